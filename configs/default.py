@@ -106,13 +106,16 @@ def get_config() -> ConfigDict:
     # Regular expression with groups subject, task, session, run, for names of files that do not follow BIDS
     c.data.raw.names = ""
     c.data.raw.task = ""  # task of recordings whose names do not state it; empty: "reading"
-    c.data.raw.channels = ()  # names of the channels to use; empty: all EEG channels
+    # Channels to use: names, patterns ("MEG*"), or types: eeg | mag | grad | seeg | ecog | meg | ieeg. Empty: MEG where
+    # there is MEG, else sEEG and ECoG, else EEG.
+    c.data.raw.channels = ()
     c.data.raw.exclude = ()  # names of channels to leave out
     # One of MNE's standard montages ("easycap-M1"), where recordings have no positions of electrodes; empty: none.
     c.data.raw.montage = ""
     c.data.raw.encoding = ""  # of annotations in EDF and BDF, such as latin1; empty: UTF-8, as the format says
     c.data.raw.units = ""  # unit of channels that state none: V | mV | uV | nV; empty: such channels are refused
-    # "average" of all channels, as in ZuCo; or names of channels, separated by commas; empty: as recorded
+    # Of EEG: "average" of all channels, as in ZuCo; or names of channels, separated by commas; empty: as recorded. MEG
+    # has none. For sEEG and ECoG append "seeg:average" or "seeg:bipolar" (differences of neighbors), "ecog:...".
     c.data.raw.reference = "average"
     # Filters before the band-pass filters of the bands, in Hz; 0: none. High-pass, low-pass and band-pass filters are
     # Butterworth filters of order 4, applied forwards and backwards, as in MNE's method "iir".
@@ -120,6 +123,9 @@ def get_config() -> ConfigDict:
     c.data.raw.lowpass = 0.0
     c.data.raw.notch = 0.0
     c.data.raw.resample = 0.0  # samples a second; 0: as recorded; fewer are faster
+    # What the features are: "power" in the bands below, of words or windows; or "waves": all samples in time of the
+    # channels, after the filters above. batch.buckets and data.max_words then count samples in time.
+    c.data.raw.features = "power"
     # Lowest and highest frequency of each band in Hz; by default ZuCo's, two bands each of theta, alpha, beta and gamma
     # (Hollenstein et al. 2018).
     c.data.raw.bands = ((4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0),
@@ -197,7 +203,15 @@ def get_config() -> ConfigDict:
     c.model.shape = ConfigDict()  # Hugging Face configuration fields of a backbone with random weights
     # Brain encoder: "transformer" (the paper's), "unicorn" (see model.unicorn and pretrain), "lstm" (bidirectional, as
     # in the R1 Translator), "none" (the bridge alone: the authors' naive model, equal to "transformer" with 0 layers).
+    # Of waves (data.raw.features=waves): "conv" (convolutions over all channels, then a transformer over time),
+    # "whisper" (the same with a Whisper's weights), "labram", "cbramod", "reve" (see model.waves).
     c.model.encoder = "transformer"
+    # Pretrained encoder of waves, a folder or Hub name: braindecode's LaBraM, CBraMod or REVE, or a Whisper. Its
+    # configuration then replaces the four fields below and model.waves.patch and overlap. Empty: random weights.
+    c.model.encoder_checkpoint = ""
+    # What of a pretrained encoder of waves is trained: "all"; "frozen": nothing; "adapters": low-rank adapters as in
+    # model.lora. The bridge always is.
+    c.model.encoder_train = "all"
     c.model.encoder_layers = 6
     c.model.encoder_heads = 8  # of the transformer's attention
     c.model.encoder_ffn = 2048
@@ -214,16 +228,27 @@ def get_config() -> ConfigDict:
     c.model.unicorn.activation = "gelu"  # gelu | relu
     c.model.unicorn.positions = "sinusoidal"  # position embeddings of the snapshots in a series: sinusoidal | none
     c.model.unicorn.bridge = "linear"  # linear | relu (as in the paper's EEG encoder)
+    c.model.waves = ConfigDict()  # encoders of waves
+    c.model.waves.strides = (2, 2)  # conv, whisper: stride of each convolution (of 3 samples) over all channels
+    c.model.waves.patch = 200  # labram, cbramod, reve: samples of a patch; each channel is cut into patches
+    c.model.waves.overlap = 20  # reve: samples that a patch shares with the next one
+    # One position of the language model is the mean over all channels' patches of one time; False: it is one patch.
+    c.model.waves.pool = True
+    c.model.waves.positions = ""  # reve: JSON file of channel name to [x, y, z]; empty: the places in the data file
     c.model.remat = False  # to save memory, recompute each layer in the backward pass instead of storing its results
     # With remat, still store the results of matrix products ("products"), or only the input of each layer ("nothing")
     c.model.keep = "products"
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
+    # Special tokens that the decoder of an encoder-decoder is given after its start token, such as Whisper's
+    # "<|en|><|transcribe|><|notimestamps|>". Empty: none, or those that a Whisper's configuration states.
+    c.model.decoder_prompt = ""
     c.model.lora = ConfigDict()  # adapters of the language model, with optim.trainable "lora" (Hu et al. 2022)
     c.model.lora.rank = 16
     c.model.lora.alpha = 32.0  # the output of the adapters is multiplied by alpha / rank
     c.model.lora.dropout = 0.05
     # Projections that get an adapter, among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
     c.model.lora.targets = ("q_proj", "v_proj")
+    c.model.lora.stacks = ("encoder", "decoder")  # of an encoder-decoder: those that get adapters
     # Dtype of a frozen language model, which is in memory once for all arms: bfloat16 | float32 | int8 (kernels only).
     c.model.frozen_dtype = "bfloat16"
 
@@ -239,6 +264,7 @@ def get_config() -> ConfigDict:
         "noise",
         "noise_redrawn",
         "noise_uniform",
+        "noise_spectrum",
         "zero",
         "shuffled",
         "subject_mean",

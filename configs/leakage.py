@@ -53,6 +53,7 @@ def get_config(argument: str = "") -> ConfigDict:
     if epochs < 1:
         raise UserError(f"configs/leakage.py:{argument}: epochs is {epochs}; expected a whole number above 0.")
     fair.set_epochs(c, epochs)
+    c.optim.schedule = "constant"  # in the paper 30 epochs under (b) end where 20 do, so they have the same rates
     for name in ("snapshot", "series"):
         c.pretrain[name].lr = ENCODER_LR[given.data]
     if given.demo == "yes":

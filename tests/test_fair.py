@@ -55,6 +55,13 @@ def test_leakage_is_the_fair_benchmark_under_another_split(method):
     assert (config.split.method, config.optim.lr, config.train.epochs) == (method, 1e-3, 10)
     star = load_config(f"{LEAKAGE}:method={method},pretrain=no,epochs=30")
     assert (star.pretrain.enabled, star.optim.lr, star.train.epochs) == (False, 1e-4, 30)
+    assert config.optim.schedule == star.optim.schedule == "constant"
+
+
+def test_the_papers_longer_runs_begin_with_its_shorter_ones():
+    """Where nothing improves after the shorter run, both rows are the same: the rate does not depend on the epochs."""
+    of = {row[1]: row[2:] for row in TABLES["fair-2"].rows if row[0] == "UniCoRN*"}
+    assert [m for m in "abcde" if of[f"20+1e-4+({m})"] == of[f"30+1e-4+({m})"]] == ["b", "e"]
 
 
 @pytest.mark.parametrize(

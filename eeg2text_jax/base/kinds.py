@@ -181,7 +181,7 @@ def with_pairs(argument: str) -> str:
 
 
 def channels() -> Range:
-    """The numbers of channels of successive layers."""
+    """The numbers of channels, or the strides, of successive layers."""
     one = whole(1, 100_000)
     return _tuple_of(one, 1, 20, f"a tuple of at least one entry, each {one.expected}")
 

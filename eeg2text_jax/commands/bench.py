@@ -31,9 +31,9 @@ from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import parse_json, write_text
 from eeg2text_jax.base.packages import in_words, installed_version
 from eeg2text_jax.base.stores.buckets import is_address
-from eeg2text_jax.commands.preflight.programs import VOCABULARY, feature_shape
+from eeg2text_jax.commands.preflight.programs import VOCABULARY, feature_shape, made_up_channels
 from eeg2text_jax.data.batches import batch_shapes
-from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.models.functional import training_flops
 from eeg2text_jax.runs.cells import BothModes, decoder_of, slices_of
@@ -129,11 +129,17 @@ def with_made_up_data(config: Settings, folder: Path) -> Settings:
         raise UserError(f"data.source = {config.data.source!r}: there is no such file; prepare it to measure volumes.")
     rng = np.random.default_rng(0)
     words = np.array([f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "rt", "s", "lk", "m", "nd")])
-    with DataWriter(folder / MADE_UP, shape[0], "random") as writer:
-        for number, length in enumerate(sentence_lengths(SENTENCES)):
+    waves = config.data.raw["features"] == "waves"
+    longest = config.data.max_words if waves else LONGEST  # samples, or words
+    with (WaveWriter if waves else DataWriter)(folder / MADE_UP, shape[0], "random") as writer:
+        if waves:
+            channels = made_up_channels(config.data)
+            places = [[name, *place] for name, place in zip(channels.names, channels.places, strict=True)]
+            writer.provenance = {"sfreq": channels.rate or 200.0, "channels": channels.names, "electrodes": places}
+        for number, length in enumerate(sentence_lengths(SENTENCES) * longest // LONGEST):
             features = rng.standard_normal((length, *shape), np.float32)
             writer.add(Sample(features, " ".join(rng.choice(words, length)), "made-up", "made-up", number))
-    changes: dict[str, Any] = {"data.source": MADE_UP, "model.checkpoint": ""}
+    changes: dict[str, Any] = {"data.source": MADE_UP, "model.checkpoint": "", "model.encoder_checkpoint": ""}
     if config.text.tokenizer and Path(config.text.tokenizer).is_dir():
         changes["text.tokenizer"] = str(Path(config.text.tokenizer).resolve())
     if config.model.backbone in VOCABULARY:

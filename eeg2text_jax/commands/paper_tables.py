@@ -22,10 +22,19 @@ from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import readings_of
 from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell
 from eeg2text_jax.instrument.metrics.score import score_cells
-from eeg2text_jax.instrument.metrics.tables import COLUMNS, Example, Row, Table, grouped_rows, side_by_side, summary
+from eeg2text_jax.instrument.metrics.tables import (
+    COLUMNS,
+    Example,
+    Row,
+    Table,
+    grouped_rows,
+    side_by_side,
+    styled,
+    summary,
+)
 from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet, read_predictions
 from eeg2text_jax.instrument.workdir import check_unchanged
-from eeg2text_jax.judge.baselines import three_digits
+from eeg2text_jax.judge.baselines import BARS, three_digits
 from eeg2text_jax.judge.pairs import Pair, Parts
 from eeg2text_jax.judge.session import data_tables
 from eeg2text_jax.training.loop import curves_figure
@@ -229,6 +238,7 @@ def _figures(values: Any) -> list[str]:
     return [f"{statistics.mean(numbers):.2f}" if numbers else "-" for numbers in values]
 
 
+MARKS = {"plain": "{}", "bold": "**{}**", "underline": "_{}_"}
 # Beginnings of the three sentences that Table 4 of Jo et al. shows.
 SHOWN = ("It's not a particularly", "Everything its title", "Joseph H. Ball")
 
@@ -238,8 +248,8 @@ def examples_table(out: Path) -> Table:
     about, rows = TABLES["jo-4"], []
     run = out / runs_of("jo-4")[0].name
     for example in _examples(predictions_of(run).predictions) if finished(run) else ():
-        texts = {title: " ".join(word for word, _ in words) for title, words in example.outputs}
-        rows.append([MADE, "Ground truth", " ".join(word for word, _ in example.reference)])
+        texts = {title: styled(words, MARKS, str) for title, words in example.outputs}
+        rows.append([MADE, "Ground truth", styled(example.reference, MARKS, str)])
         for suffix, mode in ((" w/tf", "w/tf"), ("", "free-running")):
             for label, condition in CONDITIONS.items():
                 rows.append([MADE, f"{label}{suffix}", texts.get(f"{condition} → {condition}, {mode}", "-")])
@@ -257,13 +267,15 @@ def finished(workdir: Path) -> bool:
     return (workdir / "results.json").exists()
 
 
+SLICES = ("all", *(heading for _, heading in TABLES["latte-4"].columns[3:]))
+
+
 def judge_rows(results: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
     """Return approach -> parameters, then the AUC on each slice of Table 4; `names` maps classifiers to approaches."""
     slices = {row["slice"].lower(): row["auc"] for row in results["slices"]}
-    wanted = ["all", *(heading for _, heading in TABLES["latte-4"].columns[3:])]
     rows = {}
     for classifier, approach in names.items():
-        auc = [slices.get(name, {}).get(classifier, {}).get("value") for name in wanted]
+        auc = [slices.get(name, {}).get(classifier, {}).get("value") for name in SLICES]
         size = results.get("parameters", {}).get(classifier)
         rows[approach] = [f"{size / 1e6:,.1f}M" if size else "-", *(three_digits(value) for value in auc)]
     return rows
@@ -300,11 +312,13 @@ def latte_auc_table(out: Path) -> Table:
     """Return Table 4 of LATTEScore: two baselines and two judges, by speech type and severity."""
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     first, second = (out / run.name for run in runs_of("latte-4"))
-    approaches = [row[:2] for row in TABLES["latte-4"].rows]
+    counted, *approaches = [row[:2] for row in TABLES["latte-4"].rows]
     for workdir, wanted in ((first, approaches[:3]), (second, approaches[3:])):
         if finished(workdir):
             results = judge_results(workdir)
             baselines, judge = classifiers_of(results)
+            counts = {row["slice"].lower(): row["n"] for row in results["slices"]}
+            rows[counted] = [[MADE, *(str(counts.get(name, 0)) for name in SLICES)]]
             names = dict(
                 zip([*baselines, judge] if len(wanted) > 1 else [judge], (name for name, _ in wanted), strict=True)
             )
@@ -320,7 +334,7 @@ def latte_speakers_table(out: Path) -> Table:
     table = (results.get("second_test") or {}).get("speakers") or results.get("speakers") or {"speakers": []}
     speakers = [
         [MADE, line["name"], line["etiology"], line["severity"], str(line["n"]),
-         *(f"{line[name]:.1f}" for name in ("word_accuracy", "human", "latte"))]
+         *(f"{line[name]:.1f}{'*' if line[name] >= bar else ''}" for name, bar in BARS.items())]
         for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"])
     ]  # fmt: skip
     return paper_table("latte-5", {}, [speakers])
@@ -338,8 +352,10 @@ def pairs_table(name: str, pairs: Sequence[Pair], parts: Parts) -> Table:
         rows["# Examples",] = [[MADE, *(str(part["pairs"]) for part in columns)]]
         rows["Meaning Preserved",] = [[MADE, *(f"{100 * p['preserved'] / p['pairs']:.1f}%" for p in columns)]]
     else:
-        for label, of in tables["labels"].items():
-            rows[label, "yes" if of["preserved"] else "no"] = [[MADE, f"{of['pairs']} ({of['percent']:.0f}%)"]]
+        for label, *about in (row[:3] for row in TABLES[name].rows if row[0] in tables["labels"]):
+            of = tables["labels"][label]
+            example = "G: {} T: {}".format(*of["example"])
+            rows[label, *about] = [[MADE, f"{of['pairs']} ({of['percent']:.0f}%)", example]]
     return paper_table(name, rows)
 
 

@@ -134,12 +134,12 @@ def reproduce(argv: Sequence[str]) -> int:
         tuple(overrides),
     )
     print("\n".join(made.price_lines(wanted, flags.topology, environment)), flush=True)
+    if flags.demo:
+        made.make_demo_data(wanted)
     if flags.list:
         print("\n".join(made.commands(wanted)))
         return 0
     made.check_needs(wanted)
-    if flags.demo:
-        made.make_demo_data(wanted)
     made.make_runs(wanted, flags.part, environment)
     print()
     result, notes = made.table_of(wanted), footnotes(flags.table)

@@ -145,6 +145,8 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
     if data.is_windows or not standardize:
         shape, none = () if data.is_windows else data.n_features, np.array([], int)
         return FeatureScale(np.zeros(shape, np.float32), np.ones(shape, np.float32), none, none)
+    if data.is_waves:
+        return _wave_scale(data, rows)
     inside = np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)
     words = np.asarray(data.features)[inside]
     least, most = words.min(axis=0), words.max(axis=0)
@@ -154,6 +156,21 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
     mean = words.mean(axis=0, dtype=np.float64).astype(np.float32)
     constant = least == most
     return FeatureScale(mean, scale, np.flatnonzero(constant), np.flatnonzero(flat & ~constant))
+
+
+def _wave_scale(data: DataFile, rows: np.ndarray) -> FeatureScale:
+    """Return mean and deviation of each channel over waves, which are read sample by sample."""
+    least, most = np.full(data.n_features, np.inf), np.full(data.n_features, -np.inf)
+    total, squares, count = np.zeros(data.n_features), np.zeros(data.n_features), 0
+    for i in np.sort(rows):
+        waves = data.words(int(i)).astype(np.float64)
+        least, most = np.minimum(least, waves.min(axis=0)), np.maximum(most, waves.max(axis=0))
+        total, squares, count = total + waves.sum(axis=0), squares + (waves**2).sum(axis=0), count + len(waves)
+    mean = total / count
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))  # each sentence's mean is about 0
+    flat = least == most
+    scale = np.where(flat, np.inf, deviation).astype(np.float32)
+    return FeatureScale(mean.astype(np.float32), scale, np.flatnonzero(flat), np.array([], int))
 
 
 def make_batch(

@@ -21,6 +21,7 @@ ROUNDING = 1e-6  # relative to the largest magnitude; smaller deviations are flo
 COMMON = {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
 FEWEST_TEXTS = 10  # with fewer distinct texts, all of them may share a word by chance
 # Largest plausible ratio between two subjects' mean magnitudes; a larger one suggests different units.
+WRONG_SUM = "the checksum of its frames is not the one that the file states: the file is damaged or was edited."
 MOST_RATIO, MOST_POWER_RATIO = 100.0, 1000.0
 
 
@@ -74,8 +75,11 @@ def check_datafile(path: Path) -> Findings:
         )
         return findings
     _look_at_texts(outline, findings)
-    _look_at_features(outline, total, findings)
-    _look_at_repetitions(outline, findings)
+    try:
+        _look_at_features(outline, total, findings)
+        _look_at_repetitions(outline, findings)
+    except (OSError, RuntimeError) as error:
+        findings.problems.append(f"its features cannot be read to the end ({first_line(error)}).")
     if not findings.problems:
         try:
             read_datafile(path)
@@ -131,8 +135,10 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
 
 
 def unit_of(outline: DataFile) -> str:
-    """Return the plural name of a sample's positions: "frames" (of a scan), "windows" (of time) or "words"."""
-    return "frames" if outline.is_windows else "windows" if "windows of" in outline.features_are else "words"
+    """Return the plural name of a sample's positions: "frames", "moments" (of waves), "windows" or "words"."""
+    if outline.is_windows or outline.is_waves:
+        return "frames" if outline.is_windows else "moments"
+    return "windows" if "windows of" in outline.features_are else "words"
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
@@ -144,7 +150,9 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     shift = None  # features of the first finite word `[F]`; sums of differences from them are small and precise
     by_subject = np.zeros((len(names), 3))  # sum of words' mean magnitudes, number of words, sum of words' means
     bad: list[int] = []
+    digest = hashlib.sha256()
     for start, block in _blocks(outline.path, total, 1 << 16):
+        digest.update(block.data)
         samples = word_of[start : start + len(block)]
         finite = np.isfinite(block).all(axis=1)
         bad += np.unique(samples[~finite]).tolist()
@@ -156,6 +164,8 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
         low, high = np.minimum(low, block.min(0)), np.maximum(high, block.max(0))
         sizes = np.stack([np.abs(block).mean(1), np.ones(len(block)), block.mean(1)], 1)
         np.add.at(by_subject, subject[samples], sizes)
+    if isinstance(outline.features, Frames) and digest.hexdigest() != outline.features.digest:
+        findings.problems.append(WRONG_SUM)
     if bad:
         many = count_of(len(set(bad)), "sample has", "samples have")
         findings.problems.append(f"{many} NaN or infinity, the first is number {bad[0]}.")
@@ -258,9 +268,7 @@ def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
     if bad:
         findings.problems.append(f"{bad} frames have NaN or infinity.")
     if isinstance(data.features, Frames) and digest.hexdigest() != data.features.digest:
-        findings.problems.append(
-            "the checksum of its frames is not the one that the file states: the file is damaged or was edited."
-        )
+        findings.problems.append(WRONG_SUM)
     if np.any(constant):
         findings.notes.append(f"{np.sum(constant)} of {data.n_features} voxels do not vary, as usual outside a mask.")
     return magnitudes
@@ -273,9 +281,9 @@ def bands_of(features_are: str, width: int) -> int:
 
 
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
-    """Return the bands (`4-8`, in Hz) and channel names in a description of raw EEG's features; empty if absent."""
-    match = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
-    return (match[1].split(), match[2].split()) if match else ([], [])
+    """Return the bands (`4-8`, in Hz; of waves none) and channel names in a description of recordings' features."""
+    match = re.search(r"(?:bands in Hz: (.*?); |; )channels: (.*)", features_are)
+    return ((match[1] or "").split(), match[2].split()) if match else ([], [])
 
 
 def scale_figure(findings: Findings) -> Any:

@@ -1,4 +1,4 @@
-"""Write data files sample by sample, with features of EEG (`DataWriter`) or volumes of fMRI (`VolumeWriter`)."""
+"""Write data files sample by sample: words (`DataWriter`), waves (`WaveWriter`) or volumes of fMRI (`VolumeWriter`)."""
 
 import contextlib
 import hashlib
@@ -19,16 +19,21 @@ from eeg2text_jax.base.files import locked, replacing
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock
 from eeg2text_jax.data.datafile import (
     FORMAT,
+    HALF_RANGE,
     NUMBERS,
     REALS,
     STRINGS,
     VOLUMES,
+    WAVES,
     WINDOW_COLUMNS,
     PatientFile,
     digest_of,
     digests_of,
+    to_half,
 )
 from eeg2text_jax.data.source import Sample
+
+CHUNK = 1 << 16  # bytes of a chunk of waves: a batch reads little more than its own samples
 
 
 class DataWriter:
@@ -129,7 +134,36 @@ class DataWriter:
         return digests_of(self._hash, columns)
 
 
-class VolumeWriter(DataWriter):
+class _FrameWriter(DataWriter):
+    """Writes features that stay in the file when it is read: their digest is a checksum of its own."""
+
+    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
+        frames = self._hash.hexdigest()
+        return {**digests_of(hashlib.sha256(frames.encode()), columns), "frames": frames}
+
+
+class WaveWriter(_FrameWriter):
+    """Stream waves into a data file: features `[W, C]` are the moments of C channels, stored as float16."""
+
+    _format = WAVES
+
+    def _make_features(self) -> h5py.Dataset:
+        width = self._n_features
+        rows = max(CHUNK // (2 * width), 16)
+        return self._file.create_dataset(
+            "features", (0, width), np.float16, maxshape=(None, width), chunks=(rows, width), fletcher32=True
+        )
+
+    def _append(self, rows: np.ndarray) -> int:
+        if np.abs(rows).max() > HALF_RANGE:
+            raise UserError(
+                f"{self.path}: sample {len(self._offsets) - 1} has {np.abs(rows).max():g}; expected waves up to "
+                f"{HALF_RANGE:g}, the largest float16: give them in uV or fT, without an offset."
+            )
+        return super()._append(to_half(rows))
+
+
+class VolumeWriter(_FrameWriter):
     """Stream scans and their windows into a data file, as `DataWriter` does samples.
 
     `grid` is (X, Y, Z), `dtype` float16 or float32, `features_are` the meaning of the voxels' values.
@@ -170,10 +204,6 @@ class VolumeWriter(DataWriter):
         _refuse_no_text(fields)
         self._offsets.append(self._offsets[-1] + length)
         self._add_values(fields)
-
-    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
-        frames = self._hash.hexdigest()
-        return {**digests_of(hashlib.sha256(frames.encode()), columns), "frames": frames}
 
 
 def _refuse_no_text(fields: Mapping[str, Any]) -> None:

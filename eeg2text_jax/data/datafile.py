@@ -7,6 +7,9 @@ counts) and `checksums` (JSON, verified on reading).
 
 EEG: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each sample.
 
+Waves: `features` float16 `[sum W, C]` holds the samples in time of C channels, in chunks with a checksum of HDF5 each;
+they stay in the file until a batch needs them. `provenance` has `sfreq`, `channels` and `types`.
+
 Volumes: `features` float16 or float32 `[frames, X, Y, Z]`, one chunk per frame, each with a checksum of HDF5. A sample
 is a window of consecutive frames of one scan: `starts` int64 `[N]` is its first frame, `offsets` int64 `[N + 1]` the
 running sum of window lengths. `task` is the stimulus, `sentence_index` the number, within the stimulus, of the
@@ -135,13 +138,15 @@ class PatientFile(io.FileIO):
             raise OSError(self._error.errno, self._error.strerror, str(self.name)) from self._error
 
 
-# fMRI frames that stay in their data file, and fast conversion between float16 and float32.
+# Waves and fMRI frames that stay in their data file, and fast conversion between float16 and float32.
 
 _DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between exponent biases: 127 of float32, 15 of float16
 
 
 class Frames:
-    """Frames `[frames, X, Y, Z]` of an HDF5 file; slicing reads them as float32 and verifies each frame's checksum.
+    """Frames `[frames, X, Y, Z]` or samples of waves `[samples, C]` of an HDF5 file.
+
+    Slicing reads them as float32 and verifies the checksum of each chunk.
 
     Each process and thread opens the file anew. `digest` is the SHA-256 of all frames, as stated in the file.
     """
@@ -154,13 +159,14 @@ class Frames:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """Return frames, float32 `[rows, X, Y, Z]`. Raises UserError if they are damaged."""
+        """Return frames, float32 `[rows, ...]`. Raises UserError if they are damaged."""
         try:
             frames = self._dataset()[rows]
             return from_half(frames) if frames.dtype == np.float16 else frames
         except (OSError, RuntimeError, KeyError) as error:
             raise UserError(
-                f"{self.path}: frames {rows.start} to {rows.stop} cannot be read, the file may be damaged "
+                f"{self.path}: {'frames' if len(self.shape) > 2 else 'samples in time'} {rows.start} to {rows.stop} "
+                f"cannot be read, the file may be damaged "
                 f"({first_line(error)}); make it again with `eeg2text prepare`."
             ) from error
 
@@ -172,6 +178,9 @@ class Frames:
 
     def __reduce__(self) -> tuple[type, tuple[Path, tuple[int, ...], str]]:
         return Frames, (self.path, self.shape, self.digest)
+
+
+HALF_RANGE = 65504.0  # largest number of float16
 
 
 def to_half(values: np.ndarray) -> np.ndarray:
@@ -206,6 +215,7 @@ def from_half(halves: np.ndarray) -> np.ndarray:
 
 FORMAT = "eeg2text-data-3"
 VOLUMES = "eeg2text-volumes-2"
+WAVES = "eeg2text-waves-1"
 # Formats of files that earlier versions wrote; they are still read.
 WITHOUT_CHECKSUMS = "eeg2text-data-1"
 WITHOUT_TIME = (WITHOUT_CHECKSUMS, "eeg2text-data-2", "eeg2text-volumes-1")
@@ -222,8 +232,9 @@ _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErro
 class DataFile:
     """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the other columns `[N]`.
 
-    For volumes, `features` are `Frames` `[frames, X, Y, Z]`, which stay in the file, and samples are windows of `W`
-    frames that may overlap. Stimuli of one `text_group` tell the same story.
+    For waves, `features` are `Frames` `[sum W, C]`, which stay in the file: a position is one moment of C channels.
+    For volumes, they are `Frames` `[frames, X, Y, Z]`, and samples are windows of `W` frames that may overlap. Stimuli
+    of one `text_group` tell the same story.
     """
 
     path: Path
@@ -259,6 +270,32 @@ class DataFile:
         return self.starts is not None
 
     @property
+    def is_waves(self) -> bool:
+        """Whether positions are moments of a recording, `sfreq` of them a second, rather than words or frames."""
+        return self.sfreq > 0
+
+    @property
+    def sfreq(self) -> float:
+        """Samples a second of waves; 0 for words and volumes."""
+        return float(self.provenance.get("sfreq", 0.0))
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels of raw recordings; empty if the file does not say."""
+        return tuple(map(str, self.provenance.get("channels", ())))
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """MNE's type of each of `channels`: eeg | mag | grad | seeg | ecog."""
+        return tuple(map(str, self.provenance.get("types", ["eeg"] * len(self.channels))))
+
+    @property
+    def positions(self) -> np.ndarray | None:
+        """Positions of `channels` in metres (right, front, up), float32 `[C, 3]`; None if unknown."""
+        places = [place[1:] for place in electrodes_of(self)]
+        return np.array(places, np.float32) if places and len(places) == len(self.channels) else None
+
+    @property
     def n_words(self) -> np.ndarray:
         """Number of words (EEG positions, or frames) of each sample, int64 `[N]`."""
         return np.diff(self.offsets)
@@ -275,7 +312,7 @@ class DataFile:
         return times_of(self)
 
     def words(self, i: int) -> np.ndarray:
-        """Return the features of sample `i`, float32 `[W, *feature_shape]`; volumes are read from the file."""
+        """Return the features of sample `i`, float32 `[W, *feature_shape]`, read from the file unless it has words."""
         start = self.offsets[i] if self.starts is None else self.starts[i]
         return self.features[start : start + self.offsets[i + 1] - self.offsets[i]]
 
@@ -354,7 +391,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
     try:
         with h5py.File(path, "r") as file:
             kind = file.attrs.get("format")
-            if kind not in (FORMAT, VOLUMES, *WITHOUT_TIME):
+            if kind not in (FORMAT, VOLUMES, WAVES, *WITHOUT_TIME):
                 raise UserError(
                     f"{path}: expected an eeg2text data file (format {FORMAT}), found "
                     f"{'another HDF5 file' if kind is None else kind}; make one with `eeg2text prepare`."
@@ -374,6 +411,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
                 stated = {**parse_json(file.attrs["checksums"]), "about now": digest_of(about)}
             if windows:
                 columns["recording"] = "fmri"
+            if windows or kind == WAVES:
                 features = Frames(path, file["features"].shape, str(stated["frames"]))
             else:
                 features = file["features"][rows]

@@ -21,7 +21,7 @@ import numpy as np
 from eeg2text_jax.base import kinds
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
-from eeg2text_jax.data.source import Sample
+from eeg2text_jax.data.source import Sample, Source
 
 ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
 WORD_SECONDS, PAUSE = 0.4, 1.6  # seconds of a word, and between sentences
@@ -191,6 +191,36 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
                 onset=float(onset[index]),
                 duration=float(duration[index]),
             )
+
+
+CARRIERS, WHITE = 4, 0.3  # waves of a word in a channel, with whole periods in it; standard deviation of added noise
+TEN_TWENTY = "Fp1 Fp2 F7 F3 Fz F4 F8 T7 C3 Cz C4 T8 P7 P3 Pz P4 P8 O1 O2"
+
+
+def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
+    """Return synthetic waves of `spec.features` channels: a word lasts `seconds`, its features are amplitudes of waves.
+
+    The `CARRIERS` amplitudes of a word in a channel are features of `synthetic_samples`, so signal and drift mean the
+    same.
+    """
+    length, width = round(seconds * rate), spec.features
+    if length < 2 * CARRIERS + 1:
+        raise UserError(
+            f"data.raw.window is {seconds:g} s, the time of a synthetic word, and data.raw.resample {rate:g} Hz, which "
+            f"makes {length} samples a word; expected at least {2 * CARRIERS + 1}."
+        )
+    waves = np.cos(2 * np.pi * np.arange(1, CARRIERS + 1)[:, None] * np.arange(length) / length)
+    names = ([*TEN_TWENTY.split(), *(f"E{i + 1}" for i in range(width))])[:width]
+
+    def samples() -> Iterator[Sample]:
+        rng = np.random.default_rng([spec.seed, 4])
+        for sample in synthetic_samples(dataclasses.replace(spec, features=CARRIERS * width)):
+            moments = np.einsum("wkc,kt->wtc", sample.features.reshape(-1, CARRIERS, width), waves).reshape(-1, width)
+            moments += WHITE * rng.standard_normal(moments.shape)
+            yield dataclasses.replace(sample, features=moments)
+
+    provenance = {"source": "synthetic", **dataclasses.asdict(spec), "sfreq": rate, "channels": names}
+    return Source(samples(), provenance, f"synthetic waves of {width} channels, {rate:g} samples a second")
 
 
 def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,10 +10,17 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.base.stores.buckets import at_hand
-from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri._scans import FmriSpec, is_fmri
-from eeg2text_jax.data.planted import PlantedSpec, SyntheticSpec, check_memory, synthetic_samples, write_planted
+from eeg2text_jax.data.planted import (
+    PlantedSpec,
+    SyntheticSpec,
+    check_memory,
+    synthetic_samples,
+    synthetic_waves,
+    write_planted,
+)
 from eeg2text_jax.data.raw.find import RawSpec, is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings, RecordingSpec
@@ -53,7 +60,8 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
     first = next(counted, None)  # it tells F, and a faulty source should fail before a file is created
     if first is None:
         raise UserError(f"{', '.join(sources)}: no sample was found; expected at least one.")
-    with DataWriter(out, first.features.shape[1], source.features_are) as writer:
+    kind = WaveWriter if "sfreq" in source.provenance else DataWriter
+    with kind(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
         about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.n_kept.values())}
@@ -83,6 +91,8 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     if sources == ("synthetic",):
         spec = source_settings(SyntheticSpec, config.synthetic, "data.synthetic")
         check_memory(spec)
+        if config.raw["features"] == "waves":
+            return synthetic_waves(spec, config.raw["resample"] or 64.0, config.raw["window"])
         provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
         return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
     paths, columns = _paths(sources), Columns(**config.columns)

@@ -20,7 +20,7 @@ import numpy as np
 from eeg2text_jax.base import kinds
 from eeg2text_jax.base.errors import UserError, count_of, did_you_mean, first_line
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
-from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.source import Sample, Source, Tally, files_of
 
 SUBJECT, TASK = "all", "all"  # defaults of rows without these columns
@@ -108,7 +108,8 @@ def write(
         or a pandas table works, too.
       columns: field -> column name, where they differ, e.g. `{"features": "eeg", "sentence": "text"}`.
       features_are: the meaning of the F columns, stored in the file.
-      provenance: the origin of the samples, stored in the file as JSON.
+      provenance: the origin of the samples, stored in the file as JSON. With `sfreq`, features are waves: W moments of
+        F channels, `sfreq` a second; `channels` names them.
       tally: counts samples and collects notes; by default notes are printed.
 
     Returns:
@@ -141,7 +142,8 @@ def write(
     first = next(counted, None)
     if first is None:
         raise UserError(f"{path}: there is no sample to write; expected one or more.")
-    with DataWriter(path, first.features.shape[1], features_are or named.features_are or "features") as writer:
+    kind = WaveWriter if provenance and "sfreq" in provenance else DataWriter
+    with kind(path, first.features.shape[1], features_are or named.features_are or "features") as writer:
         writer.add_all(itertools.chain([first], counted))
         writer.provenance = {"source": "python", **(provenance or {}), "notes": [*tally.notes]}
     tally.notes += writer.clock().notes()

@@ -380,6 +380,7 @@ def write_parquet(data: DataFile, out: Path) -> None:
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
     about |= {"electrodes": places} if (places := electrodes_of(data)) else {}
+    about |= {"sfreq": data.sfreq, "channels": data.channels, "types": data.types} if data.is_waves else {}
     clock = {} if data.clock is None else CLOCK_COLUMNS
     kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
     schema = pa.schema(

@@ -44,19 +44,22 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
             scores = jax.lax.platform_dependent(*arguments, tpu=by_products, default=default)
     if spec.min_length:
         scores = jnp.where(length < spec.min_length, suppress(scores, spec.eos_token_id), scores)
-    if spec.forced_bos_token_id is not None:
+    if spec.forced_bos_token_id is not None and not spec.decoder_prompt:
         scores = jnp.where(length == 1, force(scores, spec.forced_bos_token_id), scores)
     if spec.forced_eos_token_id is not None:
         scores = jnp.where(length == spec.max_length - 1, force(scores, spec.forced_eos_token_id), scores)
     if spec.suppress_tokens:
         scores = suppress(scores, spec.suppress_tokens)
+    given = len(spec.decoder_prompt)
     if spec.begin_suppress_tokens:
-        begin = 1 if spec.forced_bos_token_id is None else 2
+        begin = 1 + given + (1 if spec.forced_bos_token_id is not None and not given else 0)
         scores = jnp.where(length == begin, suppress(scores, spec.begin_suppress_tokens), scores)
     if spec.do_sample:
         scores = warp(scores, spec)
     if spec.renormalize_logits:
         scores = jax.nn.log_softmax(scores, axis=-1)
+    for place, token in enumerate(spec.decoder_prompt, 1):
+        scores = jnp.where(length == place, force(scores, token), scores)
     return scores
 
 
@@ -429,8 +432,11 @@ def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
 
 
 def length_divisors(spec: GenerationSpec) -> jax.Array:
-    """Return `generated ** length_penalty` for 0 to T generated tokens, float32 `[T + 1]`; rounded from float64."""
-    generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64), 1)
+    """Return `generated ** length_penalty` for 0 to T tokens, float32 `[T + 1]`; rounded from float64.
+
+    Tokens of `decoder_prompt` do not count as generated.
+    """
+    generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64) - len(spec.decoder_prompt), 1)
     return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
 
 

@@ -120,7 +120,7 @@ def search(
         )
     else:
         hypotheses = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
-    return _flatten(hypotheses, returned)
+    return _flatten(hypotheses, returned, len(spec.decoder_prompt))
 
 
 @functools.cache
@@ -139,12 +139,17 @@ def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
     return rows.reshape(-1)
 
 
-def _flatten(hypotheses: Hypotheses, returned: int) -> Generated:
+def _flatten(hypotheses: Hypotheses, returned: int, given: int) -> Generated:
+    """Return the first `returned` hypotheses of each sentence, without the `given` tokens after the start token."""
+
     def rows(values: jax.Array) -> jax.Array:
         return values[:, :returned].reshape(-1, *values.shape[2:])
 
     steps = jnp.repeat(hypotheses.steps, returned, axis=0)
-    return Generated(rows(hypotheses.tokens), rows(hypotheses.lengths), rows(hypotheses.scores), steps)
+    tokens = rows(hypotheses.tokens)
+    if given:
+        tokens = jnp.concatenate([tokens[:, :1], tokens[:, 1 + given :]], axis=1)
+    return Generated(tokens, rows(hypotheses.lengths) - given, rows(hypotheses.scores), steps)
 
 
 # Decode whole test sets on a mesh for all arms, the trained models of a run: one per training condition and seed.

@@ -37,7 +37,13 @@ _OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut", "tensor_paral
 CACHE_DTYPES = ("", "bfloat16", "float32")
 WEIGHTS_DTYPES = ("", "int8")
 
-_TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens")
+_TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens", "decoder_prompt")
+
+# Fields of Whisper's generation_config.json about languages, tasks and timestamps; `decoder_prompt` has their tokens.
+_OF_WHISPER = {
+    "alignment_heads", "is_multilingual", "lang_to_id", "language", "max_initial_timestamp_index",
+    "median_filter_width", "no_timestamps_token_id", "prev_sot_token_id", "return_timestamps", "task", "task_to_id",
+}  # fmt: skip
 
 
 class TokenIds(Protocol):
@@ -86,6 +92,9 @@ class GenerationSpec:
     temperature: float = 1.0  # used with do_sample only, like top_k and top_p
     top_k: int = 50  # 0: all
     top_p: float = 1.0
+    # Tokens after the start token that are given, not chosen (Whisper: language, task, no timestamps). They count for
+    # max_length, as in transformers, and results lack them.
+    decoder_prompt: tuple[int, ...] = ()
     renormalize_logits: bool = False  # log-softmax again after all processing
     cache_dtype: str = ""  # dtype of the KV cache: "bfloat16" or "float32"; "": the model's dtype
     weights_dtype: str = ""  # "int8": the language model multiplies int8 weights and activations; "": model.dtype
@@ -115,6 +124,7 @@ class GenerationSpec:
             "decoder_start_token_id": model.start_token,
             "pad_token_id": model.pad_token,
             "eos_token_id": model.eos_token,
+            "decoder_prompt": getattr(model, "decoder_prompt", ()),
         }
         return cls(**(tokens | _known(fields, "decode")))
 
@@ -147,6 +157,8 @@ class GenerationSpec:
         if not self.do_sample:  # without effect then, and transformers warns of them
             fields = {name: value for name, value in fields.items() if name not in ("temperature", "top_k", "top_p")}
         fields |= {name: list(fields[name]) for name in _TUPLES}
+        if prompt := fields.pop("decoder_prompt"):
+            fields["forced_decoder_ids"] = [[place, token] for place, token in enumerate(prompt, 1)]
         if len(self.eos_token_id) == 1:
             fields["eos_token_id"] = self.eos_token_id[0]
         return {name: value for name, value in fields.items() if value not in (None, [], "")}
@@ -175,8 +187,10 @@ def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
     phrases = []
     for name, theirs in stored.items():
         drawn = name in ("temperature", "top_k", "top_p") and not spec.do_sample
-        if theirs is None or name in _WITHOUT_EFFECT or drawn:
+        if theirs is None or name in _WITHOUT_EFFECT | _OF_WHISPER or drawn:
             continue
+        if name == "forced_decoder_ids":
+            name, theirs = "decoder_prompt", [token for _, token in theirs if token is not None]
         if name in ("max_new_tokens", "min_new_tokens"):
             ours = getattr(spec, name.replace("_new_tokens", "_length")) - 1
         else:
@@ -218,8 +232,10 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(GenerationSpec)}
     effective = {}
     for name, value in fields.items():
-        if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP:
+        if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP | _OF_WHISPER:
             continue
+        if name == "forced_decoder_ids":
+            name, value = "decoder_prompt", tuple(token for _, token in value if token is not None)
         if name in ("max_new_tokens", "min_new_tokens"):  # lengths without the start token, which override max_length
             if _wrong_type(value, int):
                 raise UserError(f"{source}: generation setting {name}: expected a whole number, got {value!r}.")
@@ -241,7 +257,16 @@ def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
     return [
         *((name, (getattr(spec, name) or 0) >= 0, "a token id, or None for none") for name in single),
         ("eos_token_id", bool(spec.eos_token_id), "at least one token id"),
-        ("max_length", spec.max_length >= 2, "at least 2 (the start token and one more)"),
+        (
+            "max_length",
+            spec.max_length >= 2 + len(spec.decoder_prompt),
+            f"at least {2 + len(spec.decoder_prompt)} (the start token, decoder_prompt and one more)",
+        ),
+        (
+            "decoder_prompt",
+            not {*spec.decoder_prompt} & {*spec.eos_token_id},
+            f"no end token ({', '.join(map(str, spec.eos_token_id))}) in it",
+        ),
         ("min_length", 0 <= spec.min_length <= spec.max_length, f"between 0 and max_length ({spec.max_length})"),
         ("num_beams", spec.num_beams >= 1, "at least 1"),
         (

@@ -216,15 +216,19 @@ NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm"
 IN_SOURCE = ("data.fmri.exclude",)  # fields whose relative paths begin in the data source
 PLACES = (  # fields of a run's configuration that hold paths
     "compilation_cache", "data.source", "data.synthetic_fmri.folder", "data.raw.texts", "data.fmri.transcripts",
-    "data.fmri.exclude", "split.path", "text.tokenizer", "model.checkpoint", "contrastive.text", "metrics.encoder",
-    "metrics.judge",
+    "data.fmri.exclude", "split.path", "text.tokenizer", "model.checkpoint", "model.encoder_checkpoint",
+    "model.waves.positions", "contrastive.text", "metrics.encoder", "metrics.judge",
 )  # fmt: skip
 # Names of fields in version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
-REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
+REMOVED = {  # fields of version 0.2 -> why they are gone
+    "audit.resamples": "the audit draws 10,000 pairings",
+    "audit.seed": "the audit draws its pairings from a fixed seed",
+}
 ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
     "data.raw.amplitude": False,
     "data.raw.encoding": "",
+    "data.raw.features": "power",
     "data.raw.montage": "",
     "data.raw.seconds_per_character": 0.0,
     "data.raw.skip": [],
@@ -233,6 +237,15 @@ ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that
     "decode.cache_dtype": "",
     "decode.tensor_parallel": False,
     "decode.weights_dtype": "",
+    "model.decoder_prompt": "",
+    "model.encoder_checkpoint": "",
+    "model.encoder_train": "all",
+    "model.lora.stacks": ["encoder", "decoder"],
+    "model.waves.overlap": 20,
+    "model.waves.patch": 200,
+    "model.waves.pool": True,
+    "model.waves.positions": "",
+    "model.waves.strides": [2, 2],
     "parallel.heartbeat": 12,
     "parallel.startup": 300,
     "split.unique_sessions": False,
@@ -366,14 +379,18 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     for field in REMOVED:
         section, _, name = field.partition(".")
         content.get(section, {}).pop(name, None)
-    for field, value in ADDED.items():
-        *sections, name = field.split(".")
-        section = functools.reduce(lambda part, key: part.get(key, {}), sections, content)
-        if section:
-            section.setdefault(name, value)
+    add_fields(content, ADDED)
     if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
         content["audit"]["endpoint"] = WORDS_ENDPOINT
     return resolved(content, workdir.root, PLACES)
+
+
+def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
+    """Give a configuration of an older version the fields that it lacked, in the top-level sections that it has."""
+    for field, value in added.items():
+        *sections, name = field.split(".")
+        if not sections or content.get(sections[0]):
+            functools.reduce(lambda part, key: part.setdefault(key, {}), sections, content).setdefault(name, value)
 
 
 def stored_digest(content: Mapping[str, Any], stage: str) -> str:

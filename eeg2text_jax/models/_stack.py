@@ -1,6 +1,8 @@
 """The transformer layer, and a stack of layers with position embeddings and norms: every encoder and decoder."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ from eeg2text_jax.models.layers import (
     FeedForward,
     LearnedPositions,
     Norm,
+    affine,
     check_length,
     dropout,
     product,
@@ -54,7 +57,11 @@ class Layer(nnx.Module):
         self.ffn_norm = Norm(spec, dtype)
         if spec.sandwich_norm:
             self.self_norm_after, self.ffn_norm_after = Norm(spec, dtype), Norm(spec, dtype)
+        if spec.layer_scale:
+            for name in ("self_scale", "ffn_scale"):
+                setattr(self, name, nnx.Param(jnp.full((spec.width,), spec.layer_scale, jnp.float32)))
         self.pre_norm, self.sandwich, self.rate = spec.pre_norm, spec.sandwich_norm, spec.dropout
+        self.scaled = bool(spec.layer_scale)
 
     def __call__(
         self,
@@ -118,16 +125,23 @@ class Layer(nnx.Module):
     def _sublayers(self, x: jax.Array, within: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
         """Apply self-attention `within`, cross-attention `cross` unless None, and the feed-forward network to `x`."""
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
-        after = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
+        after: tuple[Any, Any] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
+        if self.scaled:
+            after = tuple(partial(_scaled, scale) for scale in (self.self_scale[...], self.ffn_scale[...]))
         x = self._around(self.self_norm, within, x, sites[0], after[0])
         if cross is not None:
             x = self._around(self.cross_norm, cross, x, sites[1])
         return self._around(self.ffn_norm, self.ffn, x, sites[2], after[1])
 
     def _around(
-        self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: Norm | None = None
+        self,
+        norm: Norm,
+        sublayer: Sublayer,
+        x: jax.Array,
+        key: jax.Array | None,
+        after: Callable[[jax.Array], jax.Array] | None = None,
     ) -> jax.Array:
-        """Apply a sublayer with its residual and norm; `after`, unless None, is a norm of the sublayer's output.
+        """Apply a sublayer with its residual and norm; `after`, unless None, is applied to the sublayer's output.
 
         With layer norms, the sum and the norm's statistics are marked for storage, see `product`. Without marks, the
         backward pass recomputes both from the sublayer's result. By the TPU compiler's estimates (batch 32), this would
@@ -138,6 +152,10 @@ class Layer(nnx.Module):
         x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
         x = product(x) if norm.centered else x
         return x if self.pre_norm else row_major(norm(x))
+
+
+def _scaled(scale: jax.Array, x: jax.Array) -> jax.Array:
+    return affine(x, scale.astype(x.dtype), None, x.dtype)
 
 
 class Stack(nnx.Module):

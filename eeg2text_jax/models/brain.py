@@ -24,7 +24,8 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models._stack import Stack
 from eeg2text_jax.models.layers import ACTIVATIONS, at_padding, draw_per_key, dropout, zero_at_padding
 from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_dtype
-from eeg2text_jax.models.spec import ENCODERS, EEGSpec, StackSpec
+from eeg2text_jax.models.spec import EEGSpec, StackSpec
+from eeg2text_jax.models.waves import ENCODER_CLASSES
 
 _LAYOUT = ("NXYZC", "XYZIO", "NXYZC")
 TAPS = 27  # weights of a kernel, 3 x 3 x 3
@@ -202,9 +203,10 @@ def make_encoder(spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) 
         "unicorn": UnicornEncoder,
         "lstm": LSTMEncoder,
         **dict.fromkeys(("transformer", "none"), TransformerEncoder),
+        **ENCODER_CLASSES,
     }
     if spec.kind not in classes:
-        raise UserError(f"config.model.encoder is {spec.kind!r}; expected one of {', '.join(ENCODERS)}.")
+        raise UserError(f"config.model.encoder is {spec.kind!r}; expected one of {', '.join(classes)}.")
     return classes[spec.kind](spec, d_model, dtype, rngs)
 
 

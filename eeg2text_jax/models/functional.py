@@ -25,6 +25,7 @@ from eeg2text_jax.models.brain import (
 from eeg2text_jax.models.language_model import CausalLM, EncoderDecoder, Int8Table, ReadOut, Step, StepTable, logits_of
 from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+from eeg2text_jax.models.waves import NEIGHBORS, TAPS, count_patches, positions_of, shorter
 
 Inputs = Mapping[str, jax.Array]
 
@@ -130,6 +131,11 @@ class Seq2SeqModel(PureModel):
     def eos_token(self) -> int:
         """The token that ends a target."""
         return self.spec.eos_token
+
+    @property
+    def decoder_prompt(self) -> tuple[int, ...]:
+        """Tokens that the decoder is given after its start token."""
+        return self.spec.decoder_prompt
 
     def forward(
         self,
@@ -401,6 +407,7 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
     if model.spec.encoder is not None:
         source = source_length(model, words)
         trained += stack_attention_flops(model.spec.encoder, source, source, 0)
+        trained += 3.0 * adapter_flops(model.spec.encoder, source)
     return batch * (2.0 * whole + trained + 3.0 * adapter_flops(stack, length))
 
 
@@ -411,14 +418,20 @@ def stack_attention_flops(stack: StackSpec, queries: int, keys: int, context: in
 
 
 def adapter_flops(stack: StackSpec, positions: int) -> float:
-    """Return the FLOPs of the low-rank adapters of a decoder-only stack for `positions` positions."""
+    """Return the FLOPs of the low-rank adapters of a stack for `positions` positions.
+
+    Those of cross-attention count as if it read the stack's own positions.
+    """
     if stack.lora is None:
         return 0.0
     inner, kv = inner_width(stack), stack.head_dim * (stack.kv_heads or stack.heads)
     ends = {"query": (stack.width, inner), "key": (stack.width, kv), "value": (stack.width, kv)}
     ends |= {"out": (inner, stack.width), "gate": (stack.width, stack.ffn), "inner": (stack.width, stack.ffn)}
     ends |= {"outer": (stack.ffn, stack.width)}
-    return stack.layers * 2.0 * positions * stack.lora.rank * sum(sum(ends[name]) for name in stack.lora.targets)
+    twice = 2 if stack.decoder and not stack.alone else 1  # cross-attention has adapters of its own
+    times = {name: twice if name in ("query", "key", "value", "out") else 1 for name in ends}
+    each = sum(times[name] * sum(ends[name]) for name in stack.lora.targets if name != "gate" or stack.gated)
+    return stack.layers * 2.0 * positions * stack.lora.rank * each
 
 
 def search_flops(
@@ -452,6 +465,8 @@ def encode_flops(model: Seq2SeqModel, words: int) -> float:
     """Return the FLOPs of one sentence through brain encoder, bridge (to the backbone's width) and backbone encoder."""
     source, encoder, total = source_length(model, words), model.spec.encoder, 0.0
     if encoder is not None:
+        if model.spec.stem:
+            total += 2.0 * source * TAPS * encoder.width**2
         total += stack_flops(encoder, source, source, 0)
         if encoder.width != model.spec.decoder.width:
             total += 2.0 * source * encoder.width * model.spec.decoder.width
@@ -467,9 +482,36 @@ def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
     if eeg.kind == "unicorn":
         series = stack_flops(series_spec(eeg), words, words, 0)
         return words * (snapshot_flops(eeg) + 2.0 * eeg.width * d_model) + series
+    if eeg.waves is not None:
+        return wave_flops(eeg, words, d_model)
     width = encoder_width(eeg)
     projection = 2.0 * words * eeg.features * width if eeg.width else 0.0
     return projection + stack_flops(stack_spec(eeg), words, words, 0) + 2.0 * words * width * d_model
+
+
+def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
+    """Return the FLOPs of one recording of `samples` samples through an encoder of waves and the bridge."""
+    waves, positions, stack = eeg.waves, positions_of(eeg, samples), eeg.waves.stack
+    total = 0.0 if eeg.bridge == "none" else 2.0 * positions * waves.width() * d_model
+    if waves.strides:
+        n_in, length = eeg.features, samples
+        for stride in waves.strides:
+            length = shorter(length, (stride,))
+            total, n_in = total + 2.0 * length * TAPS * n_in * stack.width, stack.width
+        return total + stack_flops(stack, length, length, 0)
+    times, channels = count_patches(waves, samples), len(waves.used)
+    tokens, n_in, length = times * channels, 1, waves.patch
+    for each in waves.convolutions:
+        length = (length + 2 * each.padding - each.taps) // each.stride + 1
+        total, n_in = total + 2.0 * tokens * length * each.taps * n_in * each.filters, each.filters
+    if eeg.kind == "cbramod":
+        inner = 2.0 * tokens * stack.width * (2 * stack.width + 2 * stack.ffn + times + channels)
+        dense = 2.0 * tokens * stack.width * (waves.patch // 2 + 1 + math.prod(NEIGHBORS) + waves.outputs)
+        return total + stack.layers * inner + dense
+    if eeg.kind == "reve":
+        total += 2.0 * tokens * waves.patch * stack.width
+    tokens += eeg.kind == "labram"
+    return total + stack_flops(stack, tokens, tokens, 0)
 
 
 def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
@@ -505,8 +547,13 @@ def head_flops(model: Seq2SeqModel) -> float:
 
 
 def source_length(model: Seq2SeqModel, words: int) -> int:
-    """Return the length of the encoder's input: the prompt's tokens and `words` EEG positions."""
-    return words + (len(model.eeg.prompt) + len(model.eeg.prompt_after) if model.eeg else 0)
+    """Return the length of the encoder's input: the prompt's tokens and the positions of `words` words or samples.
+
+    With a stem it is the length after that.
+    """
+    eeg = model.eeg
+    length = positions_of(eeg, words) + len(eeg.prompt) + len(eeg.prompt_after) if eeg else words
+    return shorter(length, (2,)) if model.spec.stem else length
 
 
 def inner_width(stack: StackSpec) -> int:

@@ -12,9 +12,10 @@ from eeg2text_jax.base.devices.mesh import replicate, shard_rows
 from eeg2text_jax.models._heads import capped
 from eeg2text_jax.models._stack import Layer, Stack, dropout_keys
 from eeg2text_jax.models.attention import Cache, LayerCache, Rotation, history_bias, mask_bias, own_position
-from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, int8_product, make_dense
+from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, int8_product, make_dense, zero_at_padding
 from eeg2text_jax.models.nnx_bridge import Keep, scan_layers
 from eeg2text_jax.models.spec import Seq2SeqSpec
+from eeg2text_jax.models.waves import Downsampling
 
 
 class Embedding(nnx.Module):
@@ -186,6 +187,8 @@ class EncoderDecoder(nnx.Module):
             rows = spec.encoder_vocab_size or spec.vocab_size
             self.encoder_embedding = Embedding(spec, rows, spec.encoder.width, spec.own_pads[0], rngs)
             self.decoder_embedding = Embedding(spec, spec.vocab_size, spec.decoder.width, spec.own_pads[1], rngs)
+        if spec.stem:
+            self.stem = Downsampling(spec.encoder.width, spec.encoder.width, 2, dtype, rngs)
         self.encoder = Stack(spec.encoder, dtype, rngs)
         if spec.encoder.width != spec.decoder.width:
             self.projection = make_dense(spec.decoder, spec.encoder.width, spec.decoder.width, dtype, rngs)
@@ -203,10 +206,13 @@ class EncoderDecoder(nnx.Module):
 
     @jax.named_scope("encoder")
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return the encoder output `[B, S, D]`, in the decoder's width, and the mask `[B, S]` of the embeddings.
+        """Return the encoder output `[B, S, D]`, in the decoder's width, and its mask `[B, S]`.
 
-        `options` are keyword arguments of `Stack.__call__`.
+        It has as many positions as the embeddings, or half of them with a stem. `options` are keyword arguments of
+        `Stack.__call__`.
         """
+        if self.spec.stem:
+            embeddings, mask = self.stem(zero_at_padding(embeddings, mask, embeddings.dtype), mask)
         hidden = self.encoder(embeddings, mask, **options)
         return (hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)), mask
 
@@ -222,12 +228,23 @@ class EncoderDecoder(nnx.Module):
     ) -> Any:
         """Return logits `[B, T, V]`, or the result of another `read_out`, of right-shifted targets `ids [B, T]`.
 
-        `hidden [B, S, D]` and `hidden_mask` come from `encode`; `mask` of the targets may be None: all are real.
+        `hidden [B, S, D]` and `hidden_mask` come from `encode`; `mask` of the targets may be None: all are real. The
+        tokens of `spec.decoder_prompt` are put after the start token, and have no logits.
         """
+        if self.spec.decoder_prompt:
+            ids, mask = self._prompted(ids, mask)
         x = self.embed_targets(ids)
         with jax.named_scope("decoder"):
-            x = self.decoder(x, mask, hidden, hidden_mask, **options)
+            x = self.decoder(x, mask, hidden, hidden_mask, **options)[:, len(self.spec.decoder_prompt) :]
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
+
+    def _prompted(self, ids: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+        prompt = jnp.asarray(self.spec.decoder_prompt, ids.dtype)
+        given = jnp.broadcast_to(prompt[None], (len(ids), len(prompt)))
+        ids = jnp.concatenate([ids[:, :1], given, ids[:, 1:]], axis=1)
+        if mask is not None:
+            mask = jnp.concatenate([mask[:, :1], jnp.ones_like(given, bool), mask[:, 1:]], axis=1)
+        return ids, mask
 
     def step_table(self) -> jax.Array | StepTable:
         """Return the table of the output head, for `decode_step`."""

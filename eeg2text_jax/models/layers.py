@@ -343,7 +343,12 @@ class LearnedPositions(nnx.Module):
     def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.init_std or spec.width**-0.5)
         rows = spec.max_positions + spec.position_offset
-        self.embedding = nnx.Param(init(rngs.params(), (rows, spec.width), jnp.float32))
+        table = init(rngs.params(), (rows, spec.width), jnp.float32)
+        if spec.frozen_positions:  # the sines of Whisper; the table of another model comes from its checkpoint
+            rates = 10000.0 ** (-np.arange(spec.width // 2) / max(spec.width // 2 - 1, 1))
+            angles = np.arange(rows)[:, None] * rates[None]
+            table = table.at[:, : 2 * len(rates)].set(np.concatenate([np.sin(angles), np.cos(angles)], axis=-1))
+        self.embedding = nnx.Param(table)
         self.offset, self.frozen = spec.position_offset, spec.frozen_positions
 
     def __call__(self, positions: jax.Array) -> jax.Array:

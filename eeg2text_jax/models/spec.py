@@ -4,13 +4,14 @@ The modules in `backbones/` make them from Hugging Face configurations.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from eeg2text_jax.base.errors import UserError
 
 # Brain encoders: the networks that turn recordings into embeddings for the language model.
 
-ENCODERS = ("transformer", "unicorn", "lstm", "none")
+ENCODERS = ("transformer", "unicorn", "lstm", "none")  # of words
+WAVE_ENCODERS = ("conv", "whisper", "labram", "cbramod", "reve")  # of samples `[W, channels]`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,7 @@ class StackSpec:
     query_scale: float = 0.0  # multiply scores by this number instead; 0: see `scale_attention`
     kv_heads: int = 0  # heads of keys and values, each shared by heads / kv_heads query heads; 0: as many as heads
     head_norm: bool = False  # normalize the query and the key of every head
+    layer_scale: float = 0.0  # initial value of a trained factor for each sublayer's output (LaBraM); 0: no such factor
     sandwich_norm: bool = False  # with pre_norm: also normalize the output of a sublayer (Gemma 2 and 3)
     score_cap: float = 0.0  # attention scores become cap * tanh(score / cap); 0: no cap
     rotary: tuple[float, ...] = ()  # rotary frequency of each pair of a head's dimensions, radians per position
@@ -57,7 +59,7 @@ class StackSpec:
     positions: Literal["learned", "sinusoidal", "relative", "rotary", "none"] = "none"
     max_positions: int | None = None  # usable rows of the learned table; None: any length
     position_offset: int = 0  # unused rows before the first position (BART has 2)
-    frozen_positions: bool = False  # the learned table is a buffer of the checkpoint: never trained (PEGASUS)
+    frozen_positions: bool = False  # the table is a buffer of the checkpoint: never trained (PEGASUS, Whisper)
     relative_buckets: int = 0  # T5: buckets of the relative position bias
     relative_max_distance: int = 0  # T5: distance from which all positions share the last bucket
     token_types: int = 0  # BERT: rows of the token-type table; all tokens here have type 0
@@ -97,11 +99,64 @@ class Seq2SeqSpec:
     head_transform: bool = False  # dense, activation and norm before the head (BERT)
     logits_bias: Literal["none", "frozen", "trained"] = "none"  # "frozen": a buffer (BART); "trained": BERT
     logits_cap: float = 0.0  # logits become cap * tanh(logit / cap); 0: no cap
+    stem: bool = False  # a convolution of stride 2 comes before the encoder (Whisper)
+    decoder_prompt: tuple[int, ...] = ()  # tokens that the decoder is given after its start token
 
     @property
     def d_model(self) -> int:
         """Width of the embeddings that enter the encoder (in a decoder-only model, the decoder)."""
         return (self.encoder or self.decoder).width
+
+    @property
+    def adapters(self) -> LoraSpec | None:
+        """The low-rank adapters of the stacks that have some."""
+        return self.decoder.lora or (self.encoder.lora if self.encoder is not None else None)
+
+    @property
+    def bare_targets(self) -> bool:
+        """Whether the end token is the only special token of targets: other ones are in the prompt (Whisper, LLMs)."""
+        return self.encoder is None or self.backbone == "whisper"
+
+
+class Channels(NamedTuple):
+    """What a data file says of the channels of its samples; empty or 0: not known."""
+
+    names: tuple[str, ...] = ()
+    rate: float = 0.0  # samples a second
+    places: tuple[tuple[float, float, float], ...] = ()  # of each channel, in metres
+
+
+class PatchConvolution(NamedTuple):
+    """A convolution along the samples of a patch, followed by GELU and a group norm, in the order of its encoder."""
+
+    filters: int
+    taps: int
+    stride: int
+    padding: int
+    groups: int  # of the group norm
+
+
+@dataclasses.dataclass(frozen=True)
+class WaveSpec:
+    """Description of an encoder of samples `[W, channels]`, one of `WAVE_ENCODERS`."""
+
+    stack: StackSpec  # the transformer (of CBraMod, both halves of its layers)
+    strides: tuple[int, ...] = ()  # conv, whisper: of each convolution over all channels
+    patch: int = 0  # the others: samples of a patch; a channel's patches are positions of the transformer
+    overlap: int = 0  # REVE: samples that a patch shares with the next one
+    convolutions: tuple[PatchConvolution, ...] = ()  # LaBraM, CBraMod: of a patch
+    used: tuple[int, ...] = ()  # numbers of the channels that the encoder reads
+    rows: tuple[int, ...] = ()  # LaBraM: row of each channel used in the table of positions; empty: no table
+    times: int = 0  # LaBraM: rows of the table of times; a recording has fewer patches
+    mean_pooling: bool = False  # LaBraM: its checkpoint calls the last norm `fc_norm`
+    outputs: int = 0  # CBraMod: width after its last dense layer
+    places: tuple[tuple[float, float, float], ...] = ()  # REVE: of each channel used
+    frequencies: int = 4  # REVE: of the positions, along each of the four axes
+    pooled: bool = True  # the channels' mean at each time is one position for the language model; else each channel
+
+    def width(self) -> int:
+        """Return the width of the encoder's output, which the bridge reads."""
+        return self.outputs or self.stack.width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +178,7 @@ class EEGSpec:
     activation: str = "relu"  # UniCoRN: a name in layers.ACTIVATIONS
     positions: Literal["sinusoidal", "none"] = "none"  # UniCoRN: position embeddings of the series
     bridge: str = "relu"  # UniCoRN: activation after the bridge, "relu" or "linear"
+    waves: WaveSpec | None = None  # an encoder of samples
 
     def stack(self, width: int, **fields: Any) -> StackSpec:
         """Return the description of the encoder's transformer layers; `fields` are further fields of `StackSpec`."""

@@ -21,6 +21,7 @@ from scipy.interpolate import RBFInterpolator
 
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.data.datafile import Place, electrodes_of
+from eeg2text_jax.data.raw.find import SENSORS
 from eeg2text_jax.decoding.generate import Inputs, program_of_arms
 from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -38,6 +39,7 @@ class ChannelShares:
 
     def __init__(self, study: Study):
         self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
+        self._types = study.data.types if self.places else ()
         self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [channels] of each arm
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
@@ -60,9 +62,10 @@ class ChannelShares:
             self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))
 
     def write(self, out: epath.Path) -> None:
-        """Write electrode positions, and for each training condition the channels' shares, mean over arms, as JSON."""
+        """Write positions (and types, unless all are EEG) of channels, and their shares, mean over arms, as JSON."""
         shares = {name: np.mean(arm_shares, axis=0).round(6).tolist() for name, arm_shares in self._of_arms.items()}
-        write_text(out, json.dumps({"electrodes": self.places, "shares": shares}) + "\n")
+        types = {"types": self._types} if set(self._types) - {"eeg"} else {}
+        write_text(out, json.dumps({"electrodes": self.places, **types, "shares": shares}) + "\n")
 
 
 def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
@@ -100,26 +103,37 @@ def attribution_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool =
     return program_of_arms(attribute, mesh, tensor_parallel)
 
 
-# Plot scalp maps: the head seen from above, with one value per electrode, interpolated between electrodes.
+# Plot maps: the head seen from above, with one value per place of a sensor, interpolated between places.
 
 POINTS = 120  # interpolated points along each side of the picture
 NAMED = 20  # largest number of channels whose names are drawn; more names would overlap
 EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
 
 
-def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot a head for each training condition in `shares`: each channel's share in percent, on one colour scale."""
-    figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6), layout="constrained")
-    most = 100 * max(max(channel_shares) for channel_shares in shares.values())
-    flat = flattened(np.array([place[1:] for place in places]))
-    for axes, (name, channel_shares) in zip(
-        figure.subplots(1, len(shares), squeeze=False)[0], shares.items(), strict=True
-    ):
-        image = _head(axes, flat, 100 * np.asarray(channel_shares), most)
+def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]], types: Sequence[str] = ()) -> Picture:
+    """Plot a head for each training condition in `shares`, and of each type: each place's share in percent.
+
+    All heads have one colour scale. Sensors at one place, such as a pair of gradiometers, are added.
+    """
+    kinds = list(dict.fromkeys(types)) or ["eeg"]
+    figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6 * len(kinds)), layout="constrained")
+    rows, maps = figure.subplots(len(kinds), len(shares), squeeze=False), []
+    for kind, row in zip(kinds, rows, strict=True):
+        ours = [i for i in range(len(places)) if not types or types[i] == kind]
+        where = list(dict.fromkeys(places[i][1:] for i in ours))
+        at = [where.index(places[i][1:]) for i in ours]
+        labels = [places[ours[at.index(place)]][0] for place in range(len(where))]
+        of = f", {SENSORS[kind].name}" if kinds != ["eeg"] else ""
+        for axes, (name, channel_shares) in zip(row, shares.items(), strict=True):
+            values = 100 * np.bincount(at, np.asarray(channel_shares)[ours])
+            maps.append((axes, f"arm trained on {name}{of}", flattened(np.array(where)), labels, values))
+    most = max(values.max() for *_, values in maps)
+    for axes, title, flat, labels, values in maps:
+        image = _head(axes, flat, values, most)
         if len(places) <= NAMED:
-            for (label, *_), (x, y) in zip(places, flat, strict=True):
+            for label, (x, y) in zip(labels, flat, strict=True):
                 axes.annotate(label, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=8)
-        axes.set_title(f"arm trained on {name}", fontsize=9)
+        axes.set_title(title, fontsize=9)
     figure.colorbar(image, ax=figure.axes, shrink=0.7, label="% of the sum over channels")
     return figure
 
@@ -147,7 +161,7 @@ def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
     return image
 
 
-def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]]]:
-    """Return electrode positions, and channel shares by training condition, that `ChannelShares` wrote."""
+def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]], list[str]]:
+    """Return positions, channel shares by training condition, and types (none: EEG), that `ChannelShares` wrote."""
     content = json.loads(path.read_text())
-    return [tuple(place) for place in content["electrodes"]], content["shares"]
+    return [tuple(place) for place in content["electrodes"]], content["shares"], content.get("types", [])

@@ -209,7 +209,8 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
     """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
-        context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
+        step = jnp.zeros((), jnp.int32)
+        context = ConditionContext.of(batch, arrays.condition, arrays.means, step, arrays.kernel)
         return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
     return jax.jit(feed, out_shardings=fed_sharding(mesh))
@@ -387,7 +388,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
     """Return the padded token ids of every text, int32 `[N, T]`."""
-    most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
+    most, alone = study.config.text.max_tokens, study.model.spec.bare_targets
     ids = encode_targets(study.tokenizer, texts, most, alone)
     return pad_ids(ids, max(map(len, ids)), study.model.pad_token)
 

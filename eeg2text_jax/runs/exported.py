@@ -36,6 +36,7 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.models.pretrained.folder import Feeding, checkpoint_folder, read_feeding
 from eeg2text_jax.models.pretrained.load import checkpoint_config, load_pretrained
+from eeg2text_jax.models.pretrained.wave_folder import CLASSES
 from eeg2text_jax.runs.cells import sentence_keys
 from eeg2text_jax.runs.opening import open_finished
 from eeg2text_jax.training.loop import trained_arm
@@ -284,10 +285,10 @@ def _feeding(study: Study) -> Feeding:
         )
     config, samples = study.config, study.samples
     base = config.model.checkpoint if study.model.shared_frozen else ""
-    if study.model.shared_frozen and not (base and study.model.spec.encoder is None):
+    if study.model.shared_frozen and not base:
         raise UserError(
-            f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export holds no "
-            "frozen model, so model.checkpoint must name a decoder-only checkpoint."
+            f"{study.workdir.root}: its frozen language model has random weights; an export holds no frozen model, so "
+            "model.checkpoint must name a checkpoint."
         )
     return Feeding(
         mean=samples.mean,
@@ -320,6 +321,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         lora=study.config.optim.trainable == "lora",
         int8=study.model.shared_frozen and study.config.model.frozen_dtype == "int8",
         alone=study.model.spec.encoder is None,
+        encoder=study.model.eeg.kind in CLASSES,
         split=study.split.digest(),
         config_hash=study.config_digest,
         scores=scores,

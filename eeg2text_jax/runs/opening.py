@@ -85,6 +85,8 @@ def check_before(config: Settings) -> None:
     _check_mesh(config, len(arms(config.grid)))
     if config.objective == "contrastive":
         check_encoder(config.contrastive)
+    if config.model.encoder_checkpoint:
+        checkpoint_folder(config.model.encoder_checkpoint)
     if config.model.checkpoint:
         checkpoint_folder(config.model.checkpoint)
     else:

@@ -14,12 +14,11 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.kinds import read_section
-from eeg2text_jax.base.packages import library
-from eeg2text_jax.data.datafile import DataFile, electrodes, read_datafile
+from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare as prepare_sources
-from eeg2text_jax.data.raw.find import RawSpec
-from eeg2text_jax.data.raw.raw_samples import NOT_EEG, rereference
-from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, band_power, windows
+from eeg2text_jax.data.raw.find import SENSORS, RawSpec, select_channels, sensor_types
+from eeg2text_jax.data.raw.raw_samples import described, rereference
+from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, band_power, waves, windows
 from eeg2text_jax.data.rows import SUBJECT, Columns, note_unused, write
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.data.source_settings import DataSettings, source_settings
@@ -65,12 +64,16 @@ def prepare(
         write(out, data, columns=columns, tally=tally)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
         spec = source_settings(RawSpec, section.raw, "data.raw")
-        names = channels_of(data, spec)
-        rows = epoch_rows(data, names, spec, columns, tally)
-        places = electrodes(data.info, names, spec.montage)
-        provenance = {"held": "mne.Epochs", **({"electrodes": places} if places else {})}
+        types = dict(zip(data.ch_names, data.get_channel_types(), strict=True))
+        names = select_channels(types, spec, "", "the epochs")
+        kinds = sensor_types(types, names)
+        rows = epoch_rows(data, names, kinds, spec, columns, tally)
+        rate = spec.resample or float(data.info["sfreq"])
+        features_are, about = described(data.info, names, kinds, rate, spec)
+        if not spec.is_waves and set(kinds) == {"eeg"}:  # as in files of earlier versions
+            del about["channels"]
         tally.notes += epoch_notes(data, columns)
-        write(out, rows, features_are=spec.features_are(names), provenance=provenance, tally=tally)
+        write(out, rows, features_are=features_are, provenance={"held": "mne.Epochs", **about}, tally=tally)
     elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
         tally = prepare_raws(several, Path(out), section)
     else:
@@ -132,28 +135,10 @@ def save_raws(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
         yield path
 
 
-def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
-    """Return the channels of epochs that `data.raw.channels` and `data.raw.exclude` select; by default those of EEG.
-
-    Raises UserError if a selected channel is missing, or no channel is of EEG.
-    """
-    picks = library("mne", "mne").pick_types(epochs.info, meg=False, eeg=True, exclude=[])
-    available = [epochs.ch_names[place] for place in picks]
-    names = list(spec.channels) or [name for name in available if not NOT_EEG.match(name)]
-    names = [name for name in names if name not in spec.exclude]
-    missing = [name for name in names if name not in epochs.ch_names]
-    if missing or not names:
-        raise UserError(
-            f"the epochs have no channel {missing[0] if missing else 'of EEG'}; name the channels to use in "
-            "data.raw.channels."
-        )
-    return names
-
-
 def epoch_rows(
-    epochs: Any, names: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
+    epochs: Any, names: Sequence[str], kinds: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each epoch: the band power of its windows `[W, F]`, its sentence and further metadata.
+    """Yield a row for each epoch: its features `[W, F]`, its sentence and further metadata.
 
     Raises UserError if no metadata column has texts, a band is above half the sampling rate, or a channel is constant.
     """
@@ -166,18 +151,22 @@ def epoch_rows(
         )
     rate = float(epochs.info["sfreq"])
     spec.check_rate(rate, "the epochs")
-    levels = Levels(names)
-    for volts, (_, about) in zip(epochs.get_data(picks=list(names)), epochs.metadata.iterrows(), strict=True):
-        levels.add(np.asarray(volts))
-        volts = rereference(np.asarray(volts), tuple(names), spec, "the epochs")
+    levels = Levels(names, kinds)
+    factor = np.array([[SENSORS[kind].factor] for kind in kinds])
+    for values, (_, about) in zip(epochs.get_data(picks=list(names)), epochs.metadata.iterrows(), strict=True):
+        levels.add(volts := np.asarray(values) * factor)
+        volts, made, _ = rereference(volts, names, kinds, spec, "the epochs")
         spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
         named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
         row = {ours: about[theirs] for ours, theirs in named.items() if theirs in column_names}
+        if spec.is_waves:
+            yield {**row, "features": waves(volts, rate, (0.0, volts.shape[1] / rate), spec), "sentence": about[text]}
+            continue
         try:
             yield {**row, "features": band_power(volts, rate, spans, spec), "sentence": about[text]}
         except Flat as flat:
             raise UserError(
-                f"an epoch has a constant channel, {names[flat.args[0]]}, whose power has no logarithm; leave it out "
+                f"an epoch has a constant channel, {made[flat.args[0]]}, whose power has no logarithm; leave it out "
                 "with data.raw.exclude."
             ) from flat
     tally.notes += levels.notes()

@@ -26,7 +26,8 @@ from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.models.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, Seq2SeqModel, unit_length
-from eeg2text_jax.models.pretrained.load import frozen_params, start_from_checkpoint
+from eeg2text_jax.models.pretrained.load import frozen_params, start_from_checkpoint, start_of_encoder
+from eeg2text_jax.models.pretrained.wave_folder import trained_beside
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.configuration import fields_digest
 from eeg2text_jax.training.metrics_log import not_finite
@@ -80,9 +81,20 @@ def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
     """Return the paths of frozen parameters, such as "eeg/snapshot"; a path stands for all parameters below it."""
     if isinstance(model, ReconstructionModel):
         return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
+    if model.eeg is not None and model.eeg.waves is not None:
+        return _frozen_waves(config.model.encoder_train, model)
     if not config.pretrain.freeze_encoder or model.eeg is None:
         return ()
     return tuple(f"eeg/{part}" for part in model.shapes["eeg"] if part != "bridge")
+
+
+def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
+    """Return the paths of an encoder of waves that are frozen: for `trained`, see `model.encoder_train`."""
+    if trained == "all":
+        return ("eeg/encoder/positions",) if model.eeg.waves.stack.frozen_positions else ()
+    beside = trained_beside(model.eeg)
+    leaves = (path for path in flatten(model.shapes["eeg"]) if path.partition("/")[0] not in beside)
+    return tuple(f"eeg/{path}" for path in leaves if path.rpartition("/")[2] not in ("lora_a", "lora_b"))
 
 
 def _step_one(study: Study, before: Study | None) -> Study:
@@ -357,7 +369,7 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
     """Return the state before the first step.
 
     Each parameter comes from the first of these sources that has it: the best parameters of the previous training
-    stage, the pretrained checkpoint, random initialization.
+    stage, the pretrained encoder, the pretrained checkpoint, random initialization.
     """
     keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
     paths = flatten(own_params(study.model, study.model.shapes)).keys()
@@ -365,6 +377,10 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
     before = stage_before(study)
     trained = {} if before is None else flatten(trained_params(before))
     carried = {path: leaf for path, leaf in trained.items() if path in paths}
+    if study.config.model.encoder_checkpoint and "eeg/bridge/kernel" not in carried:
+        name, eeg = study.config.model.encoder_checkpoint, study.model.eeg
+        carried |= start_of_encoder(eeg, name, study.model.shapes, len(study.arms), placement.shardings)
+        print(f"{name}: {sum(leaf[0].size for leaf in carried.values()) / 1e6:.1f} M parameters of the encoder loaded")
     if carried.keys() == paths:
         params = unflatten(carried)
     elif checkpoint and isinstance(study.model, Seq2SeqModel):

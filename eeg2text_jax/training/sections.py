@@ -36,8 +36,9 @@ from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.decoding.settings import CACHE_DTYPES, WEIGHTS_DTYPES, GenerationSpec
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
-from eeg2text_jax.instrument.workdir import RENAMED
+from eeg2text_jax.instrument.workdir import REMOVED, RENAMED
 from eeg2text_jax.models.backbones import DECODERS, ModelSettings
+from eeg2text_jax.models.spec import WAVE_ENCODERS
 from eeg2text_jax.training.conditions import CONDITIONS, COPIES, TRAINING_ONLY
 
 EVALUATED = tuple(name for name in (*CONDITIONS, *COPIES) if name not in TRAINING_ONLY)
@@ -283,6 +284,8 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         return
     for name in dict(fields(config)).keys() & RENAMED.keys():
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
+    for name in dict(fields(config)).keys() & REMOVED.keys():
+        raise UserError(f"{name} is gone since version 1.0; {REMOVED[name]}; remove it from the configuration.")
     names = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     _check_fields(config, RANGES, names)
     for name, problems in _PROBLEMS.items():
@@ -363,6 +366,23 @@ def _model_problems(config: ConfigDict) -> Iterator[str]:
     width, heads = config.model.encoder_width, config.model.encoder_heads
     if config.model.encoder in ("transformer", "unicorn") and config.model.encoder_layers and width % heads:
         yield f"model.encoder_width is {width}; expected a multiple of model.encoder_heads ({heads}), or 0."
+    name, model = config.model.encoder, config.model
+    if model.encoder_checkpoint and name not in WAVE_ENCODERS[1:]:
+        yield (
+            f"model.encoder_checkpoint is {model.encoder_checkpoint!r} and model.encoder {name!r}; expected one of "
+            f"{', '.join(WAVE_ENCODERS[1:])}, or no checkpoint."
+        )
+    if model.encoder_train != "all" and not model.encoder_checkpoint:
+        yield f"model.encoder_train is {model.encoder_train!r}; expected 'all', as the encoder's weights are random."
+    if config.data.raw.features == "waves" and name not in WAVE_ENCODERS and config.objective == "generate":
+        yield (
+            f"data.raw.features is 'waves' and model.encoder {name!r}, which reads words; expected one of "
+            f"{', '.join(WAVE_ENCODERS)}."
+        )
+    if model.backbone == "whisper" and (model.prompt or config.text.template):
+        yield f"model.prompt is {model.prompt!r}; expected '' with Whisper, whose prompt is model.decoder_prompt."
+    if model.backbone in DECODERS and model.decoder_prompt:
+        yield f"model.decoder_prompt is {model.decoder_prompt!r}; expected '' with a decoder-only model."
 
 
 def _train_problems(config: ConfigDict) -> Iterator[str]:
@@ -416,8 +436,6 @@ def _optim_problems(config: ConfigDict) -> Iterator[str]:
             f"model.frozen_dtype is 'int8' with optim.trainable {name!r} and model.backbone {config.model.backbone!r}; "
             "expected bridge or lora, and a decoder-only model."
         )
-    if name == "lora" and config.model.backbone not in DECODERS:
-        yield f"optim.trainable is 'lora' and model.backbone {config.model.backbone!r}; expected a decoder-only model."
 
 
 def _pretrain_problems(config: ConfigDict) -> Iterator[str]:

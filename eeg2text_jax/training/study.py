@@ -28,13 +28,15 @@ from eeg2text_jax.data.splits.split import PARTS, Split, read_split_file, write_
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
 from eeg2text_jax.instrument.predictions.file import sentence_key
 from eeg2text_jax.instrument.workdir import Workdir
-from eeg2text_jax.models.backbones import LORA_TARGETS
+from eeg2text_jax.models.backbones import LORA_TARGETS, LoraSettings
 from eeg2text_jax.models.backbones.build import build_model
-from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
+from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel, source_length
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.models.pretrained.load import model_from_checkpoint, read_config
-from eeg2text_jax.models.spec import LoraSpec
+from eeg2text_jax.models.pretrained.wave_folder import unused_note
+from eeg2text_jax.models.spec import Channels, LoraSpec, Seq2SeqSpec
+from eeg2text_jax.models.waves import positions_of
 from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
 from eeg2text_jax.training.conditions._donors import (
     clock_features,
@@ -43,6 +45,7 @@ from eeg2text_jax.training.conditions._donors import (
     label_rows,
     nearest_texts,
     neighbor_table,
+    noise_kernel,
     same_place_texts,
     train_means,
 )
@@ -80,6 +83,7 @@ class StudyArrays(NamedTuple):
     means: jax.Array | None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
     voxels: jax.Array | None = None  # float32, shape of one volume: 1 where the reconstruction loss counts; None: all 1
     texts: TextArrays | None = None  # targets of the contrastive objective; None for any other objective
+    kernel: jax.Array | None = None  # float32 [K, F], of the condition `noise_spectrum`; None: not needed
     frozen: Any = (
         None  # parameters that all arms share, see `base.devices.arms.Divided`; None: no parameters are shared
     )
@@ -124,26 +128,46 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
     """
     if config.optim.trainable in ("bridge", "lora"):
         model = dataclasses.replace(model, shared_frozen=True)
-    if model.spec.encoder is not None:
-        return model
-    lora = config.model.lora
-    decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
     if config.optim.trainable == "lora":
-        targets = tuple(LORA_TARGETS[name] for name in lora.targets)
-        decoder = dataclasses.replace(decoder, lora=LoraSpec(lora.rank, lora.alpha, lora.dropout, targets))
+        model = dataclasses.replace(model, spec=_with_lora(model.spec, config.model.lora))
+    if model.spec.encoder is not None:
+        check_source(model, config)
+        return model
+    decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
     prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
     eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
     check_positions(model, config, len(prompt.before) + len(prompt.after))
     return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
 
 
+def _with_lora(spec: Seq2SeqSpec, lora: LoraSettings) -> Seq2SeqSpec:
+    """Return the description with low-rank adapters in the stacks that `lora` names; a decoder-only model has one."""
+    adapters = LoraSpec(lora.rank, lora.alpha, lora.dropout, tuple(LORA_TARGETS[name] for name in lora.targets))
+    sides = ("decoder",) if spec.encoder is None else lora.stacks
+    changes: dict[str, Any] = {side: dataclasses.replace(getattr(spec, side), lora=adapters) for side in sides}
+    return dataclasses.replace(spec, **changes)
+
+
+def check_source(model: Seq2SeqModel, config: Settings) -> None:
+    """Raise UserError if the longest recording has more positions than the encoder of an encoder-decoder."""
+    longest, most = max(words for words, _ in config.batch.buckets), model.spec.encoder.max_positions
+    length = source_length(model, longest)
+    if most is not None and length > most:
+        raise UserError(
+            f"batch.buckets: a recording of {longest} words or samples has {length} positions, but the encoder has "
+            f"{most}; shorten the buckets and data.max_words, or let the brain encoder shorten recordings more "
+            "(model.waves)."
+        )
+
+
 def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
     """Raise UserError if `prompt` tokens, the longest recording and the longest text exceed the model's positions."""
-    recording, positions = max(words for words, _ in config.batch.buckets), model.spec.decoder.max_positions
+    recording = positions_of(model.eeg, max(words for words, _ in config.batch.buckets))
+    positions = model.spec.decoder.max_positions
     longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
     if longest > positions:
         raise UserError(
-            f"text.template: the prompt ({prompt} tokens), the recording ({recording} words) and the text need "
+            f"text.template: the prompt ({prompt} tokens), the recording ({recording} positions) and the text need "
             f"{longest} positions, but the model has {positions}; shorten the prompt, or lower data.max_words, "
             "text.max_tokens or decode.max_length."
         )
@@ -339,14 +363,25 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
         print(line)
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
-    model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
-    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
+    channels = channels_of(data)
+    model = adapted(build(config.model, data.feature_shape, tokenizer, channels), config, tokenizer)
+    if note := unused_note(model.eeg, channels):
+        print(note)
+    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.bare_targets)
     if samples.prompts is not None:
         check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
-    arrays = StudyArrays(dropout, condition_key(config.seed), means)
+    conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
+    kernel = noise_kernel(samples, split.parts["train"]) if "kernel" in needs(sorted(conditions)) else None
+    arrays = StudyArrays(dropout, condition_key(config.seed), means, kernel=kernel)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return _contrastive(study) if config.objective == "contrastive" else study
+
+
+def channels_of(data: DataFile) -> Channels:
+    """Return what the data file says of its channels, for encoders of waves."""
+    places: tuple[Any, ...] = () if data.positions is None else tuple(tuple(map(float, p)) for p in data.positions)
+    return Channels(data.channels, data.sfreq, places)
 
 
 def _contrastive(study: Study) -> Study:
@@ -416,17 +451,18 @@ def cuts(
     """
     rows = np.concatenate(list(split.parts.values()))
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
+    unit = "moments" if data.is_waves else "words"
     if min(words.max(), most) > widest:
         raise UserError(
-            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket, or "
+            f"batch.buckets: the widest has {widest} {unit} and a sample has {words.max()}; add a wider bucket, or "
             f"cut longer samples with data.max_words={widest}."
         )
     most_tokens = config.text.max_tokens
     too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
     if (words > most).any():
         yield (
-            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
-            f"{words.max()}): further words are cut."
+            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} {unit} (up to "
+            f"{words.max()}): further {unit} are cut."
         )
     if too_long.any():
         yield (

@@ -343,7 +343,8 @@ def test_alone_it_decides(conditions):
 
 
 def test_controls_that_decide_by_default_keep_no_features_of_the_words():
-    taken_away = {"noise", "noise_redrawn", "noise_uniform", "zero", "shuffled", "subject_mean", "length_only"}
+    taken_away = {"zero", "shuffled", "subject_mean", "length_only"}
+    taken_away |= {"noise", "noise_redrawn", "noise_uniform", "noise_spectrum"}
     assert set(load_config("default").grid.controls) == taken_away | {"prompt_only"}
 
 

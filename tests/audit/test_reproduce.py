@@ -97,6 +97,8 @@ def test_table_4_of_jo_has_three_sentences_in_five_lines(tmp_path, rows):
     table = table_of(wanted("jo-4", tmp_path))
     assert [row[1] for row in table.rows] == ["Ground truth", "EEG w/tf", "Random w/tf", "EEG", "Random"] * 3
     assert all(text not in ("", "-") for *_, text in table.rows)
+    assert any("**" in text for _, label, text in table.rows if label in ("Ground truth", "EEG w/tf"))
+    assert not any("**" in text for _, label, text in table.rows if label in ("EEG", "Random"))
 
 
 def test_figure_4_has_a_panel_a_data_set_and_stage_and_a_curve_a_split(tmp_path, rows):
@@ -123,13 +125,15 @@ def test_tables_of_pairs(name, tmp_path):
     assert [row[:texts] for row in ours] == [row[:texts] for row in TABLES[name].rows]
     assert [len(row) for row in ours] == [len(row) for row in TABLES[name].rows]
     assert all(cell and cell != "-" for row in ours for cell in row)
+    if name == "latte-3":
+        assert all(row[-1].startswith("G: ") and " T: " in row[-1] for row in ours)
 
 
 def judge_results(names):
     slices = ["all", "prompted", "unprompted", "Severe", "Moderate", "Mild"]
     aucs = {name: {"value": 0.8, "interval": [0.7, 0.9]} for name in names}
     line = {"name": "S1", "etiology": "ALS", "severity": "Mild", "n": 5, "word_accuracy": 80.0, "human": 70.0}
-    speakers = {"speakers": [{**line, "latte": 60.0}]}
+    speakers = {"speakers": [{**line, "latte": 69.9}]}
     return {"slices": [{"slice": name, "n": 9, "preserved": 4, "auc": aucs} for name in slices], "speakers": speakers,
             "parameters": dict.fromkeys(names, 22000000.0)}  # fmt: skip
 
@@ -140,15 +144,17 @@ def test_table_4_of_lattescore_has_two_judges_by_speech_type_and_severity(tmp_pa
         (tmp_path / run.name / "judge").mkdir(parents=True)
         (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
     table = table_of(wanted("latte-4", tmp_path))
-    ours = [row for row in table.rows if row[0].startswith("here")]
-    assert [tuple(row[1:3]) for row in ours] == [row[:2] for row in TABLES["latte-4"].rows]
+    counts, *ours = [row for row in table.rows if row[0].startswith("here")]
+    assert counts == ["here", "examples", "", *["9"] * 6]
+    assert [tuple(row[1:3]) for row in ours] == [row[:2] for row in TABLES["latte-4"].rows[1:]]
     assert {tuple(row[3:]) for row in ours} == {("0.800",) * 6}
     (run,) = runs_of("latte-5")
     (tmp_path / run.name / "judge").mkdir(parents=True)
     (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
     speakers = table_of(wanted("latte-5", tmp_path)).rows
     assert len(speakers) == 11
-    assert speakers[-1] == ["here", "S1", "ALS", "Mild", "5", "80.0", "70.0", "60.0"]
+    assert speakers[-1] == ["here", "S1", "ALS", "Mild", "5", "80.0*", "70.0*", "69.9"]
+    assert [row[1] for row in speakers if row[5].endswith("*")] == ["S7", "S8", "S9", "S10", "S1"]
     printed = printed_by(["table", *(str(tmp_path / run.name) for run in runs_of("latte-4"))])
     assert printed.count("meaning[lr-bertscore]") == 2
     assert "severity severe" in printed

@@ -18,6 +18,7 @@ from eeg2text_jax.training.conditions.condition import (
     needs,
 )
 
+NOISES = ("noise", "noise_redrawn", "noise_uniform", "noise_spectrum")
 LENGTHS = np.array([1, 2, 5, 8, 13, 24])
 W, F = 24, 6
 
@@ -37,6 +38,7 @@ def batch(width: int = W) -> tuple[jax.Array, jax.Array, ConditionContext]:
         donor=rng.normal(size=(len(LENGTHS), W, F)).astype(np.float32)[:, :width],
         clock=rng.normal(size=(len(LENGTHS), F)).astype(np.float32),
         neighbor=rng.normal(size=(len(LENGTHS), W, F)).astype(np.float32)[:, :width],
+        kernel=rng.normal(size=(10, F)).astype(np.float32),
     )
     return jnp.asarray(features, jnp.float32), jnp.asarray(mask), context
 
@@ -67,13 +69,13 @@ def test_same_in_every_batch_order_and_bucket(name):
     np.testing.assert_allclose(apply(name, features[order], mask[order], chosen), fed[order], rtol=0, atol=1e-5)
     short = LENGTHS <= 8
     features, mask, context = batch(width=8)
-    if name == "phase_randomized":  # a sum over the bucket: equal up to rounding
+    if name in ("phase_randomized", "noise_spectrum"):  # sums over the bucket: equal up to rounding
         np.testing.assert_allclose(apply(name, features, mask, context)[short], fed[short, :8], rtol=0, atol=2e-5)
     else:
         np.testing.assert_array_equal(apply(name, features, mask, context)[short], fed[short, :8])
 
 
-@pytest.mark.parametrize("name", ["noise", "noise_redrawn", "noise_uniform", "zero", "length_only", "shuffled"])
+@pytest.mark.parametrize("name", [*NOISES, "zero", "length_only", "shuffled"])
 def test_nothing_of_the_recording_is_left(name):
     features, mask, context = batch()
     fed = apply(name, features, mask, context)

@@ -136,6 +136,21 @@ def test_problems_are_listed_together(tmp_path, printed_by):
     assert "do not fit together" in check_datafile(path).problems[0]
 
 
+def test_in_a_long_file_faults_and_magnitudes_are_those_of_their_samples(tmp_path):
+    """Features are read in blocks of 65,536 words; the second begins within a sample of the second subject."""
+    rows = [
+        {"features": np.full((1000, 1), 1.0 + 8 * (i >= 40)), "sentence": f"text {i}", "subject": f"S{i // 40}",
+         "task": "NR"}
+        for i in range(70)
+    ]  # fmt: skip
+    path = data.write(tmp_path / "long.h5", rows)
+    with h5py.File(path, "r+") as file:
+        file["features"][-1] = np.nan
+    found = check_datafile(path)
+    assert [line.split() for line in found.table[-2:]] == [["S0", "40", "40000", "1"], ["S1", "30", "30000", "9"]]
+    assert "1 sample has NaN or infinity, the first is number 69." in found.problems
+
+
 def test_another_file_is_refused(tmp_path):
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1

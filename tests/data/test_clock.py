@@ -11,7 +11,7 @@ from eeg2text_jax import data as public
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.check import check_datafile
-from eeg2text_jax.data.clock import Clock, clock_of_rows
+from eeg2text_jax.data.clock import Clock, clock_of_rows, sessions_of
 from eeg2text_jax.data.datafile import read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.splits.certificate import certify_data
@@ -230,3 +230,10 @@ def test_onsets_without_a_recording_are_of_the_subjects_task(tmp_path):
     clock = read_datafile(public.write(tmp_path / "a.h5", given)).clock
     assert clock.recording.tolist() == ["S0/NR", "S1/NR", "S0/NR", "S1/NR"]
     assert clock.order.tolist() == [1, 0, 0, 1]
+
+
+def test_sessions_of_two_subjects_are_two_sessions():
+    recordings = np.array(["sub-A_ses-1_run-1", "sub-A_ses-1_run-2", "sub-B_ses-1_run-1", "without a session"])
+    first, again, other, alone = sessions_of(np.array(["A", "A", "B", "B"]), recordings)
+    assert first == again
+    assert len({first, other, alone}) == 3

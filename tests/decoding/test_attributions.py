@@ -175,6 +175,18 @@ def test_what_is_right_on_the_head_is_right_in_the_picture():
     assert image[-1, middle] > image[0, middle]
 
 
+def test_each_type_of_sensors_has_a_head_of_its_own_and_pairs_at_a_place_are_added():
+    places = [(f"M{i}", x, y, 0.03) for i, (x, y) in enumerate([(-0.1, 0), (0.1, 0), (0, 0.1), (0, -0.1)] * 3)]
+    types = ["mag"] * 4 + ["grad"] * 8
+    figure = map_figure(places, {"eeg": [0.0, 0.2, 0.0, 0.0, *[0.1, 0.0] * 4]}, types)
+    mags, grads = (axes for axes in figure.axes if axes.images)
+    assert "magnetometers" in mags.get_title()
+    assert "gradiometers" in grads.get_title()
+    left, right = (np.asarray(axes.images[0].get_array())[60] for axes in (mags, grads))
+    assert left[-1] > 15 > 5 > left[0]
+    assert right[0] > 15 > 5 > right[-1]  # 0.1 twice at the first and third place
+
+
 def test_arms_have_one_scale_that_ends_at_the_largest_share_of_any():
     shares = {"eeg": [0.1, 0.3, 0.4, 0.2], "noise": [0.2, 0.7, 0.05, 0.05], "zero": [0.25, 0.25, 0.2, 0.3]}
     figure = map_figure(PLACES, shares)

@@ -10,14 +10,14 @@ import pytest
 import torch
 from ml_collections import ConfigDict
 from test_properties import BARTISH, make_model
-from transformers import T5Config
+from transformers import LlamaConfig, T5Config
 from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.attention import relative_bucket
 from eeg2text_jax.models.backbones import DECODERS, t5
-from eeg2text_jax.models.backbones.build import BACKBONES, build_model
+from eeg2text_jax.models.backbones.build import BACKBONES, backbone_module, build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import check_length
 from eeg2text_jax.training.configuration import load_config
@@ -35,7 +35,7 @@ DECODER = {
     "intermediate_size": 8,
 }  # fmt: skip
 SHAPES |= dict.fromkeys(DECODERS, DECODER)
-SHAPES["pegasus"] = SHAPES["bart"]
+SHAPES["pegasus"] = SHAPES["whisper"] = SHAPES["bart"]
 
 
 class Tokenizer(types.SimpleNamespace):
@@ -65,7 +65,7 @@ def model_config(backbone: str = "bart", shape: dict | None = None, **fields) ->
 
 def test_the_backbones() -> None:
     decoders = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
-    assert ("bart", "bert2bert", "pegasus", "t5", *decoders) == BACKBONES
+    assert ("bart", "bert2bert", "pegasus", "t5", "whisper", *decoders) == BACKBONES
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -73,7 +73,7 @@ def test_each_backbone_is_built_and_runs(backbone: str) -> None:
     model = build_model(model_config(backbone), 6, TOKENIZER)
     assert hash(model) == hash(build_model(model_config(backbone), 6, TOKENIZER))
     assert (model.pad_token, model.eos_token) == (1, 2)
-    assert model.start_token == {"bart": 2, "pegasus": 1, "t5": 1, "bert2bert": 0}.get(backbone, 50)
+    assert model.start_token == {"bart": 2, "pegasus": 1, "t5": 1, "bert2bert": 0, "whisper": 0}.get(backbone, 50)
     inputs = {"features": jax.ShapeDtypeStruct((3, 4, 6), jnp.float32), "mask": jax.ShapeDtypeStruct((3, 4), bool)}
     params = model.shapes
     logits = jax.eval_shape(model.forward, params, inputs, jax.ShapeDtypeStruct((3, 5), jnp.int32))
@@ -159,3 +159,13 @@ def test_relative_buckets_are_torchs(bidirectional: bool, buckets: int, farthest
     expected = T5Attention._relative_position_bucket(torch.tensor(distance), bidirectional, buckets, farthest)
     ours = relative_bucket(jnp.asarray(distance, jnp.int32), bidirectional, buckets, farthest)
     np.testing.assert_array_equal(ours, expected.numpy())
+
+
+@pytest.mark.parametrize("end", [2, [2, 3]])
+def test_an_end_token_is_never_padding_to_a_language_model(end):
+    """Where both are one token in the checkpoint, padding is a token of its own, so that the model learns to end."""
+    shape = {"vocab_size": 10, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    spec = backbone_module("llama").spec_from_config(LlamaConfig(**shape, eos_token_id=end, pad_token_id=2))
+    assert (spec.eos_token, spec.pad_token) == (2, 10)
+    apart = backbone_module("llama").spec_from_config(LlamaConfig(**shape, eos_token_id=end, pad_token_id=1))
+    assert apart.pad_token == 1

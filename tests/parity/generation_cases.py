@@ -106,7 +106,7 @@ def our_draws(spec: GenerationSpec, key: jax.Array, batch: int) -> Iterator[None
     keys = _keys_of_sentences(key, batch)
     if spec.num_beams == 1:
         keys = _keys_of_rows(keys, spec.num_return_sequences)
-    length = 0
+    length = len(spec.decoder_prompt)  # given tokens are not drawn
 
     def multinomial(probabilities: torch.Tensor, num_samples: int) -> torch.Tensor:
         nonlocal length

@@ -97,7 +97,7 @@ def test_a_table_of_several_conditions_is_not_pooled(rows):
 
 
 def test_what_cannot_be_read_is_one_sentence(rows):
-    with pytest.raises(UserError, match="predictions: 2 texts and no references"):
+    with pytest.raises(UserError, match="predictions: 2 texts and 0 references"):
         score(["a", "b"])
     with pytest.raises(UserError, match="noise: 1 text and 2 references"):
         audit(["a", "b"], {"noise": ["a"]}, references=["a", "b"])

@@ -85,6 +85,12 @@ def test_names_that_are_one_key_are_joined_in_any_order(read, names):
     assert "joined by " in describe(found)
 
 
+def test_what_the_references_state_goes_to_the_rows_of_its_id(read):
+    truth = table(("id", "true_text", "subject"), [(i, TRUE[i], f"reader {i}") for i in SHUFFLED])
+    found = read(table(("id", "pred"), enumerate(SAID)), truth)
+    assert {p.prediction: p.subject for p in found.predictions} == {text: f"reader {i}" for i, text in enumerate(SAID)}
+
+
 def test_session_block_and_trial_are_a_key_together(read):
     outputs = table(("session", "block", "trial", "pred"), [(*TRIALS[i][:3], SAID[i]) for i in SHUFFLED])
     references = table(("session", "block_num", "trial_num", "sentence_label"), TRIALS)

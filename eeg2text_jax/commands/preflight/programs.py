@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +34,21 @@ from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.backbones.build import build_model
 from eeg2text_jax.models.functional import Prepared, Seq2SeqModel, frozen_shapes
 from eeg2text_jax.models.pretrained.load import model_from_checkpoint
+from eeg2text_jax.models.spec import Channels
+from eeg2text_jax.models.waves import LABRAM_CHANNELS
 from eeg2text_jax.runs.opening import AnyTokenizer
-from eeg2text_jax.training.conditions.condition import condition_key, needs
+from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.step import GridProgram
-from eeg2text_jax.training.study import Arm, StudyArrays, adapted, arms, dropout_keys
+from eeg2text_jax.training.study import Arm, StudyArrays, adapted, arms, channels_of, dropout_keys
 
 ZUCO_CHANNELS = 105
 ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # per word: one feature per band and channel
 # Vocabulary size of each backbone's usual checkpoint, used if the configuration names no tokenizer.
 VOCABULARY = {
-    "bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522, "llama": 128256, "mistral": 32768,
-    "qwen2": 152064, "qwen3": 151936, "gemma": 256000, "gemma2": 256000, "gemma3": 262208,
+    "bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522, "whisper": 51866, "llama": 128256,
+    "mistral": 32768, "qwen2": 152064, "qwen3": 151936, "gemma": 256000, "gemma2": 256000, "gemma3": 262208,
 }  # fmt: skip
 
 
@@ -134,7 +137,10 @@ class Outline:
         """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
-        study, frozen = _placed(StudyArrays(keys[0], keys[1], means), replicated(placement.mesh)), self._frozen()
+        taps = (2 * MOST_LAGS, math.prod(self.features))
+        kernel = jax.ShapeDtypeStruct(taps, jnp.float32) if "kernel" in self._needs else None
+        arrays = StudyArrays(keys[0], keys[1], means, kernel=kernel)
+        study, frozen = _placed(arrays, replicated(placement.mesh)), self._frozen()
         if frozen is None:
             return study
         return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
@@ -167,16 +173,16 @@ def make_outline(config: Settings) -> Outline:
             f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
             "encoder fits wherever a generative model does."
         )
-    features = feature_shape(config.data)
+    features, channels = feature_shape(config.data), made_up_channels(config.data)
     if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices
         config = config.changed({"parallel.arms": "vmap"})
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
         tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
-        model = model_from_checkpoint(config.model, features, tokenizer)
+        model = model_from_checkpoint(config.model, features, tokenizer, channels)
     else:
         tokenizer = UsualTokenizer(config.model.backbone)
-        model = build_model(config.model, features, tokenizer)
+        model = build_model(config.model, features, tokenizer, channels)
     wave = config.parallel.wave or None  # 0: all arms at once
     return Outline(config, adapted(model, config, tokenizer), arms(config.grid)[:wave], features)
 
@@ -197,8 +203,19 @@ def feature_shape(data: DataSettings) -> tuple[int, ...]:
     if source.endswith(".h5"):
         if Path(source).exists():
             return read_outline(source).feature_shape
+        if data.raw["features"] == "waves":
+            return (len(data.raw["channels"]) or ZUCO_CHANNELS,)
         return tuple(data.fmri["grid"]) if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
     return (ZUCO_CHANNELS * len(data.recordings["bands"]),)
+
+
+def made_up_channels(data: DataSettings) -> Channels:
+    """Return what the data file says of its channels; names that LaBraM knows, and places, if there is no file yet."""
+    if data.source.endswith(".h5") and Path(data.source).exists():
+        return channels_of(read_outline(data.source))
+    count = math.prod(feature_shape(data))
+    names = tuple(LABRAM_CHANNELS[n % len(LABRAM_CHANNELS)] for n in range(count))
+    return Channels(names, data.raw["resample"], ((0.0, 0.0, 0.1),) * count)
 
 
 class UsualTokenizer(AnyTokenizer):
@@ -217,8 +234,12 @@ class UsualTokenizer(AnyTokenizer):
         return said[0]["content"]
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """Return one token id per word; only the number of tokens affects the programs."""
-        return {"input_ids": [3] * len(text.split())}
+        """Return one token id per word or `<|special token|>`; only the number of tokens affects the programs."""
+        return {"input_ids": [3] * len(re.findall(r"<\|[^|]*\|>|\S+", text))}
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """Return the one token that there is, as if it were a special one."""
+        return {"": 3}
 
 
 def _placed(shapes: Any, sharding: NamedSharding) -> Any:

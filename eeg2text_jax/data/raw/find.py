@@ -4,12 +4,13 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from eeg2text_jax.base import kinds
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, count_of, shortlist
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.data.source import is_pointer, matches, read_cells
 
@@ -19,6 +20,36 @@ BIDS = "dataset_description.json"
 TASK = "reading"  # task of files if neither their names nor data.raw.task state one
 _ENDINGS = re.compile(r"[-_](raw|eeg|meg|ieeg)$")
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
+# Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
+NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sensor:
+    """A type of sensors. Values are scaled so that 1e-6 of them are one `small` unit, whatever the type."""
+
+    name: str
+    small: str  # unit of features with a logarithm
+    large: str  # unit of features without one, a million small ones
+    factor: float  # large units in one unit of MNE's values
+    mne: str  # unit of MNE's values
+    in_words: str  # the same in words
+    lowest: float  # plausible standard deviations, in MNE's unit
+    usual: float
+    highest: float
+
+
+SENSORS = {  # by MNE's types
+    "eeg": Sensor("EEG", "uV", "V", 1.0, "V", "volts", 1e-8, 1e-5, 5e-3),
+    "mag": Sensor("magnetometers", "fT", "nT", 1e9, "T", "tesla", 1e-15, 1e-12, 1e-9),
+    "grad": Sensor("gradiometers", "fT/cm", "nT/cm", 1e7, "T/m", "tesla a metre", 1e-14, 1e-11, 1e-8),
+    "seeg": Sensor("sEEG", "uV", "V", 1.0, "V", "volts", 1e-8, 1e-4, 2e-2),
+    "ecog": Sensor("ECoG", "uV", "V", 1.0, "V", "volts", 1e-8, 1e-4, 2e-2),
+}
+DATATYPES = {"eeg": ("eeg",), "meg": ("mag", "grad"), "ieeg": ("seeg", "ecog")}  # by BIDS
+DEFAULT = ("meg", "ieeg", "eeg")  # which of them a recording's channels are, without a choice
+BIPOLAR = "bipolar"
+_NOT_RECORDINGS = re.compile(r"_acq-crosstalk_|_split-0*([2-9]|1\d)_|^sub-emptyroom_")  # in BIDS's folders `meg`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +75,7 @@ class RawSpec:
     lowpass: Annotated[float, kinds.number(0, 100_000)]
     notch: Annotated[float, kinds.number(0, 100_000)]
     resample: Annotated[float, kinds.number(0, 100_000)]
+    features: Annotated[str, kinds.one_of("power", "waves")]
     bands: Annotated[tuple[tuple[float, float], ...], kinds.bands()]
     amplitude: Annotated[bool, kinds.flag()]
     log: Annotated[bool, kinds.flag()]
@@ -54,22 +86,69 @@ class RawSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
+        for kind, how in self.references.items():
+            expected = ""
+            if kind in DATATYPES["meg"]:
+                expected = "no reference, as MEG has none"
+            elif kind in DATATYPES["ieeg"] and how not in ("average", BIPOLAR):
+                expected = f"average or {BIPOLAR}"
+            elif kind == "eeg" and how == BIPOLAR:
+                expected = f"average or names of channels; seeg:{BIPOLAR} and ecog:{BIPOLAR} are for contacts"
+            if expected:
+                raise UserError(f"data.raw.reference is {self.reference!r}; expected for {kind}: {expected}.")
 
-    def features_are(self, channels: Sequence[str]) -> str:
-        """Return a description of the F columns of a sample, which `check.names_of` parses."""
+    @property
+    def references(self) -> dict[str, str]:
+        """The reference of each type that `reference` names: "average", "bipolar", or EEG channels with commas."""
+        found: dict[str, list[str]] = {}
+        for part in filter(None, map(str.strip, self.reference.split(","))):
+            kind, colon, how = part.partition(":")
+            kind, how = (kind, how) if colon and kind in SENSORS else ("eeg", part)
+            found.setdefault(kind, []).append(how.strip())
+        return {kind: ",".join(parts) for kind, parts in found.items()}
+
+    def units_of(self, types: Sequence[str]) -> dict[str, str]:
+        """Return the unit of the features of each type of channels in `types`."""
+        units = {}
+        for kind in dict.fromkeys(types):
+            unit = SENSORS[kind].small if self.log or self.is_waves else SENSORS[kind].large
+            plain = self.amplitude or self.is_waves
+            units[kind] = unit if plain else f"({unit})^2" if "/" in unit else f"{unit}^2"
+        return units
+
+    def features_are(self, channels: Sequence[str], types: Sequence[str] = ()) -> str:
+        """Return a description of the F columns, which `check.names_of` parses; `types` are all "eeg" by default."""
+        types, counts = types or ("eeg",) * len(channels), ""
+        if set(types) - {"eeg"}:
+            counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in dict.fromkeys(types))})"
+            channels = [f"{'_'.join(name.split())}/{kind}" for name, kind in zip(channels, types, strict=True)]
+        units = self.units_of(types)
+        unit = ", ".join(f"{unit} ({kind})" if counts else unit for kind, unit in units.items())
+        if self.is_waves:
+            names = ("highpass", "lowpass", "notch")
+            filters = [f"{name} {value:g} Hz" for name in names if (value := getattr(self, name))]
+            return (
+                f"waves in {unit} of {len(channels)} channels{counts}, {self.resample:g} samples a second, "
+                f"{', '.join(filters) or 'no filter'}, each minus its mean over the sentence; channels: "
+                f"{' '.join(channels)}"
+            )
         bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
-        kind, square = ("amplitude", "") if self.amplitude else ("power", "^2")
-        unit = f"log10 of mean band {kind} in uV{square}" if self.log else f"mean band {kind} in V{square}"
+        what = f"{'log10 of ' if self.log else ''}mean band {'amplitude' if self.amplitude else 'power'} in {unit}"
         positions = f"events {self.word!r}" if self.word else f"windows of {self.window:g} s every {self.step:g} s"
         return (
-            f"{unit} of {positions}, {len(self.bands)} bands x {len(channels)} channels, band-major; bands in Hz: "
-            f"{bands}; channels: {' '.join(channels)}"
+            f"{what} of {positions}, {len(self.bands)} bands x {len(channels)} channels{counts}, band-major; "
+            f"bands in Hz: {bands}; channels: {' '.join(channels)}"
         )
+
+    @property
+    def is_waves(self) -> bool:
+        return self.features == "waves"
 
     def check_rate(self, rate: float, what: str) -> None:
         """Raise UserError if a band or filter reaches half of the sampling rate `rate` (Hz) of the recording `what`."""
         rate = min(rate, self.resample or rate)
-        highest = max([high for _, high in self.bands] + [self.highpass, self.lowpass, self.notch])
+        bands = () if self.is_waves else self.bands
+        highest = max([high for _, high in bands] + [self.highpass, self.lowpass, self.notch])
         if highest >= rate / 2:
             raise UserError(
                 f"{what}: has {rate:g} samples a second, and a band or filter at {highest:g} Hz needs more than "
@@ -94,9 +173,55 @@ class RawFile:
         return "/".join(filter(None, (self.subject, self.session, self.run, self.path.name)))
 
     @property
+    def datatype(self) -> str:
+        """Name of its folder in BIDS: `eeg`, `meg` or `ieeg`; else ""."""
+        return self.path.absolute().parent.name if self.bids else ""
+
+    @property
     def here(self) -> bool:
         """Whether the file is downloaded, rather than a dangling link or a pointer of git-annex or git-lfs."""
         return self.path.exists() and not is_pointer(self.path)
+
+
+def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, where: str) -> tuple[str, ...]:
+    """Return the channels that `spec` selects of a recording; `types` are MNE's types by name.
+
+    By default they are of one datatype: of the folder in BIDS, `datatype`, else MEG, else sEEG and ECoG, else EEG.
+    Raises UserError if a name, type or pattern in `spec.channels` selects nothing, or no channel is left.
+    """
+    usable = {
+        name: kind for name, kind in types.items() if kind in SENSORS and not (kind == "eeg" and NOT_EEG.match(name))
+    }
+    names: list[str] = []
+    for wanted in spec.channels:
+        kinds = DATATYPES.get(wanted.lower(), (wanted.lower(),))
+        fits = re.compile(".*".join(map(re.escape, wanted.split("*"))))
+        found = [name for name, kind in usable.items() if kind in kinds or ("*" in wanted and fits.fullmatch(name))]
+        if not (found := [wanted] if wanted in types else found):
+            raise UserError(f"{where}: has no channel {wanted!r} (data.raw.channels); it has {_counted(types)}.")
+        names += found
+    if not spec.channels:
+        there = set(usable.values())
+        taken = next((DATATYPES[name] for name in (datatype, *DEFAULT) if there & set(DATATYPES.get(name, ()))), ())
+        names = [name for name, kind in usable.items() if kind in taken]
+    if names := [name for name in dict.fromkeys(names) if name not in spec.exclude]:
+        return tuple(names)
+    raise UserError(
+        f"{where}: has no channel of EEG, MEG, sEEG or ECoG that data.raw.exclude leaves, it has {_counted(types)}; "
+        "set data.raw.channels to the channels to use."
+    )
+
+
+def _counted(types: Mapping[str, str]) -> str:
+    """Return the number of channels, and of those of each type with the first names."""
+    kinds = [(kind, [name for name in types if types[name] == kind]) for kind in dict.fromkeys(types.values())]
+    of_kinds = ", ".join(f"{len(names)} {kind} ({shortlist(names, 4)})" for kind, names in kinds)
+    return f"{len(types)} channels: {of_kinds}"
+
+
+def sensor_types(types: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the type of each channel in `names`; a channel of another type that the user named counts as EEG."""
+    return tuple(types[name] if types[name] in SENSORS else "eeg" for name in names)
 
 
 def is_raw(source: str) -> bool:
@@ -125,7 +250,7 @@ def refuse_nested(source: str) -> None:
         )
 
 
-def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[RawFile]:
+def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: Sequence[str] = ()) -> list[RawFile]:
     """Return the recordings in files, folders and globs, ordered by task, subject, session and run.
 
     Args:
@@ -133,6 +258,7 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[Ra
       names: a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
         `session`, `run`; with a slash it also matches folders.
       task: the task of files whose names state none.
+      channels: `data.raw.channels`, whose types choose the datatype of a BIDS folder that has several.
 
     Raises:
       UserError: no recording is found, two have the same name, `names` does not match a name, or mne-bids is missing.
@@ -141,12 +267,12 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[Ra
     for source in sources:
         root = Path(source)
         bids = (root / BIDS).exists()
-        for path in _paths(root, source, bids):
+        for path in _bids_paths(root, channels) if bids else _paths(root, source):
             files[path.absolute()] = _identify(path, bids, names, task)
     if not files:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected files that MNE reads ({', '.join(SUFFIXES)}), or a "
-            "BIDS folder with EEG."
+            "BIDS folder with EEG, MEG or iEEG."
         )
     _refuse_same_names(list(files.values()))
     return sorted(files.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
@@ -166,14 +292,32 @@ def _refuse_same_names(files: Sequence[RawFile]) -> None:
             )
 
 
-def _paths(root: Path, source: str, bids: bool) -> list[Path]:
+def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
+    """Return the recordings of one datatype: of one that `channels` name, else of the first that is there."""
+    wanted = {name.lower() for name in channels}
+    asked = [name for name, kinds in DATATYPES.items() if wanted & {name, *kinds}][::-1]  # a folder `meg` may have EEG
+    found = {
+        name: [path for path in sorted(root.glob(f"sub-*/**/*_{name}.*")) if _is_recording(path)] for name in DATATYPES
+    }
+    there = {name: found[name] for name in dict.fromkeys([*asked, *DATATYPES]) if found[name]}
+    for name in list(there)[1:]:
+        many = count_of(len(there[name]), "recording")
+        print(f"{root}: also has {many} of the datatype {name}, which data.raw.channels={name} takes.", file=sys.stderr)
+    return next(iter(there.values()), [])
+
+
+def _paths(root: Path, source: str) -> list[Path]:
     if root.is_dir():
-        paths = sorted(root.glob("sub-*/**/*_eeg.*" if bids else "*"))
+        paths = sorted(root.glob("*"))
     elif root.exists() or root.is_symlink():
         return [root]
     else:
         paths = matches(source)
     return [path for path in paths if _has_suffix(path) and not path.name.startswith(".")]
+
+
+def _is_recording(path: Path) -> bool:
+    return _has_suffix(path) and not path.name.startswith(".") and not _NOT_RECORDINGS.search(path.name)
 
 
 def _has_suffix(path: Path) -> bool:

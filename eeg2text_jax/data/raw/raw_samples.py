@@ -17,8 +17,11 @@ from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.base.stores.buckets import at_hand
-from eeg2text_jax.data.datafile import Place, electrodes
+from eeg2text_jax.data.datafile import HALF_RANGE, electrodes
 from eeg2text_jax.data.raw.find import (
+    DATATYPES,
+    NOT_EEG,
+    SENSORS,
     VOLTS,
     Event,
     RawFile,
@@ -28,6 +31,8 @@ from eeg2text_jax.data.raw.find import (
     find_raw,
     read_events,
     read_table,
+    select_channels,
+    sensor_types,
     split_type,
 )
 from eeg2text_jax.data.raw.sentences import (
@@ -38,20 +43,22 @@ from eeg2text_jax.data.raw.sentences import (
     Reading,
     Texts,
     band_power,
+    bipolar_pairs,
     no_sentence,
     readings,
     refuse_codes,
+    rereference,
+    waves,
     windows,
 )
 from eeg2text_jax.data.recordings._features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
 from eeg2text_jax.data.source import Sample, Source, Tally
 
-# Open raw recordings with MNE: choose channels, convert units to volts, and read voltages on request.
+# Open raw recordings with MNE: choose channels, convert units, and read values on request.
 
-# Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
-NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
 Types = dict[str, str]  # channel -> its type in a BIDS folder's `channels.tsv`
+ELECTRIC = ("eeg", "seeg", "ecog")  # types in volts
 _KNOWN = {name.lower(): volts for name, volts in VOLTS.items()}
 
 
@@ -62,8 +69,9 @@ class Recording:
     file: RawFile
     raw: Any  # MNE's object
     channels: tuple[str, ...]
+    types: tuple[str, ...]  # of `channels`: eeg | mag | grad | seeg | ecog
     picks: np.ndarray  # indices of `channels` among the file's channels
-    factor: np.ndarray  # `[channels, 1]`, volts per unit of the values that MNE returns
+    factor: np.ndarray  # `[channels, 1]`, large units of the type (volts) in one of the values that MNE returns
     notes: tuple[str, ...]  # on channels left out and units assumed, without the file's name
     warnings: tuple[str, ...]  # on unreadable sidecars and bad channels, with the file's name
 
@@ -76,9 +84,10 @@ class Recording:
         return self.raw.n_times / self.rate
 
     def volts(self, begin: float, end: float) -> tuple[np.ndarray, float]:
-        """Return the voltages `[channels, samples]` from `begin` to `end` (seconds), and the time of the first sample.
+        """Return the values `[channels, samples]` from `begin` to `end` (seconds), and the time of the first sample.
 
-        Times outside the recording are clipped. Raises UnreadableRecording for a damaged file, UserError for NaN.
+        They are in large units, such as volts. Times outside the recording are clipped. Raises UnreadableRecording for
+        a damaged file, UserError for NaN.
         """
         start = max(int(np.floor(begin * self.rate)), 0)
         stop = min(int(np.ceil(end * self.rate)), self.raw.n_times)
@@ -109,24 +118,10 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
             raw, types, warning = open_bids(file, spec.channels, options)
         else:
             raw, types, warning = mne.io.read_raw(file.path, preload=False, verbose="error", **options), {}, ""
-    picks = [int(place) for place in mne.pick_types(raw.info, meg=False, eeg=True, exclude=[])]
-    names = [raw.ch_names[place] for place in picks]
-    if spec.channels:
-        missing = [name for name in spec.channels if name not in raw.ch_names]
-        if missing:
-            raise UserError(
-                f"{file.path}: has no channel {missing[0]!r} (data.raw.channels); it has {shortlist(names)}."
-            )
-        names = list(spec.channels)
-    else:
-        names = [name for name in names if not NOT_EEG.match(name)]
-    names = [name for name in names if name not in spec.exclude]
-    if not names:
-        raise UserError(
-            f"{file.path}: has no channel of EEG, it has {shortlist(raw.ch_names)} of the types "
-            f"{', '.join(sorted(set(raw.get_channel_types())))}; set data.raw.channels to the channels to use."
-        )
-    if spec.reference == "average" and len(names) < 2:
+    all_types = dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
+    names = list(select_channels(all_types, spec, file.datatype, str(file.path)))
+    kinds = sensor_types(all_types, names)
+    if spec.references.get("eeg") == "average" and kinds.count("eeg") == 1:
         raise UserError(
             f"{file.path}: has only one channel, so nothing is left after the average reference; set "
             "data.raw.reference to ''."
@@ -136,32 +131,49 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
         warned.append(f"{file.path}: marks these channels as bad, but they are kept: {', '.join(bad)}.")
     places = np.array([raw.ch_names.index(name) for name in names])
     check_ranges(file, raw, names)
-    factor, without = factors(file, raw, names, spec.units)
+    electric = [name for name, kind in zip(names, kinds, strict=True) if kind in ELECTRIC]
+    factor = np.array([[SENSORS[kind].factor] for kind in kinds])
+    factor[[name in electric for name in names]], without = factors(file, raw, electric, spec.units)
     notes = []
     if left := _left_out(raw, names, spec, types):
         notes.append(
-            f"{count_of(len(left), 'channel was', 'channels were')} left out, as not EEG by type, unit or name: "
-            f"{', '.join(left)}; to "
+            f"{count_of(len(left), 'channel was', 'channels were')} left out, as not {_wanted(kinds)} by type, unit or "
+            f"name: {', '.join(_grouped(left))}; to "
             "use some of them, set data.raw.channels to all channels to use."
         )
     if without:
         many = count_of(len(without), "channel without a unit was", "channels without a unit were")
         notes.append(f"{many} read in {spec.units}: {', '.join(without)}.")
-    return Recording(file, raw, tuple(names), places, factor, tuple(notes), tuple(warned))
+    return Recording(file, raw, tuple(names), kinds, places, factor, tuple(notes), tuple(warned))
 
 
-def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[str, ...]:
-    """Return the channels that are not in `names`, though the user did not exclude them, each with type and unit."""
+def _wanted(kinds: Sequence[str]) -> str:
+    """Return the name of the datatype of some types: EEG, MEG or iEEG."""
+    return {"eeg": "EEG", "meg": "MEG", "ieeg": "iEEG"}[next(name for name, of in DATATYPES.items() if kinds[0] in of)]
+
+
+def _grouped(channels: Sequence[tuple[str, str]]) -> list[str]:
+    """Return names with their types; many channels of one type become a count with the first names."""
+    of_type: dict[str, list[str]] = {}
+    for name, kind in channels:
+        of_type.setdefault(kind, []).append(name)
+    many = {kind: names for kind, names in of_type.items() if kind.lower() in SENSORS and len(names) > 4}
+    shown = [f"{len(names)} {kind} ({shortlist(names, 3)})" for kind, names in many.items()]
+    return shown + [f"{name} ({kind})" for name, kind in channels if kind not in many]
+
+
+def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> list[tuple[str, str]]:
+    """Return the channels not in `names`, though the user did not exclude them, each with its type and unit."""
     if spec.channels:
-        return ()
+        return []
     channels = []
     for name, kind in zip(raw.ch_names, raw.get_channel_types(), strict=True):
         if name not in names and name not in spec.exclude and kind != "stim":
             unit = unit_of(raw, name)
             if kind == "eeg" and NOT_EEG.match(name):
                 kind = "by its name"
-            channels.append(f"{name} ({types.get(name, kind)}{f', unit {unit!r}' if unit else ''})")
-    return tuple(channels)
+            channels.append((name, f"{types.get(name, kind)}{f', unit {unit!r}' if unit else ''}"))
+    return channels
 
 
 @contextlib.contextmanager
@@ -201,8 +213,11 @@ def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -
     _check_names(Path(table), file, raw, rows, wanted)
     types = {name: row["type"] for name, row in rows.items() if name in raw.ch_names}
     for name, kind in types.items():
-        if (kind.upper() == "EEG") != (raw.get_channel_types([name])[0] == "eeg"):
-            raw.set_channel_types({name: "eeg" if kind.upper() == "EEG" else "misc"}, verbose="error")
+        now, ours = raw.get_channel_types([name])[0], kind.lower()
+        if ours not in ELECTRIC:
+            ours = "misc" if now in ELECTRIC else now
+        if ours != now:
+            raw.set_channel_types({name: ours}, verbose="error")
     if any("status" in row for row in rows.values()):
         raw.info["bads"] = [name for name in types if rows[name]["status"].lower() == "bad"]
     return raw, types, note
@@ -223,7 +238,7 @@ def _rows(table: Path) -> dict[str, dict[str, str]]:
 
 def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wanted: tuple[str, ...]) -> None:
     types = dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
-    absent = [name for name, kind in types.items() if name not in rows and kind == "eeg" and not wanted]
+    absent = [name for name, kind in types.items() if name not in rows and kind in SENSORS and not wanted]
     if absent:
         others = [name for name in rows if name not in types]
         what = f"; it has rows for {', '.join(others[:5])}, which the recording lacks" if others else ""
@@ -301,13 +316,14 @@ def _extras(raw: Any) -> dict[str, Any]:
 
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
+TOO_LARGE = f"beyond {HALF_RANGE:g} uV or fT (data.raw.highpass helps)"
 Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and reason -> number of dropped ones
 
 
 def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
     """Open recordings as a source. Raises UserError if there is none, or their tables of events are faulty."""
     recordings = RawRecordings(sources, spec, tally)
-    return Source(recordings, recordings.provenance, spec.features_are(recordings.channels))
+    return Source(recordings, recordings.provenance, recordings.features_are)
 
 
 class RawRecordings:
@@ -325,7 +341,7 @@ class RawRecordings:
         self._file_of: dict[tuple[tuple[str, float], ...], RawFile] = {}  # (text, onset) of its sentences -> file
         self._copies: list[tuple[RawFile, RawFile]] = []  # two files with the same sentences at the same times
         self._beyond = ""  # message on the first sentence that lies outside its recording
-        self._files = find_raw(sources, spec.names, spec.task)
+        self._files = find_raw(sources, spec.names, spec.task, spec.channels)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._of_tables: dict[Path, Found] = {}
         for file in self._files:
@@ -333,9 +349,13 @@ class RawRecordings:
                 columns, events = read_events(table)
                 self._of_tables[file.path] = self._readings(file, events, columns)
         _refuse_absent(sources, self._files, list(self._of_tables.values()))
-        self.channels, self._places = self._first_channels()
+        first = self._first()
+        self.channels, self.types, self.rate = first.channels, first.types, spec.resample or first.rate
+        self.features_are, about = described(first.raw.info, self.channels, self.types, self.rate, spec)
         self._numbers = SentenceNumbers()
-        self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
+        self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": [], **about}
+        if not spec.is_waves:
+            del self.provenance["features"]
 
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
         """Return the sentences that events define, and drops by reason; `columns`: of the events' table, if any."""
@@ -352,14 +372,13 @@ class RawRecordings:
             self._unmatched.append(no_sentence(file, events, self._spec))
         return sentences, dropped
 
-    def _first_channels(self) -> tuple[tuple[str, ...], list[Place]]:
-        """Return the channels of the first readable recording, which all others must have, and their positions."""
+    def _first(self) -> Recording:
+        """Return the first readable recording, whose channels all others must have."""
         errors = []
         for file in self._files:
             if file.here:
                 try:
-                    recording = open_recording(file, self._spec)
-                    return recording.channels, electrodes(recording.raw.info, recording.channels, self._spec.montage)
+                    return open_recording(file, self._spec)
                 except UnreadableRecording as error:
                     errors.append(error)
         raise errors[0]
@@ -409,8 +428,7 @@ class RawRecordings:
             reasons = [*problems, *dropped, *self._unmatched]
             raise UserError(f"no sample to write: {reasons[0]}")
         self._tally.notes += self._unmatched
-        self.provenance |= {"electrodes": self._places} if self._places else {}
-        self.provenance |= {"channels": list(self.channels), "dropped": self._tally.drops()}
+        self.provenance["dropped"] = self._tally.drops()
         self.provenance["notes"] = list(self._tally.notes)
 
     def _why(self) -> str:
@@ -434,6 +452,11 @@ class RawRecordings:
         recording = open_recording(file, self._spec)
         self._check_channels(recording)
         self._spec.check_rate(recording.rate, str(file.path))
+        if self._spec.is_waves and not self._spec.resample and recording.rate != self.rate:
+            raise UserError(
+                f"{file.path}: has {recording.rate:g} samples a second, the first recording has {self.rate:g}; waves "
+                "need one rate: set data.raw.resample."
+            )
         pair = self._of_tables.get(file.path)
         if pair is None:
             events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
@@ -442,7 +465,7 @@ class RawRecordings:
             if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
                 self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
         sentences, dropped = pair
-        levels = Levels(recording.channels)
+        levels = Levels(recording.channels, recording.types)
         key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
         if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer may agree by chance
             self._copies.append((first, file))
@@ -480,17 +503,26 @@ class RawRecordings:
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
         levels.add(volts)
         order = [recording.channels.index(name) for name in self.channels]
-        volts = rereference(volts[order], self.channels, spec, str(file.path))
+        volts, names, _ = rereference(volts[order], self.channels, self.types, spec, str(file.path))
+        if spec.is_waves:
+            moments = waves(volts, recording.rate, (reading.begin - start, reading.end - start), spec)
+            if np.abs(moments).max() > HALF_RANGE:
+                self._tally.dropped[file.subject, file.task, TOO_LARGE] += 1
+                return None
+            return moments.astype(np.float32)
         spans = reading.words or windows(reading, spec.window, spec.step)
         try:
             power = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
         except Flat as flat:
-            self._tally.dropped[file.subject, file.task, f"{FLAT} {self.channels[flat.args[0]]}"] += 1
+            self._tally.dropped[file.subject, file.task, f"{FLAT} {names[flat.args[0]]}"] += 1
             return None
         return power.astype(np.float32)
 
     def _check_channels(self, recording: Recording) -> None:
-        ours, theirs = set(self.channels), set(recording.channels)
+        ours, theirs = (
+            {name if kind == "eeg" else f"{name} ({kind})" for name, kind in zip(one.channels, one.types, strict=True)}
+            for one in (self, recording)
+        )
         if ours != theirs:
             what = [f"lacks {', '.join(sorted(ours - theirs)[:5])}"] if ours - theirs else []
             what += [f"also has {', '.join(sorted(theirs - ours)[:5])}"] if theirs - ours else []
@@ -501,20 +533,27 @@ class RawRecordings:
             )
 
 
-def rereference(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
-    """Subtract the reference of `spec` from voltages `[channels, samples]`: the mean of all or of named channels."""
-    if not spec.reference:
-        return volts
-    if spec.reference == "average":
-        return volts - volts.mean(axis=0)
-    names = [name.strip() for name in spec.reference.split(",")]
-    missing = [name for name in names if name not in channels]
-    if missing:
-        raise UserError(
-            f"{where}: has no channel {missing[0]!r}, which data.raw.reference names; set data.raw.reference to "
-            "channels of the recording, 'average' or ''."
-        )
-    return volts - volts[[channels.index(name) for name in names]].mean(axis=0)
+def described(
+    info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: RawSpec
+) -> tuple[str, dict[str, Any]]:
+    """Return the meaning of the features of a recording (MNE's `info`), and what the provenance says of its channels.
+
+    Types are named unless all are EEG; waves have a rate.
+    """
+    places = electrodes(info, channels, spec.montage)
+    _, names, kinds = rereference(np.zeros((len(channels), 0)), channels, types, spec, "the first recording")
+    pairs = dict(bipolar_pairs(channels, types, spec))
+    if places and pairs:  # in the middle of both contacts
+        where = {name: np.array(place) for name, *place in places}
+        places = [(name, *np.mean([where[one] for one in pairs.get(name, (name,))], axis=0).round(5)) for name in names]
+    about: dict[str, Any] = {"channels": list(names)} | ({"electrodes": places} if places else {})
+    if spec.is_waves:
+        about["sfreq"] = rate
+    if set(kinds) != {"eeg"}:
+        about["types"] = list(kinds)
+    return dataclasses.replace(spec, resample=rate if spec.is_waves else spec.resample).features_are(
+        names, kinds
+    ), about
 
 
 def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> None:

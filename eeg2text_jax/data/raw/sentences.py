@@ -5,6 +5,7 @@ import dataclasses
 import fractions
 import io
 import itertools
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ import scipy  # imports `scipy.signal` on first use; to import it here would cos
 from eeg2text_jax.base.errors import UserError, first_line, shortlist
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.data.raw.find import (
+    BIPOLAR,
     CODES,
     MISSING,
+    SENSORS,
     Event,
     RawFile,
     RawSpec,
@@ -383,8 +386,7 @@ def windows(reading: Reading, window: float, step: float) -> tuple[Span, ...]:
 
 # Compute the band power or amplitude of words from voltages, and warn of implausible channels and units.
 
-MICROVOLT = 1e-6  # V
-LOWEST, HIGHEST = 1e-8, 5e-3  # V, range of plausible standard deviations of EEG; 5e-6 to 1e-4 are typical
+SMALL = 1e-6  # small units (uV, fT, fT/cm) in a large one (V, nT, nT/cm), see `find.Sensor`
 # A channel is noisy (constant) if its standard deviation is above (below) the median channel's times this factor.
 NOISY, CONSTANT = 20.0, 1e-3
 
@@ -407,10 +409,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
 
     Raises Flat if a channel is constant and `spec.log` is set.
     """
-    if spec.resample and spec.resample != rate:
-        ratio = fractions.Fraction(spec.resample / rate).limit_denominator(1000)
-        volts = scipy.signal.resample_poly(volts, ratio.numerator, ratio.denominator, axis=1)
-        rate = rate * float(ratio)
+    volts, rate = _resampled(volts, rate, spec)
     if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
         raise Flat(int(flat[0]))
     volts = _filtered(volts, rate, spec)
@@ -423,8 +422,24 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
         for w, (start, stop) in enumerate(places):
             power[w, b] = moments[:, start:stop].mean(axis=1)
     if spec.log:
-        power = np.log10(power / (MICROVOLT if spec.amplitude else MICROVOLT**2))
+        power = np.log10(power / (SMALL if spec.amplitude else SMALL**2))
     return power.reshape(len(spans), -1)
+
+
+def waves(volts: np.ndarray, rate: float, span: Span, spec: RawSpec) -> np.ndarray:
+    """Return the samples in time of a span, float64 `[W, channels]`, in small units, minus each channel's mean."""
+    volts, rate = _resampled(volts, rate, spec)
+    start, stop = _samples(span, rate, volts.shape[1])
+    moments = _filtered(volts, rate, spec)[:, start:stop].T / SMALL
+    return moments - moments.mean(axis=0)
+
+
+def _resampled(volts: np.ndarray, rate: float, spec: RawSpec) -> tuple[np.ndarray, float]:
+    """Return voltages `[channels, samples]` at the rate that `spec` asks for, and that rate."""
+    if not spec.resample or spec.resample == rate:
+        return volts, rate
+    ratio = fractions.Fraction(spec.resample / rate).limit_denominator(1000)
+    return scipy.signal.resample_poly(volts, ratio.numerator, ratio.denominator, axis=1), rate * float(ratio)
 
 
 def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
@@ -448,33 +463,95 @@ def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
     return start, max(min(round(span[1] * rate), n), start + 1)
 
 
-class Levels:
-    """Standard deviation of each channel, to warn of implausible ones; add voltages that are not yet re-referenced."""
+_CONTACT = re.compile(r"(.*?)(\d+)$")  # name of a shaft or grid, and number of the contact
 
-    def __init__(self, channels: Sequence[str]):
-        self._channels = channels
+
+def bipolar_pairs(channels: Sequence[str], types: Sequence[str], spec: RawSpec) -> list[tuple[str, tuple[str, str]]]:
+    """Return the pairs of neighboring contacts whose difference is used, each with its name such as `LA1-LA2`."""
+    pairs = []
+    for name, kind in zip(channels, types, strict=True):
+        match = _CONTACT.match(name) if spec.references.get(kind) == BIPOLAR else None
+        if match is not None:
+            following = f"{match[1]}{int(match[2]) + 1:0{len(match[2])}d}"
+            if following in channels and types[channels.index(following)] == kind:
+                pairs.append((f"{name}-{following}", (name, following)))
+    return pairs
+
+
+def rereference(
+    volts: np.ndarray, channels: Sequence[str], types: Sequence[str], spec: RawSpec, where: str
+) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """Re-reference values `[channels, samples]` as `spec` says for each type; return them with names and types.
+
+    "average" subtracts the mean of all channels of the type, names of channels their mean; "bipolar" replaces contacts
+    by the differences of neighbors, and leaves contacts without a neighbor out.
+    """
+    channels, kinds = tuple(channels), np.array(types)
+    for kind, how in spec.references.items():
+        ours = np.flatnonzero(kinds == kind)
+        names = [] if how in ("average", BIPOLAR) else how.split(",")
+        if missing := [name for name in names if name not in channels]:
+            raise UserError(
+                f"{where}: has no channel {missing[0]!r}, which data.raw.reference names; set data.raw.reference to "
+                "channels of the recording, 'average' or ''."
+            )
+        if how == BIPOLAR or not len(ours):
+            continue
+        mean = volts[[channels.index(name) for name in names] if names else ours].mean(axis=0)
+        volts = volts - np.where((kinds == kind)[:, None], mean, 0.0) if len(ours) < len(kinds) else volts - mean
+    pairs = bipolar_pairs(channels, types, spec)
+    if not any(how == BIPOLAR for how in spec.references.values()):
+        return volts, channels, tuple(types)
+    kept = [name for name, kind in zip(channels, types, strict=True) if spec.references.get(kind) != BIPOLAR]
+    made = [(name, (name, "")) for name in kept] + pairs
+    if not made:
+        raise UserError(
+            f"{where}: has no two neighboring contacts, such as LA1 and LA2, for data.raw.reference={spec.reference}; "
+            "set it to 'seeg:average', 'ecog:average' or ''."
+        )
+    place = {name: i for i, name in enumerate(channels)}
+    values = [volts[place[one]] - volts[place[other]] if other else volts[place[one]] for _, (one, other) in made]
+    return np.stack(values), tuple(name for name, _ in made), tuple(types[place[one]] for _, (one, _) in made)
+
+
+class Levels:
+    """Standard deviation of each channel, to warn of implausible ones; add values that are not yet re-referenced.
+
+    Values are in the large units of the channels' `types`, by default volts.
+    """
+
+    def __init__(self, channels: Sequence[str], types: Sequence[str] = ()):
+        self._channels, self._types = channels, np.array(types or ["eeg"] * len(channels))
         self._found: list[np.ndarray] = []
 
     def add(self, volts: np.ndarray) -> None:
-        """Add the voltages `[channels, samples]` of a sentence."""
+        """Add the values `[channels, samples]` of a sentence."""
         self._found.append(volts.std(axis=1))
 
     def notes(self) -> list[str]:
-        """Return notes on constant or noisy channels, and on an implausible unit of voltage."""
+        """Return notes, for each type, on constant or noisy channels, and on an implausible unit."""
         if not self._found:
             return []
         sizes = np.median(self._found, axis=0)
-        usual = float(np.median(sizes))
+        return [note for kind in dict.fromkeys(self._types.tolist()) for note in self._notes_on(kind, sizes)]
+
+    def _notes_on(self, kind: str, sizes: np.ndarray) -> list[str]:
+        sensor, ours = SENSORS[kind], self._types == kind
+        usual = float(np.median(sizes[ours]))
         notes = []
-        if constant := self._some(sizes <= CONSTANT * usual):
+        if constant := self._some(ours & (sizes <= CONSTANT * usual)):
             notes.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
                          "data.raw.exclude if they are dead.")  # fmt: skip
-        if noisy := self._some((sizes > NOISY * usual) & (usual > 0)):
+        if noisy := self._some(ours & (sizes > NOISY * usual) & (usual > 0)):
+            why = "loose: the average reference spreads noise" if kind == "eeg" else "faulty"
             notes.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
-                         "data.raw.exclude if they were loose: the average reference spreads noise.")  # fmt: skip
-        if usual and not LOWEST < usual < HIGHEST:
-            notes.append(f"the median channel has a standard deviation of about {usual:.0e} V; EEG has about 1e-05 V: "
-                         "is the unit right? MNE expects volts; no verdict depends on it.")  # fmt: skip
+                         f"data.raw.exclude if they were {why}.")  # fmt: skip
+        usual /= sensor.factor
+        if usual and not sensor.lowest < usual < sensor.highest:
+            median = "the median channel" if kind == "eeg" else f"the median of the {sensor.name}"
+            typical = f"{sensor.name} has about {sensor.usual:.0e} {sensor.mne}"
+            notes.append(f"{median} has a standard deviation of about {usual:.0e} {sensor.mne}; {typical}: is the unit "
+                         f"right? MNE expects {sensor.in_words}; no verdict depends on it.")  # fmt: skip
         return notes
 
     def _some(self, which: np.ndarray) -> str:

@@ -162,8 +162,10 @@ def hdf5_rows(data: bytes, path: epath.Path) -> Rows:
             texts = [name for name, item in flat.items() if h5py.check_string_dtype(item.dtype)]
             length = max((len(flat[name]) for name in texts), default=0)
             titles = [name for name in texts if len(flat[name]) == length]
-            if length * len(titles) > CELLS or sum(flat[name].nbytes for name in titles) > LARGEST:
-                refuse_cells(path)  # before anything is read: a small file may declare a huge table
+            if length * len(titles) > CELLS:  # before anything is read: a small file may declare a huge table
+                refuse_cells(path)
+            if sum(flat[name].nbytes for name in titles) > LARGEST:
+                refuse_large(path)
             rows = [*zip(*(flat[name][()] for name in titles), strict=True)]
         if not titles:
             raise UserError(f"{path}: an HDF5 file without texts of trials; {AS_TEXT}.")

@@ -339,12 +339,10 @@ def as_set(
         used = roles(table, built_in(), columns or (SIDES if both else None))
         return set_of(table, used, mode)
     if (predictions := list(predictions)) and isinstance(predictions[0], str):
-        count = "no" if references is None else len(references := list(references))
-        if count != len(predictions):
-            raise UserError(
-                f"{name}: {count_of(len(predictions), 'text')} and {count_of(count, 'reference')}; give as many "
-                "references as texts."
-            )
+        references = list(references or [])
+        if len(references) != len(predictions):
+            counts = f"{count_of(len(predictions), 'text')} and {count_of(len(references), 'reference')}"
+            raise UserError(f"{name}: {counts}; give as many references as texts.")
         table = Table(path, "P", "texts", None, [*zip(references, predictions, strict=True)], unit="text")
         return set_of(table, FIRST_TWO, mode)
     if predictions and not isinstance(predictions[0], Prediction):

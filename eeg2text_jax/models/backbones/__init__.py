@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from eeg2text_jax.base.kinds import channels, flag, many, number, one_of, place, settings, text, whole
-from eeg2text_jax.models.spec import ENCODERS
+from eeg2text_jax.models.spec import ENCODERS, WAVE_ENCODERS
 
-ENCODER_DECODERS = ("bart", "bert2bert", "pegasus", "t5")
+ENCODER_DECODERS = ("bart", "bert2bert", "pegasus", "t5", "whisper")
 DECODERS = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
 # Dense layers that can have a low-rank adapter: name in checkpoints -> name in our parameters.
 LORA_TARGETS = {
@@ -38,6 +38,17 @@ class UnicornSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class WavesSettings:
+    """Section `model.waves` of a configuration: encoders of samples."""
+
+    strides: Annotated[tuple[int, ...], channels()]
+    patch: Annotated[int, whole(2, 100_000)]
+    overlap: Annotated[int, whole(0, 100_000)]
+    pool: Annotated[bool, flag()]
+    positions: Annotated[str, place()]
+
+
+@dataclasses.dataclass(frozen=True)
 class LoraSettings:
     """Section `model.lora` of a configuration: low-rank adapters of a frozen language model."""
 
@@ -45,6 +56,7 @@ class LoraSettings:
     alpha: Annotated[float, number(0, 1e6, above=True)]
     dropout: Annotated[float, number(0, 1, below=True)]
     targets: Annotated[tuple[str, ...], many(one_of(*LORA_TARGETS))]
+    stacks: Annotated[tuple[str, ...], many(one_of("encoder", "decoder"))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,15 +67,19 @@ class ModelSettings:
     checkpoint: Annotated[str, place()]
     dtype: Annotated[str, one_of("float32", "bfloat16")]  # float16 would need loss scaling
     shape: Annotated[Mapping[str, Any], settings()]
-    encoder: Annotated[str, one_of(*ENCODERS)]
+    encoder: Annotated[str, one_of(*ENCODERS, *WAVE_ENCODERS)]
+    encoder_checkpoint: Annotated[str, place()]
+    encoder_train: Annotated[str, one_of("all", "frozen", "adapters")]
     encoder_layers: Annotated[int, whole(0, 1000)]
     encoder_heads: Annotated[int, whole(1, 10_000)]
     encoder_ffn: Annotated[int, whole(1, 1_000_000)]
     encoder_width: Annotated[int, whole(0, 1_000_000)]
     dropout: Annotated[float, number(0, 1, below=True)]
     unicorn: UnicornSettings
+    waves: WavesSettings
     remat: Annotated[bool, flag()]
     keep: Annotated[Literal["products", "nothing"], one_of("products", "nothing")]
     prompt: Annotated[str, text()]
+    decoder_prompt: Annotated[str, text()]
     lora: LoraSettings
     frozen_dtype: Annotated[str, one_of("bfloat16", "float32", "int8")]

@@ -1,5 +1,6 @@
 """Build models from the section `model` of the configuration: a language model (backbone) and a brain encoder."""
 
+import dataclasses
 import importlib
 import math
 from collections.abc import Sequence
@@ -11,26 +12,35 @@ from eeg2text_jax.base.errors import UserError, did_you_mean, first_line, one_li
 from eeg2text_jax.models.backbones import BACKBONES, DECODERS, ENCODER_DECODERS, ModelSettings, decoder_only
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import ACTIVATIONS
-from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+from eeg2text_jax.models.pretrained.wave_folder import wave_spec
+from eeg2text_jax.models.spec import WAVE_ENCODERS, Channels, EEGSpec, Seq2SeqSpec, StackSpec
 
+UNKNOWN = Channels()
 DTYPES = ("float32", "bfloat16")
 MOST_LAYERS = 1000  # the deepest language models have 126
 
 
-def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
+def build_model(
+    config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any, channels: Channels = UNKNOWN
+) -> Seq2SeqModel:
     """Return a model with random weights, whose backbone has the fields `config.shape` and the tokenizer's vocabulary.
 
-    `config` is the section `model`; `feature_shape` is F, the numbers per word, or the (X, Y, Z) of volumes.
+    `config` is the section `model`; `feature_shape` is F, the numbers per word, or the (X, Y, Z) of volumes. Encoders
+    of waves need to know the `channels`.
 
     Raises:
       UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
     """
     spec = random_spec(config.backbone, dict(config.shape), tokenizer)
-    return model_around(spec, config, feature_shape, tokenizer)
+    return model_around(spec, config, feature_shape, tokenizer, channels)
 
 
 def model_around(
-    spec: Seq2SeqSpec, config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any
+    spec: Seq2SeqSpec,
+    config: ModelSettings,
+    feature_shape: int | Sequence[int],
+    tokenizer: Any,
+    channels: Channels = UNKNOWN,
 ) -> Seq2SeqModel:
     """Return a model of the backbone `spec` with the brain encoder and bridge that the section `model` describes."""
     if config.dtype not in DTYPES:
@@ -41,19 +51,44 @@ def model_around(
             f"config.model.prompt has token {max(prompt)}, which the vocabulary of the encoder lacks; change the "
             "prompt, or leave it out."
         )
-    eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model)
+    eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model, channels)
+    if spec.stem and config.encoder == "conv" and not config.encoder_layers:
+        eeg = dataclasses.replace(eeg, bridge="none")  # the language model's own convolution comes next
+    if config.decoder_prompt:
+        spec = dataclasses.replace(spec, decoder_prompt=special_tokens(tokenizer, config.decoder_prompt))
     return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
 
 
+def special_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """Return the ids of a text of special tokens alone, such as `<|en|><|transcribe|>`; else raise a UserError."""
+    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    known = {*tokenizer.get_added_vocab().values(), *getattr(tokenizer, "all_special_ids", ())}
+    if not known.issuperset(ids):
+        raise UserError(
+            f"config.model.decoder_prompt is {text!r}, which has other tokens than the tokenizer's special ones; "
+            "expected tokens such as <|en|>, or '' for none."
+        )
+    return ids
+
+
 def brain_spec(
-    config: ModelSettings, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
+    config: ModelSettings,
+    feature_shape: int | Sequence[int],
+    prompt: tuple[int, ...] = (),
+    d_model: int = 0,
+    channels: Channels = UNKNOWN,
 ) -> EEGSpec:
     """Return the description of the brain encoder that the section `model` asks for.
 
     `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0. Raises UserError if
-    `encoder_width` is 0 for volumes, or not a multiple of the heads.
+    `encoder_width` is 0 for volumes, or not a multiple of the heads; or see `wave_spec`.
     """
     shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
+    if config.encoder in WAVE_ENCODERS:
+        if len(shape) > 1:
+            raise UserError(f"config.model.encoder is {config.encoder!r}, which reads waves; the data has volumes.")
+        waves = wave_spec(config, math.prod(shape), channels, d_model)
+        return EEGSpec(math.prod(shape), prompt=prompt, kind=config.encoder, bridge="linear", waves=waves)
     unicorn, volume = config.encoder == "unicorn", shape if len(shape) > 1 else ()
     if volume and not unicorn and not config.encoder_width:
         raise UserError(
@@ -146,7 +181,11 @@ def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec
     for stack in filter(None, (spec.encoder, spec.decoder)):
         _check_stack(stack, where)
     tokens = {"pad": spec.pad_token, "eos": spec.eos_token, "decoder_start": spec.start_token}
-    for name, token in tokens.items() if spec.encoder else [("eos", spec.eos_token)]:
+    if spec.encoder is None:
+        tokens = {"eos": spec.eos_token}
+    elif spec.pad_token == spec.vocab_size and config.pad_token_id == config.eos_token_id:  # see `whisper`
+        tokens.pop("pad")
+    for name, token in tokens.items():
         if not _whole(token) or not 0 <= token < spec.vocab_size:
             raise UserError(
                 f"{where}: {name}_token_id is {token!r}; expected one token id below vocab_size, {spec.vocab_size} "

@@ -27,7 +27,8 @@ class Rule:
     target: str  # path of the parameter
     source: str  # name of the tensor; with "{layer}", one tensor for each layer of a stacked parameter
     layers: int = 0  # number of layers of a stacked parameter; 0: it is not stacked
-    transpose: bool = False  # dense layers: [out, in] in the file, [in, out] here
+    transpose: bool = False  # dense layers: [out, in] in the file, [in, out] here; convolutions likewise
+    part: tuple[int, int] = (0, 1)  # (i, n): the tensor's i-th part of n along its first axis, in the file
     squeeze: bool = False  # the tensor in the file has an additional first axis of size 1
     optional: bool = False  # a file without the tensor gives zeros
     tied: tuple[str, ...] = ()  # other names of the same tensor: files may hold any or all of them
@@ -40,6 +41,10 @@ class Rule:
     def oriented(self, tensor: np.ndarray) -> np.ndarray:
         """Return a view of a tensor from the file in the shape of the parameter, or of one layer of it."""
         tensor = tensor[0] if self.squeeze else tensor
+        number, count = self.part
+        if count > 1:
+            size = len(tensor) // count
+            tensor = tensor[number * size : (number + 1) * size]
         return tensor.T if self.transpose else tensor
 
 
@@ -63,10 +68,16 @@ class Source:
     where: str = ""  # the file or folder
 
 
-def dense(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
-    """Return the rules (parameter -> tensor names) of a dense layer, stored as `weight [out, in]` and `bias [out]`."""
-    kernel = Rule(f"{target}/kernel", f"{source}.weight", layers, transpose=True)
-    return [kernel, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [kernel]
+def dense(
+    target: str, source: str, layers: int = 0, *, bias: bool = True, part: tuple[int, int] = (0, 1), fused: str = "."
+) -> list[Rule]:
+    """Return the rules (parameter -> tensor names) of a dense layer, stored as `weight [out, in]` and `bias [out]`.
+
+    Convolutions are stored as `weight [out, in, ...]`. `part` is for layers that are stored as one, see `Rule`; `fused`
+    comes before `weight` and `bias` in the name.
+    """
+    kernel = Rule(f"{target}/kernel", f"{source}{fused}weight", layers, transpose=True, part=part)
+    return [kernel, Rule(f"{target}/bias", f"{source}{fused}bias", layers, part=part)] if bias else [kernel]
 
 
 def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
@@ -134,7 +145,8 @@ def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
         array = np.asarray(flat[rule.target])
         for name, piece in zip(rule.names(), array if rule.layers else [array], strict=True):
             piece = piece.T if rule.transpose else piece
-            tensors[name] = piece[None] if rule.squeeze else piece
+            piece = piece[None] if rule.squeeze else piece
+            tensors[name] = piece if rule.part[0] == 0 else np.concatenate([tensors[name], piece])  # parts are in order
     return tensors
 
 
@@ -180,6 +192,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 def _misfit(name: str, tensor: np.ndarray, rule: Rule, expected: tuple[int, ...]) -> str:
     shape = expected[1:] if rule.layers else expected
     in_file = (1, *shape) if rule.squeeze else shape[::-1] if rule.transpose else shape
+    in_file = (in_file[0] * rule.part[1], *in_file[1:]) if rule.part[1] > 1 else in_file
     return "" if tensor.shape == in_file else f"{name} {list(tensor.shape)} instead of {list(in_file)}"
 
 
@@ -200,6 +213,6 @@ def _refuse(table: Table, where: str, *names: list[str]) -> None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    names, most = sorted(names), 40
+    names, most = sorted(set(names)), 40
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -24,6 +24,7 @@ from eeg2text_jax.models.pretrained.folder import (
     write_sums,
 )
 from eeg2text_jax.models.pretrained.load import backbone_table
+from eeg2text_jax.models.pretrained.wave_folder import CLASSES, write_wave_encoder
 
 
 def export_checkpoint(
@@ -64,10 +65,13 @@ def export_checkpoint(
                 tensors = export(backbone_table(model.spec), params) | _only_exported(model, config)
                 write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
                 (folder / "config.json").write_text(_config_json(model, config), encoding="utf8")
-            elif model.spec.decoder.lora is not None:
-                write_adapter(folder, model.spec.decoder, params, feeding.base)
+            elif model.spec.adapters is not None:
+                write_adapter(folder, model.spec, backbone_table(model.spec), params, feeding.base)
             if model.eeg is not None:
                 write_eeg(folder, model.eeg, params["eeg"])
+                if model.eeg.kind in CLASSES:
+                    samples = feeding.max_words if feeding is not None else 0
+                    write_wave_encoder(folder / "encoder", model.eeg, params["eeg"], samples)
             if feeding is not None:
                 write_feeding(folder, feeding)
             tokenizer.save_pretrained(str(folder))
@@ -88,6 +92,8 @@ def _only_exported(model: Seq2SeqModel, config: PretrainedConfig) -> dict[str, n
 def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
     fields = json.loads(config.to_json_string(use_diff=False))
     fields |= {"architectures": [backbone_module(model.spec.backbone).ARCHITECTURE], "dtype": "float32"}
+    if prompt := model.spec.decoder_prompt:
+        fields["forced_decoder_ids"] = [[place, token] for place, token in enumerate(prompt, 1)]
     if not model.spec.tied_head:
         # transformers 5 writes true even for T5 1.1, and older versions would then tie the head.
         fields["tie_word_embeddings"] = False
@@ -116,6 +122,7 @@ class CardFacts:
     lora: bool = False  # the folder has low-rank adapters of the frozen language model
     int8: bool = False  # the run rounded the kernels of the frozen language model to int8
     alone: bool = False  # the language model is decoder-only
+    encoder: bool = False  # the brain encoder is there in braindecode's format, too
     split: str = ""
     config_hash: str = ""
     scores: Sequence[Mapping[str, Any]] = ()
@@ -165,6 +172,27 @@ print(exported.tokenizer.batch_decode(tokens, skip_special_tokens=True))
 ```
 """
 
+_USE_HIDDEN = """\
+In PyTorch, from what its encoder makes of a recording:
+
+```python
+import torch
+from transformers import AutoModelFor{kind}, GenerationMixin
+from transformers.modeling_outputs import BaseModelOutput
+
+model = AutoModelFor{kind}.from_pretrained("{base}", dtype=torch.float32)
+{adapter}settings = {{**exported.generation.to_fields(), "pad_token_id": exported.generation.eos_token_id[0]}}
+given = [settings.pop("decoder_start_token_id"), *exported.generation.decoder_prompt]
+settings.pop("forced_decoder_ids", None)
+for recording in recordings:
+    hidden = BaseModelOutput(torch.tensor(exported.prompts([recording])[0]))
+    tokens = GenerationMixin.generate(
+        model, encoder_outputs=hidden, decoder_input_ids=torch.tensor([given]), **settings
+    )
+    print(exported.tokenizer.batch_decode(tokens, skip_special_tokens=True))
+```
+"""
+
 _CAUTION = """\
 A score under EEG alone says nothing about decoding: compare it with the same model's score when it is fed noise,
 and see the audit report of the run. Teacher-forced rows were computed with the reference in the decoder's input."""
@@ -203,10 +231,16 @@ def model_card(facts: CardFacts) -> str:
     if facts.n_features:
         files += [
             "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
+            *(["- `encoder`: the brain encoder in braindecode's format"] if facts.encoder else []),
             "- `eeg2text.json`: how raw features are cut and standardized before they enter the EEG encoder",
         ]
     text = _USE_TEXT.replace("AutoModelForSeq2SeqLM", "AutoModelForCausalLM") if facts.alone else _USE_TEXT
-    if facts.base:
+    whisper = facts.backbone == "whisper"
+    if whisper or (facts.base and not facts.alone):
+        adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
+        kind = "SpeechSeq2Seq" if whisper else "Seq2SeqLM"
+        text = _USE_HIDDEN.format(base=facts.base or ".", adapter=adapter, kind=kind)
+    elif facts.base:
         adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
         text = _USE_BASE.format(base=facts.base, adapter=adapter)
         if facts.int8:

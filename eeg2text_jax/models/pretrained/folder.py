@@ -31,10 +31,9 @@ from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import file_digest, parse_json, replacing
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.models.backbones import LORA_TARGETS
-from eeg2text_jax.models.backbones.decoder_only import PROJECTIONS
 from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, export, flatten, match
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.models.spec import EEGSpec, LoraSpec, StackSpec
+from eeg2text_jax.models.spec import EEGSpec, LoraSpec, PatchConvolution, Seq2SeqSpec, StackSpec, WaveSpec
 
 # Read and write checkpoint files: safetensors, and `flax_model.msgpack` of Hugging Face.
 #
@@ -189,9 +188,12 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
     tensors = open_safetensors(path)
     try:
         fields = parse_json(read_metadata(path)["eeg2text_jax"])
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
+        values: dict[str, Any] = _tuples(fields)
+        if waves := values.get("waves"):
+            stack = waves["stack"]
+            stack = StackSpec(**{**stack, "lora": stack["lora"] and LoraSpec(**stack["lora"])})
+            each = tuple(PatchConvolution(*numbers) for numbers in waves["convolutions"])
+            values["waves"] = WaveSpec(**{**waves, "stack": stack, "convolutions": each})
         return EEGSpec(**values), tensors
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
@@ -200,46 +202,78 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
         ) from error
 
 
-def write_adapter(folder: Path, stack: StackSpec, params: Params, base: str) -> None:
-    """Write the low-rank adapters of a decoder-only model into a folder; `base` is the language model's checkpoint."""
-    lora, names = stack.lora, {ours: theirs for theirs, ours in LORA_TARGETS.items()}
+def _tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples in place of lists, at any depth."""
+    if isinstance(value, dict):
+        return {name: _tuples(part) for name, part in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params, base: str) -> None:
+    """Write the low-rank adapters of a language model into a folder; `base` is the language model's checkpoint.
+
+    `names` is the table of the tensor names in its checkpoints.
+    """
+    lora, rules = spec.adapters, adapter_table(spec, names).rules
+    if lora is None:
+        raise ValueError("the language model has no adapters")
+    modules = [rule.source.removeprefix("base_model.model.").rpartition(".lora_")[0] for rule in rules]
+    ends = list(dict.fromkeys(module.rpartition(".")[2] for module in modules))
+    one = spec.encoder is not None and spec.encoder.lora != spec.decoder.lora
+    side = "encoder" if spec.decoder.lora is None else "decoder"
     fields = {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "task_type": "CAUSAL_LM" if spec.encoder is None else "SEQ_2_SEQ_LM",
         "base_model_name_or_path": base,
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,
-        "target_modules": [names[target] for target in lora.targets],
+        "target_modules": rf"(.*\.)?{side}\..*\.({'|'.join(ends)})"
+        if one
+        else ends,  # PEFT takes text as an expression
         "bias": "none",
         "inference_mode": True,
     }
     (folder / ADAPTER_CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf8")
-    tensors = {name: np.asarray(value, np.float32) for name, value in export(_adapter_table(stack), params).items()}
+    tensors = {
+        name: np.asarray(value, np.float32) for name, value in export(adapter_table(spec, names), params).items()
+    }
     write_safetensors(folder / ADAPTER_WEIGHTS, tensors, {"format": "pt"})
 
 
-def read_lora(folder: Path) -> LoraSpec | None:
-    """Return the description of the low-rank adapters in a folder; None if it has none.
+def with_adapters(folder: Path, spec: Seq2SeqSpec, names: Table) -> Seq2SeqSpec:
+    """Return the description with the low-rank adapters of a folder, if it has any; `names` as in `write_adapter`.
 
-    Raises UserError if the description cannot be read, or is of another kind of adapter.
+    Raises UserError if their description cannot be read, or is of another kind of adapter.
     """
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
-        return None
+        return spec
     try:
         fields: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
         rank, alpha, dropout = int(fields["r"]), float(fields["lora_alpha"]), float(fields["lora_dropout"])
-        targets = tuple(LORA_TARGETS[name] for name in LORA_TARGETS if name in fields["target_modules"])
-        complete = len(targets) == len(fields["target_modules"])
-    except (KeyError, TypeError, ValueError) as error:
+        wanted = fields["target_modules"]
+        each = [wanted] if isinstance(wanted, str) else [rf"(.*\.)?{re.escape(name)}" for name in wanted]
+        found = {
+            (side, target)
+            for side, target, module in _adaptable(names)
+            if any(re.fullmatch(expression, module) for expression in each)
+        }
+        modules = [module for _, _, module in _adaptable(names)]
+        complete = all(any(re.fullmatch(expression, module) for module in modules) for expression in each)
+    except (KeyError, TypeError, ValueError, re.error) as error:
         raise UserError(f"{path}: does not describe adapters ({first_line(error)}); export the run again.") from error
     if fields.get("peft_type") != "LORA" or fields.get("bias", "none") != "none" or not complete or rank < 1:
         raise UserError(f"{path}: expected LORA without biases on {', '.join(LORA_TARGETS)}; export the run again.")
-    return LoraSpec(rank, alpha, dropout, targets)
+    targets = tuple(target for target in LORA_TARGETS.values() if target in {target for _, target in found})
+    lora = LoraSpec(rank, alpha, dropout, targets)
+    sides: dict[str, Any] = {side: dataclasses.replace(getattr(spec, side), lora=lora) for side, _ in found}
+    return dataclasses.replace(spec, **sides)
 
 
-def adapter_sources(folder: Path, stack: StackSpec, shapes: dict[str, tuple[int, ...]]) -> dict[str, Source]:
+def adapter_sources(
+    folder: Path, spec: Seq2SeqSpec, names: Table, shapes: dict[str, tuple[int, ...]]
+) -> dict[str, Source]:
     """Return where the adapters' parameters are stored, by path; `shapes` has the shape of every parameter by path.
 
     Raises UserError if the file is missing or does not fit the model.
@@ -247,18 +281,30 @@ def adapter_sources(folder: Path, stack: StackSpec, shapes: dict[str, tuple[int,
     path = folder / ADAPTER_WEIGHTS
     if not path.is_file():
         raise UserError(f"{path}: is missing beside {ADAPTER_CONFIG}; copy the folder again.")
-    return match(_adapter_table(stack), open_safetensors(path), shapes, str(path))
+    return match(adapter_table(spec, names), open_safetensors(path), shapes, str(path))
 
 
-def _adapter_table(stack: StackSpec) -> Table:
+_DENSE = re.compile(r"backbone/(encoder|decoder)/layers/\w+/(\w+)/kernel")
+
+
+def _adaptable(names: Table) -> list[tuple[str, str, str]]:
+    """Return stack, name and module in PyTorch (with "{layer}") of each dense layer that may have an adapter."""
+    found = ((_DENSE.fullmatch(rule.target), rule.source) for rule in names.rules)
+    return [(each[1], each[2], source.removesuffix(".weight")) for each, source in found if each]
+
+
+def adapter_table(spec: Seq2SeqSpec, names: Table) -> Table:
     """Return the table that maps the adapters' parameters to the tensor names in PEFT's file."""
     rules = []
-    for target in stack.lora.targets:
-        sublayer = "self_attention" if target in ("query", "key", "value", "out") else "ffn"
-        ours = f"backbone/decoder/layers/{sublayer}/{target}"
-        theirs = f"base_model.model.model.layers.{{layer}}.{PROJECTIONS[target]}"
+    for rule in names.rules:
+        found = _DENSE.fullmatch(rule.target)
+        lora = getattr(spec, found[1]).lora if found else None
+        if lora is None or found[2] not in lora.targets:
+            continue
+        ours, theirs = rule.target.removesuffix("kernel"), rule.source.removesuffix("weight")
         for part, name in (("lora_a", "lora_A"), ("lora_b", "lora_B")):
-            rules.append(Rule(f"{ours}/{part}", f"{theirs}.{name}.weight", stack.layers, transpose=True))
+            source = f"base_model.model.{theirs}{name}.weight"
+            rules.append(Rule(f"{ours}{part}", source, rule.layers, transpose=True))
     return Table("LoRA", tuple(rules))
 
 

@@ -21,6 +21,7 @@ from eeg2text_jax.data.text import has_vocabulary, load_tokenizer, needs_code
 from eeg2text_jax.models.backbones import ModelSettings, bert2bert
 from eeg2text_jax.models.backbones.build import (
     BACKBONES,
+    UNKNOWN,
     backbone_module,
     backbone_of,
     check_depth,
@@ -34,7 +35,8 @@ from eeg2text_jax.models.layers import int8_of
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained import folder as export_files
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint, read_tensors
-from eeg2text_jax.models.spec import Seq2SeqSpec
+from eeg2text_jax.models.pretrained.wave_folder import wave_sources
+from eeg2text_jax.models.spec import Channels, EEGSpec, Seq2SeqSpec
 
 # Number of parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
@@ -95,16 +97,17 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
             f"{base}: its weights are not the weights that {folder} was trained with; restore the original weights."
         )
     spec = as_stored(spec_of(read_config(base), base), base)
-    decoder = dataclasses.replace(spec.decoder, lora=export_files.read_lora(folder), int8=feeding.base_dtype == "int8")
-    spec = dataclasses.replace(spec, decoder=decoder)
+    names = backbone_table(spec)
+    spec = export_files.with_adapters(folder, spec, names)
+    spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, int8=feeding.base_dtype == "int8"))
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
     shapes = model.shapes
     expected = tensor_shapes(shapes)
-    frozen_sources = match(backbone_table(spec), read_tensors(base), expected, str(base))
+    frozen_sources = match(names, read_tensors(base), expected, str(base))
     frozen = assemble(frozen_sources, frozen_shapes(model, feeding.base_dtype), shardings)
     trained_sources = eeg_sources(beside[1], shapes, folder)
-    if spec.decoder.lora is not None:
-        trained_sources |= export_files.adapter_sources(folder, spec.decoder, expected)
+    if spec.adapters is not None:
+        trained_sources |= export_files.adapter_sources(folder, spec, names, expected)
     return model, joined(Divided(assemble(trained_sources, shapes, shardings), frozen))
 
 
@@ -299,7 +302,10 @@ def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Pretr
 
 
 def model_from_checkpoint(
-    config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: PreTrainedTokenizerBase
+    config: ModelSettings,
+    feature_shape: int | Sequence[int],
+    tokenizer: PreTrainedTokenizerBase,
+    channels: Channels = UNKNOWN,
 ) -> Seq2SeqModel:
     """Return the model of the section `model`, with the backbone of `config.checkpoint`.
 
@@ -315,7 +321,7 @@ def model_from_checkpoint(
     check_tokenizer(tokenizer, spec, folder)
     if spec.encoder is None:
         spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
-    return model_around(spec, config, feature_shape, tokenizer)
+    return model_around(spec, config, feature_shape, tokenizer, channels)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folder: Path) -> None:
@@ -330,7 +336,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
     if len(tokenizer) > spec.vocab_size:
         raise UserError(f"{folder} has {spec.vocab_size} tokens, the tokenizer {len(tokenizer)}; {advice}.")
     specials = {
-        "padding": (tokenizer.pad_token_id, spec.pad_token),
+        "padding": (tokenizer.pad_token_id, spec.eos_token if spec.pad_token == spec.vocab_size else spec.pad_token),
         "end": (first_known(tokenizer.eos_token_id, tokenizer.sep_token_id), spec.eos_token),
     }
     if spec.encoder is None:  # most decoder-only models have no padding token and several end tokens
@@ -399,6 +405,16 @@ def start_from_checkpoint(
         params |= _random_params(model, keys, random, shardings)
     ordered = {path: params[path] for path in flatten(shapes)}
     return Start(unflatten(ordered), tuple(sources), random)
+
+
+def start_of_encoder(
+    eeg: EEGSpec, checkpoint: str, shapes: Params, arms: int, shardings: Shardings | None = None
+) -> dict[str, jax.Array]:
+    """Return the parameters `[A, ...]`, by path, of an encoder of waves that are in its own checkpoint.
+
+    `shapes` are those of all parameters of the model. Raises UserError if the checkpoint does not fit.
+    """
+    return flatten(assemble(wave_sources(eeg, checkpoint, tensor_shapes(shapes)), shapes, shardings, arms=arms))
 
 
 def frozen_params(

@@ -1,8 +1,8 @@
 """The names of the conditions: EEG and its controls; `condition.py` defines the encoder's input under each."""
 
 CONDITIONS = (
-    "eeg", "noise", "noise_redrawn", "noise_uniform", "zero", "shuffled", "time_reversed", "phase_randomized",
-    "subject_mean", "length_only", "label_shuffle", "prompt_only", "clock", "neighbor",
+    "eeg", "noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "zero", "shuffled", "time_reversed",
+    "phase_randomized", "subject_mean", "length_only", "label_shuffle", "prompt_only", "clock", "neighbor",
 )  # fmt: skip
 TRAINING_ONLY = frozenset({"label_shuffle"})  # conditions that change texts, not the encoder's input
 # Evaluations without a model: they copy the text of the training sample nearest in time, or of the one at the same

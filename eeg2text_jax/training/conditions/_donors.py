@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.batches import Samples
 from eeg2text_jax.data.clock import NO_TIME, known_clock, runs_of
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.splits.methods import text_names
 from eeg2text_jax.data.splits.neighbors import groups_of_readings
 from eeg2text_jax.data.splits.split import normalize, readings_of
-from eeg2text_jax.training.conditions.condition import stream_rng
+from eeg2text_jax.training.conditions.condition import MOST_LAGS, stream_rng
 
 # What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
@@ -29,7 +30,8 @@ class DonorTable:
 
     donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
     level: np.ndarray  # int8 [N], index in `LEVELS`; -1 for samples that are in no part
-    n_words: np.ndarray  # int64 [N], number of words of every sample
+    n_words: np.ndarray  # int64 [N], length of every sample, see `lengths_of`
+    unit: str  # of `n_words`: "words" | "half seconds"
 
     def summary(self, rows: np.ndarray) -> str:
         """Return a phrase about the donors of the samples `rows`: shares of the levels, and differences in length."""
@@ -38,7 +40,18 @@ class DonorTable:
         gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
         if not gap.any():
             return levels
-        return f"{levels}; {np.mean(gap > 0):.1%} have another length, by {gap[gap > 0].mean():.1f} words on average"
+        return (
+            f"{levels}; {np.mean(gap > 0):.1%} have another length, by {gap[gap > 0].mean():.1f} {self.unit} on average"
+        )
+
+
+def lengths_of(data: DataFile) -> tuple[np.ndarray, str]:
+    """Return the lengths of samples by which donors are chosen, int64 `[N]`, and their unit: words, or half seconds."""
+    return (
+        (np.rint(2 * data.n_words / data.sfreq).astype(int), "half seconds")
+        if data.is_waves
+        else (data.n_words, "words")
+    )
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
@@ -51,7 +64,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     """
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
-    clash = clashes(data, text, task)
+    clash, (length, unit) = clashes(data, text, task), lengths_of(data)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
     # A random stream for each part, so that the donors of a part do not depend on the other parts.
     for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
@@ -60,12 +73,12 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
                 f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed; give more "
                 "sentences, or leave the condition out."
             )
-        stratum = np.stack([subject[part], task[part], data.n_words[part]], axis=1)
+        stratum = np.stack([subject[part], task[part], length[part]], axis=1)
         order = np.argsort(data.sentence_index[part], kind="stable") if data.is_windows else rng.permutation(len(part))
         _pass_on(part[order], stratum[order], clash, rng, donor, level)
         for i in part[donor[part] < 0]:
-            donor[i], level[i] = _nearest(i, part, clash, subject, task, data.n_words, rng)
-    return DonorTable(donor, level, data.n_words)
+            donor[i], level[i] = _nearest(i, part, clash, subject, task, length, rng)
+    return DonorTable(donor, level, length, unit)
 
 
 def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
@@ -167,6 +180,31 @@ def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return means.astype(np.float32), subject.astype(np.int32)
 
 
+MOST_SPECTRA = 1000  # train samples from which `noise_kernel` is computed
+
+
+def noise_kernel(samples: Samples, train: np.ndarray) -> np.ndarray:
+    """Return the filter, float32 `[2 L, F]`, that gives white noise each feature's spectrum over the train part.
+
+    The spectrum is that of the autocovariances of the standardized features at lags below L, averaged over positions,
+    with a triangular window; L is `MOST_LAGS`, or the length of the longest sample if that is less. At most
+    `MOST_SPECTRA` evenly spaced samples are read.
+    """
+    rows = train[np.linspace(0, len(train) - 1, min(len(train), MOST_SPECTRA)).astype(int)]
+    width = samples.data.n_features
+    lags = int(min(MOST_LAGS, samples.n_words()[rows].max()))
+    total, count = np.zeros((lags, width)), 0
+    for i in rows:
+        features = samples.features(int(i)).reshape(-1, width)
+        size = len(features) + lags
+        power = np.abs(np.fft.rfft(features, size, axis=0)) ** 2
+        total, count = total + np.fft.irfft(power, size, axis=0)[:lags], count + len(features)
+    covariance = (1 - np.arange(lags) / lags)[:, None] * total / count
+    even = np.concatenate([covariance, np.zeros((1, width)), covariance[:0:-1]])
+    gain = np.sqrt(np.maximum(np.fft.rfft(even, axis=0).real, 0.0))
+    return np.roll(np.fft.irfft(gain, 2 * lags, axis=0), lags, axis=0).astype(np.float32)
+
+
 def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the row number and the features of each train sample; frames of overlapping windows are yielded once."""
     end = -1
@@ -188,7 +226,7 @@ MOST_ERROR = 0.1  # of a recording's length: a clock whose input tells the time 
 MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit; its penalty: waves that hardly vary tell nothing
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 Clash = Callable[[np.ndarray, np.ndarray], np.ndarray]  # see `clashes`
-TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
+TOLERANCE = 2  # number of words, or half seconds, by which the length of a preferred neighbor may differ
 
 
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
@@ -356,6 +394,7 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
     neighbors, apart = donors.copy(), np.full(len(data), np.inf)
+    length, _ = lengths_of(data)
     train, dev, test = parts
     # What is fed in training, or chooses a checkpoint, holds nothing of the test part.
     for part, among in ((train, train), (dev, np.concatenate([train, dev])), (test, np.arange(len(data)))):
@@ -364,9 +403,7 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
             near, distance = clock.nearest(
                 part,
                 among,
-                lambda i, others, most=tolerance: (
-                    clash(others, i) | (np.abs(data.n_words[others] - data.n_words[i]) > most)
-                ),
+                lambda i, others, most=tolerance: clash(others, i) | (np.abs(length[others] - length[i]) > most),
             )
             has = near >= 0
             neighbors[part[has]], apart[part[has]] = near[has], distance[has]

@@ -63,14 +63,20 @@ class ConditionContext(NamedTuple):
     donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], donors' features, cut or repeated to each length
     clock: jax.Array | np.ndarray | None = None  # float32 [B, F] (volumes flat), code of recording and time in it
     neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], features of the samples nearest in time
+    kernel: jax.Array | np.ndarray | None = None  # float32 [K, F], gives white noise a spectrum, see `noise_kernel`
 
     @classmethod
     def of(
-        cls, batch: Mapping[str, Any], key: jax.Array, means: jax.Array | None, step: jax.Array
+        cls,
+        batch: Mapping[str, Any],
+        key: jax.Array,
+        means: jax.Array | None,
+        step: jax.Array,
+        kernel: jax.Array | None = None,
     ) -> "ConditionContext":
-        """Return the context of a batch `[B, ...]`; `key`, `means` and `step` are the fields of these names."""
+        """Return the context of a batch `[B, ...]`; the other arguments are the fields of their names."""
         return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
-                   batch.get("clock"), batch.get("neighbor"))  # fmt: skip
+                   batch.get("clock"), batch.get("neighbor"), kernel)  # fmt: skip
 
 
 def condition_key(seed: int) -> jax.Array:
@@ -105,8 +111,9 @@ def subject_mean(features: jax.Array, mask: jax.Array, context: ConditionContext
     return jnp.broadcast_to(context.means[context.subject][:, None], features.shape)
 
 
+MOST_LAGS = 256  # half of the longest kernel of `noise_spectrum`
 # Purposes of `sample_keys`, one for each random condition: their draws for a sample are independent.
-_FIXED, _REDRAWN, _UNIFORM, _PHASES = 1, 2, 3, 4
+_FIXED, _REDRAWN, _UNIFORM, _PHASES, _SPECTRUM = 1, 2, 3, 4, 5
 
 
 def noise(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
@@ -123,6 +130,24 @@ def noise_redrawn(features: jax.Array, mask: jax.Array, context: ConditionContex
 def noise_uniform(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Uniform noise in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch)."""
     return _draw(jax.random.uniform, sample_keys(context, _UNIFORM), features)
+
+
+def noise_spectrum(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
+    """Normal noise in which each feature has its mean spectrum over the train part; drawn once per sample.
+
+    It is white noise times `context.kernel`, summed over K positions, so a wider batch has the same noise.
+    """
+    taps, width = context.kernel.shape[0], features.shape[1] + context.kernel.shape[0] - 1
+    shape = (width, *features.shape[2:])
+    white = jax.vmap(lambda key: jax.random.normal(key, shape))(sample_keys(context, _SPECTRUM))
+    kernel = context.kernel.reshape(taps, *features.shape[2:])
+    size = _fft_size(width)
+    spectrum = jnp.fft.rfft(white, size, axis=1) * jnp.conj(jnp.fft.rfft(kernel, size, axis=0))[None]
+    return jnp.fft.irfft(spectrum, size, axis=1)[:, : features.shape[1]]
+
+
+def _fft_size(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
 def _draw(distribution, keys: jax.Array, features: jax.Array) -> jax.Array:
@@ -147,6 +172,13 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
     uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(keys)
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     length = _lengths(mask)[:, None, None]  # --> [B, 1, 1]
+    if mask.shape[1] > MOST_DENSE:
+        phases = _phases(uniform, length[:, :, 0])[:, :, None]
+        flat = jnp.where(_like(mask, features), features, 0).reshape(*mask.shape, -1)
+        turned = _turn(phases) * _dft(flat, length)
+        turned = jnp.where(words[None, :, None] < length, turned, jnp.zeros((), turned.dtype))
+        fed = _dft(turned.conj(), length).real / length.astype(phases.dtype)
+        return fed.astype(features.dtype).reshape(features.shape)
     # Adding phases in the Fourier domain equals a circular convolution over the sample's length, which needs neither
     # complex numbers nor an FFT of varying length.
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
@@ -157,15 +189,48 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
     return turned.reshape(features.shape)
 
 
+MOST_DENSE = 512  # positions up to which `phase_randomized` multiplies by a matrix `[W, W]` for each sample
+
+
+def _dft(values: jax.Array, length: jax.Array) -> jax.Array:
+    """Return the DFT over the first `length [B, 1, 1]` of W positions, complex `[B, W, F]`; values beyond must be 0.
+
+    Bluestein's algorithm: a product with a chirp, a convolution with a chirp by FFTs of one size, and a product.
+    """
+    n = values.shape[1]
+    size, place = _fft_size(2 * n - 1), jnp.arange(n, dtype=jnp.int32)[None, :, None]
+    turns = (place * place) % (2 * length)  # exact integers; needs n < 46341
+    chirp = _turn(jnp.pi * turns.astype(jnp.float32) / length.astype(jnp.float32))  # --> [B, W, 1]
+    both = jnp.zeros((len(length), size, 1), chirp.dtype).at[:, :n].set(chirp)
+    both = both.at[:, size - n + 1 :].set(chirp[:, :0:-1])
+    product = jnp.fft.fft(values.astype(chirp.dtype) * chirp.conj(), size, axis=1) * jnp.fft.fft(both, axis=1)
+    return jnp.fft.ifft(product, axis=1)[:, :n] * chirp.conj()
+
+
+def _turn(phase: jax.Array) -> jax.Array:
+    """Return `exp(i phase)`."""
+    return jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
+
+
 def _like(values: jax.Array, features: jax.Array) -> jax.Array:
     """Reshape `[B, W]` to `[B, W, 1, ...]`, with as many axes as features."""
     return values.reshape(*values.shape, *[1] * (features.ndim - 2))
 
 
 def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
-    """Return the inverse DFT over `length [B, 1]` words of `exp(i phase)`, real `[B, W]`.
+    """Return the inverse DFT over `length [B, 1]` words of `exp(i phase)`, see `_phases`, real `[B, W]`."""
+    frequency = jnp.arange(uniform.shape[1], dtype=jnp.int32)[None]  # --> [1, W]
+    phase = _phases(uniform, length)
+    turns = (frequency[:, :, None] * frequency[:, None, :]) % length[:, :, None]  # [B, lag, frequency], exact integers
+    angle = 2 * jnp.pi * turns.astype(uniform.dtype) / length[:, :, None].astype(uniform.dtype)
+    waves = jnp.where((frequency < length)[:, None, :], jnp.cos(angle + phase[:, None, :]), 0.0)
+    return waves.sum(axis=2) / length.astype(uniform.dtype)
 
-    The phases are `2 pi uniform [B, W]`, except at frequency 0 (the mean), the highest and the mirrored frequencies.
+
+def _phases(uniform: jax.Array, length: jax.Array) -> jax.Array:
+    """Return the phases that are added at the frequencies of a DFT over `length [B, 1]` words, `[B, W]`.
+
+    They are `2 pi uniform [B, W]`, except at frequency 0 (the mean), the highest and the mirrored frequencies.
     """
     frequency = jnp.arange(uniform.shape[1], dtype=jnp.int32)[None]  # --> [1, W]
     mirror = jnp.clip(length - frequency, 0, uniform.shape[1] - 1)
@@ -176,11 +241,7 @@ def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
     )
     # The highest frequency gets a random sign; the mean does not change.
     phase = jnp.where(2 * frequency == length, jnp.pi * jnp.round(uniform), phase)
-    phase = jnp.where(frequency == 0, 0.0, phase)
-    turns = (frequency[:, :, None] * frequency[:, None, :]) % length[:, :, None]  # [B, lag, frequency], exact integers
-    angle = 2 * jnp.pi * turns.astype(uniform.dtype) / length[:, :, None].astype(uniform.dtype)
-    waves = jnp.where((frequency < length)[:, None, :], jnp.cos(angle + phase[:, None, :]), 0.0)
-    return waves.sum(axis=2) / length.astype(uniform.dtype)
+    return jnp.where(frequency == 0, 0.0, phase)
 
 
 def _lengths(mask: jax.Array) -> jax.Array:
@@ -222,15 +283,17 @@ def neighbor(features: jax.Array, mask: jax.Array, context: ConditionContext) ->
 
 _FUNCTIONS = {
     function.__name__: function
-    for function in (eeg, noise, noise_redrawn, noise_uniform, zero, shuffled, time_reversed, phase_randomized,
-                     subject_mean, length_only, clock, neighbor)
+    for function in (eeg, noise, noise_redrawn, noise_uniform, noise_spectrum, zero, shuffled, time_reversed,
+                     phase_randomized, subject_mean, length_only, clock, neighbor)
 }  # fmt: skip
 # Under label_shuffle only the texts differ; under prompt_only the model reads only its prompt, see `fed_mask`.
 _FUNCTIONS |= {"label_shuffle": eeg, "prompt_only": zero}
 CONDITIONS: Mapping[str, Condition] = MappingProxyType({name: _FUNCTIONS[name] for name in NAMES})
-RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})  # depend on the arm's seed
+RANDOM = frozenset(
+    {"noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "phase_randomized"}
+)  # depend on the arm's seed
 _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",),
-          "clock": ("clock",), "neighbor": ("neighbor",)}  # fmt: skip
+          "clock": ("clock",), "neighbor": ("neighbor",), "noise_spectrum": ("kernel",)}  # fmt: skip
 
 
 def needs(names: Sequence[str]) -> frozenset[str]:
@@ -295,7 +358,7 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
     n_words = data.n_words[:64]
     mask = np.arange(n_words.max()) < n_words[:, None]
     features = np.zeros((*mask.shape, data.n_features), np.float32)
-    features[mask] = data.features[: n_words.sum()]
+    features[mask] = data.features[0 : n_words.sum()]
     context = ConditionContext(condition_key(seed), np.arange(len(mask), dtype=np.int32), np.int32(0))
     (fed,), _ = distinct_inputs([(name, seed)], features, mask, context)
     fed = np.asarray(fed)

@@ -1,0 +1,105 @@
+"""Whisper: convolutions, pre-norm layers without a bias of keys, fixed sines in the encoder (Radford et al. 2022).
+
+Its first convolution, over the bands of a log-mel spectrogram, is replaced by the brain encoder; the second one is
+`stem`. As a brain encoder may shorten a recording, the encoder sees as many positions as the recording has, and not
+always 30 seconds with padding.
+"""
+
+from typing import Any
+
+import numpy as np
+from transformers import WhisperConfig
+
+from eeg2text_jax.models.backbones.bart import layer_rules
+from eeg2text_jax.models.backbones.mapping import Rule, Table, dense, norm
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
+
+CONFIG = WhisperConfig  # configuration class of models with random weights
+MODEL_TYPE = "whisper"  # `model_type` in config.json of its checkpoints
+ARCHITECTURE = "WhisperForConditionalGeneration"  # the class of transformers that loads its checkpoints
+BIASES = ("query", "value", "out", "inner", "outer")
+
+
+def spec_from_config(config: Any) -> Seq2SeqSpec:
+    """Return the description of the backbone of a Hugging Face configuration.
+
+    Older checkpoints state the tokens after the start token, `forced_decoder_ids`; an export here does, too.
+    """
+    forced = getattr(config, "forced_decoder_ids", None) or ()
+    # Whisper pads with its end token, which labels need: an id that no token has pads them.
+    pad = config.vocab_size if config.pad_token_id == config.eos_token_id else config.pad_token_id
+    return Seq2SeqSpec(
+        backbone="whisper",
+        vocab_size=config.vocab_size,
+        encoder=_stack(config, "encoder"),
+        decoder=_stack(config, "decoder"),
+        pad_token=pad,
+        eos_token=config.eos_token_id,
+        start_token=config.decoder_start_token_id,
+        embedding_std=config.init_std,
+        embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
+        stem=True,
+        decoder_prompt=tuple(int(token) for _, token in forced if token is not None),
+    )
+
+
+def _stack(config: Any, side: str) -> StackSpec:
+    heads, encoder = getattr(config, f"{side}_attention_heads"), side == "encoder"
+    return StackSpec(
+        layers=getattr(config, f"{side}_layers"),
+        width=config.d_model,
+        heads=heads,
+        head_dim=head_dim(config.d_model, heads),
+        ffn=getattr(config, f"{side}_ffn_dim"),
+        activation=config.activation_function,
+        decoder=not encoder,
+        bias=False,
+        biases=BIASES,
+        pre_norm=True,
+        final_norm=True,
+        positions="learned",
+        max_positions=config.max_source_positions if encoder else config.max_target_positions,
+        frozen_positions=encoder,
+        embedding_dropout=config.dropout,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        init_std=config.init_std,
+    )
+
+
+def random_config(fields: dict) -> WhisperConfig:
+    """Return the configuration of a model with random weights; its decoder starts with the token that begins texts."""
+    start = fields["eos_token_id"] if fields["bos_token_id"] is None else fields["bos_token_id"]
+    return CONFIG(**{"decoder_start_token_id": start, "begin_suppress_tokens": None, **fields})
+
+
+def table(spec: Seq2SeqSpec) -> Table:
+    """Return the table that maps our parameters to the tensor names in Whisper's checkpoints."""
+    copies = ("proj_out.weight",)
+    rules = [
+        Rule("backbone/shared/embedding", "model.decoder.embed_tokens.weight", tied=copies),
+        *dense("backbone/stem/convolution", "model.encoder.conv2"),
+    ]
+    for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
+        rules += side_rules(side, stack)
+    # A brain encoder replaces the first convolution.
+    return Table("Whisper", tuple(rules), ignored=(r"model\.encoder\.conv1\.(weight|bias)",))
+
+
+def side_rules(side: str, stack: StackSpec) -> list[Rule]:
+    """Return the rules (parameter -> tensor names) of the layers, positions and norm of `side`."""
+    return [
+        *(rule for rule in layer_rules(side, stack.layers) if not rule.target.endswith("/key/bias")),
+        *norm(f"backbone/{side}/final_norm", f"model.{side}.layer_norm"),
+        Rule(f"backbone/{side}/positions/embedding", f"model.{side}.embed_positions.weight"),
+    ]
+
+
+def only_exported(spec: Seq2SeqSpec, config: WhisperConfig) -> dict[str, np.ndarray]:
+    """Return zeros for the first convolution (by tensor name), which transformers expects in a file."""
+    width = spec.encoder.width
+    return {
+        "model.encoder.conv1.weight": np.zeros((width, config.num_mel_bins, 3), np.float32),
+        "model.encoder.conv1.bias": np.zeros(width, np.float32),
+    }

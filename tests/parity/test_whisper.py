@@ -1,0 +1,142 @@
+"""Whisper against PyTorch with the same random weights: waves in, logits, gradients and sentences out."""
+
+import contextlib
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from generation_cases import compare_sentence, our_draws, random_sampling, random_settings, their_fields
+from torch_reference import cross_entropy
+from transformers import GenerationConfig, GenerationMixin, WhisperForConditionalGeneration
+
+from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.backbones import whisper
+from eeg2text_jax.models.backbones.mapping import dense, flatten, match, unflatten
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec, StackSpec, WaveSpec
+
+LOGITS, GRADIENT = 1e-5, 1e-4
+SENTENCES = 10
+
+
+class Pair(NamedTuple):
+    theirs: torch.nn.Module
+    model: Seq2SeqModel
+    params: dict[str, Any]
+    table: Any
+
+
+def make_pair(seed: int, **changes: Any) -> Pair:
+    """A PyTorch model whose every parameter is random, and ours; the first convolution reads channels, not bands."""
+    rng = np.random.default_rng(seed)
+    heads = int(rng.choice([2, 4]))
+    fields = {
+        "vocab_size": int(rng.integers(60, 140)), "d_model": 32, "num_mel_bins": int(rng.integers(3, 9)),
+        "encoder_layers": int(rng.integers(1, 4)), "decoder_layers": int(rng.integers(1, 4)),
+        "encoder_attention_heads": heads, "decoder_attention_heads": heads, "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 40, "max_source_positions": 12, "max_target_positions": 40, "pad_token_id": 1,
+        "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 4, **changes,
+    }  # fmt: skip
+    config = whisper.random_config(fields)
+    torch.manual_seed(seed)
+    theirs = WhisperForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for tensor in theirs.parameters():
+            tensor.add_(torch.randn_like(tensor) * 0.1)
+    spec = whisper.spec_from_config(config)
+    waves = WaveSpec(StackSpec(layers=0, width=32, heads=1, head_dim=32, ffn=1, activation="gelu"), strides=(1,))
+    model = Seq2SeqModel(spec, EEGSpec(config.num_mel_bins, kind="conv", bridge="none", waves=waves))
+    table = whisper.table(spec)
+    table = dataclasses.replace(
+        table, rules=(*table.rules, *dense("eeg/conv_0/convolution", "model.encoder.conv1")), ignored=()
+    )
+    tensors = {name: tensor.detach().numpy() for name, tensor in theirs.state_dict().items()}
+    return Pair(theirs, model, to_params(table, tensors, model), table)
+
+
+def to_params(table: Any, tensors: dict[str, np.ndarray], model: Seq2SeqModel) -> dict[str, Any]:
+    shapes = {path: leaf.shape for path, leaf in flatten(model.shapes).items()}
+    found = match(table, tensors, shapes, "reference")
+    assert set(found) == set(shapes)
+    arrays = {path: np.stack(s.pieces) if s.stacked else s.pieces[0] for path, s in found.items()}
+    return unflatten({path: jnp.asarray(array) for path, array in arrays.items()})
+
+
+def recordings(pair: Pair, seed: int, size: int = 3) -> np.ndarray:
+    length = 2 * pair.model.spec.encoder.max_positions
+    return np.random.default_rng(seed).normal(size=(size, length, pair.model.eeg.features)).astype(np.float32)
+
+
+def inputs_of(samples: np.ndarray) -> dict[str, jax.Array]:
+    return {"features": jnp.asarray(samples), "mask": jnp.ones(samples.shape[:2], bool)}
+
+
+@pytest.mark.quick("0")
+@pytest.mark.parametrize("seed", range(10))
+def test_logits_and_gradients(seed: int) -> None:
+    pair = make_pair(seed)
+    samples, labels = recordings(pair, seed), np.random.default_rng(seed).integers(5, 60, (3, 6))
+    labels[0, 4:] = -100
+    ids = np.asarray(pair.model.shift_right(jnp.asarray(labels)))
+    found = pair.theirs(input_features=torch.tensor(samples.swapaxes(1, 2)), decoder_input_ids=torch.tensor(ids))
+    logits = torch.nn.functional.cross_entropy(found.logits.flatten(0, 1), torch.tensor(labels).flatten())
+    logits.backward()
+
+    def loss(params: Any) -> tuple[jax.Array, jax.Array]:
+        logits = pair.model.forward(params, inputs_of(samples), jnp.asarray(ids))
+        return cross_entropy(logits, labels), logits
+
+    gradient, ours = jax.jit(jax.grad(loss, has_aux=True))(pair.params)
+    expected = found.logits.detach().numpy()
+    assert np.abs(np.asarray(ours) - expected).max() < LOGITS * max(1.0, np.abs(expected).max())
+    named = {name: tensor.grad for name, tensor in pair.theirs.named_parameters()}
+    tensors = {name: np.zeros(pair.theirs.get_parameter(name).shape, np.float32) if grad is None else grad.numpy()
+               for name, grad in named.items()}  # fmt: skip
+    for path, theirs in flatten(to_params(pair.table, tensors, pair.model)).items():
+        if path != "backbone/encoder/positions/embedding":  # PyTorch does not train it, and neither do we
+            assert np.abs(np.asarray(flatten(gradient)[path]) - np.asarray(theirs)).max() < GRADIENT, path
+    assert not np.asarray(gradient["backbone"]["encoder"]["positions"]["embedding"]).any()
+
+
+@pytest.mark.quick("search-1", "search-2", "search-3", "sampled-5")
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("sampled", [False, True], ids=["search", "sampled"])
+def test_sentences(seed: int, sampled: bool) -> None:
+    """300 sentences with a prompt of the decoder of 0 to 3 tokens, under all settings of the search."""
+    for verdict in compare_program(seed, sampled):
+        assert verdict.same or verdict.tie, verdict.detail
+
+
+def compare_program(seed: int, sampled: bool) -> list[Any]:
+    rng = np.random.default_rng(seed + 1000)
+    pair = make_pair(seed)
+    settings = random_settings(rng, pair.model.spec.vocab_size, pair.model.eos_token)
+    settings = random_sampling(rng, settings) if sampled else settings
+    prompt = tuple(int(t) for t in rng.integers(5, 60, seed % 4) if t not in settings["eos_token_id"])
+    spec = GenerationSpec.from_fields({**settings, "decoder_prompt": prompt}, pair.model)
+    spec = spec.replace(max_length=spec.max_length + len(prompt))
+    samples, key = recordings(pair, seed, SENTENCES), jax.random.key(seed)
+    ours = generate(pair.model, pair.params, inputs_of(samples), spec, key=key)
+    with our_draws(spec, key, SENTENCES) if sampled else contextlib.nullcontext():
+        theirs, scores = torch_generate(pair, samples, spec)
+    theirs = np.delete(theirs, np.arange(1, 1 + len(prompt)), axis=1)  # our results lack the prompt
+    detail = f"seed {seed} {settings} {prompt}"
+    return [compare_sentence(i, spec, ours, theirs, scores, detail) for i in range(SENTENCES)]
+
+
+@torch.no_grad()
+def torch_generate(pair: Pair, samples: np.ndarray, spec: GenerationSpec) -> tuple[np.ndarray, np.ndarray | None]:
+    """Tokens of transformers' search from the prompt, and scores with beams."""
+    pair.theirs.generation_config = GenerationConfig()
+    fields = {name: value for name, value in their_fields(spec).items() if name != "decoder_prompt"}
+    config = GenerationConfig(**fields, return_dict_in_generate=True, output_scores=True)
+    given = torch.tensor([[spec.decoder_start_token_id, *spec.decoder_prompt]] * len(samples))
+    out = GenerationMixin.generate(
+        pair.theirs, torch.tensor(samples.swapaxes(1, 2)), decoder_input_ids=given, generation_config=config
+    )
+    return out.sequences.numpy(), out.sequences_scores.numpy() if spec.num_beams > 1 else None
