@@ -230,7 +230,7 @@ def test_options_files_and_fields_named_on_a_page_exist(page):
             assert option in there or option.startswith("--config"), (page.name, code)
         for path in re.findall(r"(?:eeg2text_jax|tools|tests|docs|configs)/[a-z_\d/.-]+\b(?!\w)", code):
             assert (ROOT / path).exists(), (page.name, path)
-        if field := re.fullmatch(r"(?:config\.)?((?:audit|retrieval|metrics|grid)\.(?!jsonl)\w+)", code):
+        if field := re.fullmatch(r"(?:config\.)?((?:audit|retrieval|metrics|grid)\.(?!jsonl?$)\w+)", code):
             assert field[1] in known, (page.name, code)
 
 
