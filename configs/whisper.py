@@ -8,9 +8,9 @@ Arguments: `size=base|tiny|small|medium|large`; `checkpoint`, a folder in place 
 `language=en`; `seconds`, to which longer recordings are cut.
 
 From their code (NeuSpeech1, finetune.py): two convolutions over the channels, the second with stride 2, before
-Whisper's own second convolution; 200 samples a second, at most 30 seconds; language, task and no timestamps before the
-text; AdamW with a learning rate of 1e-3 that falls linearly after a warm-up of 10,000 steps; 30 epochs; 5 beams with a
-repetition penalty of 5 and no repeated pair of tokens (evaluation.py).
+Whisper's own second convolution; 200 samples a second, at most 30 seconds; the language, the task and no timestamps
+before the text; AdamW with a learning rate of 1e-3 that falls linearly after a warm-up of 10,000 steps; 30 epochs; 5
+beams with a repetition penalty of 5 and no repeated pair of tokens (evaluation.py).
 Where we differ:
 
 - They train AdaLoRA adapters of the encoder, whose rank shrinks from 12 to 4 (alpha 32, dropout .1), and both of its

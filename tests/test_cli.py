@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,6 +140,25 @@ def test_a_name_that_is_not_ascii_needs_no_locale(tmp_path):
 def test_a_misspelt_command_gets_the_nearest_one(refused):
     assert "did you mean 'score'?" in refused(["scrore"])
     assert "there are run, prepare" in refused(["xyzzy"])
+
+
+def test_what_is_deprecated_works_with_a_warning_and_what_is_gone_says_what_to_do(monkeypatch, refused, capsys):
+    for written, advice in cli.RETIRED.items():
+        name, option = written.split()
+        assert refused([name, f"{option}=1"]) == f"eeg2text {name}: {option}: is gone since version 1.0; {advice}."
+        assert not re.search(rf"^ *{option}\b", printed_help(name, capsys), re.MULTILINE), written
+    for old, new in cli.DEPRECATED.items():
+        assert old not in cli.COMMANDS
+        monkeypatch.setattr(cli, "command", {new: lambda given: 0 if given == ["runs/a"] else 1}.get)
+        assert cli.main([old, "runs/a"]) == 0
+        warning = f"eeg2text {old}: is deprecated and goes with version 2.0; write `eeg2text {new}`.\n"
+        assert capsys.readouterr().err == warning
+
+
+def printed_help(name, capsys) -> str:
+    with contextlib.suppress(SystemExit):
+        cli.command(name)(["--help"])
+    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("name", "said"), [("run", "resumes from what is finished"), ("score", "again")])

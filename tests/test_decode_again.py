@@ -23,8 +23,9 @@ from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import read_split_file, write_split_file
 from eeg2text_jax.data.text import load_tokenizer, train_tokenizer
+from eeg2text_jax.instrument.auditing.notices import Level
 from eeg2text_jax.instrument.predictions.read import read_any
-from eeg2text_jax.instrument.workdir import Workdir, is_of_its_run, read_configuration
+from eeg2text_jax.instrument.workdir import ADDED, Workdir, is_of_its_run, read_configuration
 from eeg2text_jax.models.pretrained.load import read_config
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import compare_files, decode_again
@@ -68,6 +69,21 @@ def change_rows(root, change, **header):
     first, *rows = map(json.loads, path.read_text().splitlines())
     lines = [{"header": first["header"] | header}, *map(change, rows)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_header_of_version_0_2_is_read(forged):
+    """It lacks settings of decoding that came later; a value that does something is missed."""
+    rows = forged / "predictions.jsonl"
+    decode = json.loads(rows.read_text().partition("\n")[0])["header"]["decode"]
+    later = {name.removeprefix("decode.") for name in ADDED if name.startswith("decode.")}
+    assert later <= decode.keys()
+    change_rows(forged, lambda row: row, decode={name: decode[name] for name in decode.keys() - later})
+    Workdir(forged).record("predictions.jsonl")
+    assert decode_again(read_any(rows)).provenance.level is Level.DECODED_AGAIN
+    change_rows(forged, lambda row: row, decode={name: decode[name] for name in decode.keys() - later - {"num_beams"}})
+    Workdir(forged).record("predictions.jsonl")
+    with pytest.raises(UserError, match="decode in its header is not what"):
+        decode_again(read_any(rows))
 
 
 def exchange_train_and_test(root):

@@ -15,7 +15,7 @@ from wrong_field import DEFAULT
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.epochs import is_nested
-from eeg2text_jax.instrument.workdir import PLACES, RENAMED, place_names
+from eeg2text_jax.instrument.workdir import PLACES, REMOVED, RENAMED, place_names
 from eeg2text_jax.judge import fields as judge_ranges
 from eeg2text_jax.runs import opening, pipeline
 from eeg2text_jax.training import conditions
@@ -321,5 +321,13 @@ def test_old_names_are_refused_with_the_new(tmp_path, monkeypatch, refused):
         with config.unlocked():
             config[section][name] = 1
         with pytest.raises(UserError, match=f"{old} is called {new} now"):
+            check_config(config)
+    for old, why in REMOVED.items():
+        said = refused(["run", f"--config={DEFAULT}", f"--config.{old}=1", "--workdir=made"])
+        assert said == f"eeg2text run: --config.{old}: is gone since version 1.0; {why}; leave it out."
+        config, (section, name) = load_config(DEFAULT), old.split(".")
+        with config.unlocked():
+            config[section][name] = 1
+        with pytest.raises(UserError, match=f"{old} is gone since version 1.0"):
             check_config(config)
     assert not list(tmp_path.iterdir())

@@ -7,11 +7,15 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import check_site
+import draw_ideas
 import pytest
+import run_commands
 from example_files import write_files
 
 import eeg2text_jax
@@ -34,18 +38,93 @@ def snippets(language: str) -> list[tuple[str, str]]:
     return [(page.name, code) for page in PAGES for code in block.findall(page.read_text(encoding="utf8"))]
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, built without a warning."""
     for package in ("material", "mkdocstrings_handlers.python"):
         pytest.importorskip(package, reason="pip install -e '.[docs]'")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
-    for page in ("index.html", "configuration/index.html", "notebooks/own_eeg/index.html", "reference/index.html"):
-        assert (tmp_path / "site" / page).is_file(), page
-    reference = (tmp_path / "site/reference/index.html").read_text(encoding="utf8")
+    return folder
+
+
+def test_the_site_has_its_pages_and_begins_with_the_readme(site):
+    for page in (
+        "configuration/index.html",
+        "notebooks/own_eeg/index.html",
+        "reference/index.html",
+        "changelog/index.html",
+    ):
+        assert (site / page).is_file(), page
+    reference = (site / "reference/index.html").read_text(encoding="utf8")
     assert "&gt;&gt;&gt;" in reference
     assert "<blockquote>" not in reference  # what Markdown makes of `>>>` outside of a section "Examples:"
+    assert "Three ways in" in (site / "index.html").read_text(encoding="utf8")
+
+
+def test_the_gallery_shows_five_answers(site):
+    page = (site / "gallery/index.html").read_text(encoding="utf8")
+    rows = re.findall(r'<td><a href="([a-z_]+\.html)">.*?<em>(.*?)</em></td>', page, re.DOTALL)
+    answers = ["uses EEG: of the sentence", "equivalent to control", "uses EEG: not beyond its time, of its kind",
+               "uses EEG: of its kind", "uses EEG"]  # fmt: skip
+    assert [answer.partition(" (")[0].partition(", carried")[0] for _, answer in rows] == answers
+    for name, answer in rows:
+        assert answer.partition(" (")[0].partition(":")[0] in (site / "gallery" / name).read_text(encoding="utf8")
+
+
+@pytest.mark.slow
+def test_no_page_scrolls_sideways_or_has_a_dead_link(site, capsys):
+    if not shutil.which("chromium"):
+        pytest.skip("needs Chromium")
+    assert check_site.main(site) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "docs"], ids=lambda page: page.name)
+def test_a_page_begins_with_what_one_can_do_after_it(page):
+    title, blank, first, *_ = page.read_text(encoding="utf8").splitlines()
+    assert title.startswith("# ")
+    assert blank == ""
+    assert re.match(r"After this page you (can|know) ", first), first
+
+
+@pytest.mark.parametrize("path", SITE["NOTEBOOKS"], ids=lambda path: path.stem)
+def test_a_notebook_begins_so_too(path):
+    assert re.match(r"# .+\n\nAfter this page you (can|know) ", SITE["notebook_page"](path))
+
+
+def test_every_command_is_run_or_says_what_it_needs():
+    found = [command for page in PAGES for command in run_commands.commands(page)]
+    assert len([command for command in found if not command.need]) > 35
+    for pattern, need in run_commands.NEEDS:
+        assert any(command.need == need for command in found), f"no command needs {need} ({pattern}) any more"
+    assert [command.line for command in found if command.output] == ["eeg2text example"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "layouts.md"])
+def test_quick_commands_of_a_page_run(name, tmp_path):
+    """tools/site/run_commands.py runs those of all pages."""
+    run_commands.copy_texts(tmp_path)
+    (page,) = [page for page in PAGES if page.name == name]
+    quick = [
+        c for c in run_commands.commands(page) if re.match("eeg2text (example|audit|read|score)", c.line) and not c.need
+    ]
+    assert quick
+    assert [run_commands.check(command, tmp_path, long=False) for command in quick] == [""] * len(quick)
+
+
+def test_a_wrong_command_and_another_output_are_named(tmp_path):
+    wrong = run_commands.Command("x.md", "eeg2text audit --eeg nowhere.csv")
+    assert "status 2" in run_commands.check(wrong, tmp_path, long=False)
+    other = run_commands.Command("x.md", "eeg2text example", "VERDICT: another one\n")
+    assert "where the page shows" in run_commands.check(other, tmp_path, long=False)
+
+
+@pytest.mark.parametrize("draw", draw_ideas.PICTURES, ids=lambda draw: draw.__name__)
+def test_a_picture_is_what_its_script_draws(draw):
+    assert (ROOT / f"docs/{draw.__name__}.svg").read_text(encoding="utf8") == draw()
 
 
 def test_the_configuration_page_has_every_field_with_its_default():
@@ -151,7 +230,7 @@ def test_options_files_and_fields_named_on_a_page_exist(page):
             assert option in there or option.startswith("--config"), (page.name, code)
         for path in re.findall(r"(?:eeg2text_jax|tools|tests|docs|configs)/[a-z_\d/.-]+\b(?!\w)", code):
             assert (ROOT / path).exists(), (page.name, path)
-        if field := re.fullmatch(r"(?:config\.)?((?:audit|retrieval|metrics|grid)\.(?!jsonl)\w+)", code):
+        if field := re.fullmatch(r"(?:config\.)?((?:audit|retrieval|metrics|grid)\.(?!jsonl?$)\w+)", code):
             assert field[1] in known, (page.name, code)
 
 

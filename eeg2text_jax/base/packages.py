@@ -9,7 +9,7 @@ from typing import Any
 
 from eeg2text_jax.base.errors import UserError
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 OWN_VERSION = f"eeg2text_jax-{__version__}"  # the package in signatures of metrics
 BIBTEX = f"""\
 @software{{eeg2text_jax,

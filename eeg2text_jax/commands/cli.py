@@ -66,6 +66,25 @@ def command(name: str) -> Callable[[list[str]], int]:
     return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))
 
 
+# docs/stability.md: a deprecated command works, with a warning; what is retired is refused with what to do instead.
+DEPRECATED = {"fair-table": "table"}  # old name of a command -> its current name; goes with version 2.0
+RETIRED = {  # commands and options of version 0.2
+    "audit --secondary": "name all endpoints in --endpoint=FIRST,OTHERS; the first decides",
+    "audit --encoder": "write --endpoint=similarity:ENCODER or --endpoint=bertscore-f:ENCODER",
+    "audit --judge": "write --endpoint=lattescore-mean:DIR",
+    **dict.fromkeys(
+        ("audit --layer", "audit --rescale", "audit --truncate"),
+        "`eeg2text score` has it; an endpoint of the audit uses the default",
+    ),
+    **dict.fromkeys(
+        ("audit --resamples", "audit --seed", "audit --stratum-size"),
+        "leave it out; docs/method.md has the strata and the 10,000 pairings",
+    ),
+    "audit --candidates": "give the rankings themselves to --eeg and --control",
+    "bench --stage": "bench measures all programs of a run, --config=NAME says which run",
+    "bench --peer": "tools/benchmarks/beside.py of a clone measures other libraries",
+}
+
 DRY = "--dry-run"
 FULL = "free some space and run the same command again, what is finished is kept"
 FORBIDDEN = "choose a place that you may read and write, or get permission for this one"
@@ -111,11 +130,15 @@ def _run(name: str, rest: list[str]) -> int:
     resumes = name in arguments.MIRRORED and DRY not in rest
     after = "the same command resumes from what is finished." if resumes else "start the same command again."
     try:
+        if name in DEPRECATED:
+            old, name = name, DEPRECATED[name]
+            print(f"eeg2text {old}: is deprecated and goes with version 2.0; write `eeg2text {name}`.", file=sys.stderr)
         if name not in COMMANDS:
             raise UserError(f"there is no such command; {did_you_mean(name, COMMANDS)} See `eeg2text --help`.")
         arguments.check_addresses(rest)
         arguments.check_outputs(name, rest)
         _refuse_empty(rest)
+        _refuse_retired(name, rest)
         with _terminable(name, after), arguments.localize(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
@@ -146,6 +169,13 @@ def _refuse_empty(arguments: list[str]) -> None:
             name = f"{before}=" if before.startswith("--") and "=" not in before else "an argument"
         if name:
             raise UserError(f"{name} is empty; give it a value, or leave it out.")
+
+
+def _refuse_retired(name: str, arguments: list[str]) -> None:
+    """Raise UserError for an option that the command had in an earlier version."""
+    for option in (argument.partition("=")[0] for argument in arguments):
+        if advice := RETIRED.get(f"{name} {option}"):
+            raise UserError(f"{option}: is gone since version 1.0; {advice}.")
 
 
 LOOP_CLOSED = "Event loop is closed"  # message of asyncio

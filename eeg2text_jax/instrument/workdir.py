@@ -221,7 +221,10 @@ PLACES = (  # fields of a run's configuration that hold paths
 )  # fmt: skip
 # Names of fields in version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
-REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
+REMOVED = {  # fields of version 0.2 -> why they are gone
+    "audit.resamples": "the audit draws 10,000 pairings",
+    "audit.seed": "the audit draws its pairings from a fixed seed",
+}
 ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
     "data.raw.amplitude": False,
     "data.raw.encoding": "",
@@ -376,13 +379,18 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     for field in REMOVED:
         section, _, name = field.partition(".")
         content.get(section, {}).pop(name, None)
-    for field, value in ADDED.items():
-        first, *sections, name = field.split(".")
-        if section := content.get(first):
-            functools.reduce(lambda part, key: part.setdefault(key, {}), sections, section).setdefault(name, value)
+    add_fields(content, ADDED)
     if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
         content["audit"]["endpoint"] = WORDS_ENDPOINT
     return resolved(content, workdir.root, PLACES)
+
+
+def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
+    """Give a configuration of an older version the fields that it lacked, in the top-level sections that it has."""
+    for field, value in added.items():
+        *sections, name = field.split(".")
+        if not sections or content.get(sections[0]):
+            functools.reduce(lambda part, key: part.setdefault(key, {}), sections, content).setdefault(name, value)
 
 
 def stored_digest(content: Mapping[str, Any], stage: str) -> str:

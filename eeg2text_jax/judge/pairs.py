@@ -239,8 +239,9 @@ def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, 
 
 
 def pairs_digest(pairs: Sequence[Pair]) -> str:
-    """Return the SHA-256 of the pairs' content."""
-    rows = [dataclasses.astuple(pair) for pair in pairs]
+    """Return the SHA-256 of the pairs' content, that of version 0.2 if no pair has an etiology, a later field."""
+    new = {"etiology"} if not any(pair.etiology for pair in pairs) else set()
+    rows = [[value for name, value in vars(pair).items() if name not in new] for pair in pairs]
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 

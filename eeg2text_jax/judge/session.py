@@ -19,7 +19,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import replacing, write_text
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.base.stores.mirror import mirrored
-from eeg2text_jax.instrument.workdir import Workdir, is_read_only, lock_workdir, read_object, resolved
+from eeg2text_jax.instrument.workdir import Workdir, add_fields, is_read_only, lock_workdir, read_object, resolved
 from eeg2text_jax.judge import _edits as controlled
 from eeg2text_jax.judge import baselines, toy
 from eeg2text_jax.judge import toy as templates
@@ -346,6 +346,10 @@ def sentences_of(config: JudgeSettings) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
+# Fields that version 0.2 lacked, and the values that say what it did.
+ADDED = {"bertscore_encoder": "", "parallel.fsdp": False, "shots": 0, "test": ""}
+
+
 @contextlib.contextmanager
 def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
     """Lock the workdir, write this configuration there, and use its compilation cache.
@@ -367,6 +371,7 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
     before = resolved(read_object(workdir.config, "take another --workdir"), workdir.root, PLACES)
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
+    add_fields(before, ADDED)
     changed = differences(json.loads(to_json(dataclasses.asdict(config))), before, PLACES)
     lines = [line for line in changed if line.partition(" ")[0] not in LATER]
     if lines and product(workdir, "training"):

@@ -32,6 +32,7 @@ from eeg2text_jax.instrument.auditing.notices import Level, Provenance
 from eeg2text_jax.instrument.predictions.file import PredictionSet, write_predictions
 from eeg2text_jax.instrument.predictions.rankings import RankingSet, write_rankings
 from eeg2text_jax.instrument.workdir import (
+    ADDED,
     OPENED,
     STAGES,
     Workdir,
@@ -124,6 +125,7 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
         write_rankings(written, header_of_rankings(study), ranked_rows(study, candidates))
     else:
         header = header_of_predictions(study)
+        header["decode"] = _known_then(header["decode"], stored.header.get("decode"))
         _check_header(epath.Path(stored.path), stored.header, header)
         write_predictions(written, header, decoded_rows(study))
     count = compare_files(epath.Path(stored.path), written)
@@ -225,6 +227,12 @@ def _tokenizer(config: Settings, folder: Workdir, scratch: Workdir, checks: Chec
         checks.add(True, f"the tokenizer is that of {Path(place).name}")
     if config.model.checkpoint:
         checks.add(False, f"what {Path(config.model.checkpoint).name}, with which training began, was trained on")
+
+
+def _known_then(ours: Mapping[str, Any], theirs: Any) -> dict[str, Any]:
+    """Return decoding settings without those that version 0.2 lacked, if a file lacks them and they do nothing."""
+    named = theirs if isinstance(theirs, Mapping) else ours
+    return {name: value for name, value in ours.items() if name in named or value != ADDED.get(f"decode.{name}", ...)}
 
 
 def _check_header(path: epath.Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

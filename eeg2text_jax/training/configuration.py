@@ -19,6 +19,7 @@ from eeg2text_jax.base.files import remove, write_text
 from eeg2text_jax.base.kinds import Range, with_pairs
 from eeg2text_jax.instrument.workdir import (
     PLACES,
+    REMOVED,
     RENAMED,
     STAGES,
     Workdir,
@@ -312,6 +313,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
             raise UserError(f"--config.{'.'.join([*path, name])}: `{'.'.join(path)}` is a value, it has no fields.")
         if (renamed := RENAMED.get(".".join([*path, name]))) and name not in node:
             raise UserError(f"--config.{'.'.join([*path, name])} is called --config.{renamed} now.")
+        if (why := REMOVED.get(".".join([*path, name]))) and name not in node:
+            raise UserError(f"--config.{'.'.join([*path, name])}: is gone since version 1.0; {why}; leave it out.")
         if name not in node:
             siblings = [".".join([*path, other]) for other in node]
             hint = did_you_mean(".".join([*path, name]), siblings) if siblings else "this section is empty."

@@ -36,7 +36,7 @@ from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.decoding.settings import CACHE_DTYPES, WEIGHTS_DTYPES, GenerationSpec
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
-from eeg2text_jax.instrument.workdir import RENAMED
+from eeg2text_jax.instrument.workdir import REMOVED, RENAMED
 from eeg2text_jax.models.backbones import DECODERS, ModelSettings
 from eeg2text_jax.models.spec import WAVE_ENCODERS
 from eeg2text_jax.training.conditions import CONDITIONS, COPIES, TRAINING_ONLY
@@ -284,6 +284,8 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         return
     for name in dict(fields(config)).keys() & RENAMED.keys():
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
+    for name in dict(fields(config)).keys() & REMOVED.keys():
+        raise UserError(f"{name} is gone since version 1.0; {REMOVED[name]}; remove it from the configuration.")
     names = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     _check_fields(config, RANGES, names)
     for name, problems in _PROBLEMS.items():

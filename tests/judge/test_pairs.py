@@ -7,7 +7,7 @@ import pytest
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.judge._edits import BREAKING, HARMLESS, Corpus, contraction, edit_sentence, make_pairs, make_speakers
-from eeg2text_jax.judge.pairs import Pair, divide, is_exact, normalize, read_pairs, write_pairs
+from eeg2text_jax.judge.pairs import Pair, divide, is_exact, normalize, pairs_digest, read_pairs, write_pairs
 from eeg2text_jax.judge.toy import sentences
 
 HEADER = "reference\thypothesis\tlabel\n"
@@ -25,6 +25,14 @@ def test_columns_are_read_in_any_order_and_by_their_other_names(tmp_path):
     assert found[0] == Pair("the tree", "a tree", False, "no", speaker="S1")
     assert found[1].hypothesis == "one, two"
     assert found[1].preserved
+
+
+def test_the_digest_of_pairs_is_that_of_version_0_2_where_no_pair_has_an_etiology():
+    """By 0.2.0: a checkpoint of a judge names the pairs that it was tuned on."""
+    pairs = [Pair("a b", "a c", False, "2", speaker="S1", severity="mild"), Pair("é", "é", True, "yes", kind="number")]
+    assert pairs_digest(pairs) == "e2424f43aab6f61acab838e10f2f823bd56a1f95a459005f48260ce6a48e6aea"
+    other = [dataclasses.replace(pairs[0], etiology=name) for name in ("ALS", "stroke")]
+    assert len({pairs_digest([pair]) for pair in [pairs[0], *other]}) == 3
 
 
 def test_severities_0_and_1_count_as_preserved(tmp_path):

@@ -16,7 +16,7 @@ from tiny_judge import tiny_config
 from eeg2text_jax.base.errors import Terminated, UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.instrument.workdir import Workdir
-from eeg2text_jax.judge import tune
+from eeg2text_jax.judge import session, tune
 from eeg2text_jax.judge._edits import make_pairs
 from eeg2text_jax.judge._judge_folder import JudgeMetrics, LatteScore, load_judged, read_judge
 from eeg2text_jax.judge.baselines import baseline_scores, choose_threshold
@@ -65,6 +65,21 @@ def test_a_moved_judge_goes_on_and_no_file_has_the_path_of_its_folder(finished, 
     away.rename(root)
     files = [path for path in root.rglob("*") if path.is_file()]
     assert [path for path in files if str(root).encode() in path.read_bytes()] == []
+
+
+def test_a_judge_of_version_0_2_goes_on(finished, tmp_path):
+    root, _ = finished
+    old = shutil.copytree(root, tmp_path / "old")
+    content = json.loads((old / "config.json").read_text())
+    for field in session.ADDED:
+        section, _, name = field.rpartition(".")
+        del (content[section] if section else content)[name]
+    (old / "config.json").write_text(json.dumps(content))
+    judge(tiny_config(), str(old))
+    assert contents(old) == contents(root)
+    (old / "config.json").write_text(json.dumps(content | {"shots": 1}))
+    with pytest.raises(UserError, match=r"shots \(now 0, there 1\)"):
+        judge(tiny_config(), str(old))
 
 
 def test_a_checkpoint_beside_a_judge_is_found_where_both_were_moved(finished, tmp_path):

@@ -120,8 +120,8 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
         [
             "# The field, audited",
             "",
-            "This page judges decoded text that groups have published. One program read, scored and audited all of it "
-            "with default options. Words are explained in the [glossary](glossary.md), verdicts in [Reading a "
+            "After this page you know what published decoded text shows: one program read, scored and audited all "
+            "of it with default options. Words are explained in the [glossary](glossary.md), verdicts in [Reading a "
             "verdict](verdict.md). [The same table, sortable](field.html), has every finding in words.",
             "",
             *(f"- {sentence}" for sentence in summary(lines)),

@@ -18,8 +18,8 @@ PAPERS = {
 }
 INTRODUCTION = """# The papers, line by line
 
-Each row has something that a paper says, and the command, field, file or test that does it here. The last column says
-what differs and why, or what is needed. Recordings and large checkpoints are not part of this project: the commands can
+After this page you can find what a paper says, the command, field, file or test that does it here, and what differs or
+is needed. Recordings and large checkpoints are not part of this project: the commands can
 make the tables that need them, but no such table is reproduced here. `config` fields are those of
 [the configuration](configuration.md), `judge` fields those of `configs/judge.py`. *(code)* marks what only the
 authors' code has. The first paper has a later version, Scientific Reports 16:350 (2025), doi

@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made: the configuration from configs/default.py, and one for each notebook.
+"""Pages of the documentation that are made: the start page, the configuration, the gallery, and one for each notebook.
 
 A hook of mkdocs (`mkdocs.yml`); `python tools/site/site_pages.py` prints the configuration's page.
 """
@@ -8,6 +8,8 @@ import base64
 import hashlib
 import json
 import re
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,12 @@ _FIELD = re.compile(r"^    c\.([\w.]+) = (.*?)(?:  # (.*))?$")
 def configuration_page() -> str:
     """A table of every section of configs/default.py: field, default, what it means."""
     lines = (ROOT / "configs/default.py").read_text(encoding="utf8").splitlines()
-    about = "Made from `configs/default.py`, the only home of defaults; `--config.SECTION.FIELD=VALUE` sets a field."
+    about = (
+        "After this page you can change any field of a run: `--config.SECTION.FIELD=VALUE`. A misspelt field gets the "
+        "nearest name. `eeg2text configs` lists the bundled configurations, `eeg2text configs copy NAME` copies one "
+        "for editing, `--dry-run` shows what would be done, and `eeg2text completion bash` (or `zsh`) prints a script "
+        "that completes names. The page is made from `configs/default.py`, the only home of defaults."
+    )
     out = ["# Configuration", "", about, ""]
     said: list[str] = []
     unclosed = 0  # brackets
@@ -96,13 +103,26 @@ def code_of(path: Path) -> list[str]:
     return pieces
 
 
+def top_page(name: str) -> str:
+    """A page of the top folder, with the links that it has on the site: README.md is the start page."""
+    text = (ROOT / name).read_text(encoding="utf8")
+    return text.replace("](docs/", "](").replace("](CONTRIBUTING.md)", "](contributing.md)")
+
+
 def on_files(files: Any, config: Any) -> Any:
     """mkdocs calls this with the files that it has found."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from gallery import make
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, "configuration.md", content=configuration_page()))
-    for path in NOTEBOOKS:
-        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
+    pages = {"index.md": top_page("README.md"), "contributing.md": top_page("CONTRIBUTING.md")}
+    pages |= {"changelog.md": top_page("CHANGELOG.md"), "configuration.md": configuration_page()}
+    pages |= {f"notebooks/{path.stem}.md": notebook_page(path) for path in NOTEBOOKS}
+    with tempfile.TemporaryDirectory() as folder:
+        pages["gallery.md"] = make(Path(folder))
+        pages |= {f"gallery/{path.name}": path.read_text(encoding="utf8") for path in sorted(Path(folder).iterdir())}
+    for place, content in pages.items():
+        files.append(File.generated(config, place, content=content))
     return files
 
 
