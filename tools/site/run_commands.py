@@ -34,7 +34,11 @@ NEEDS = (  # of a command that this script does not run, the first that fits
     (r"checkpoint=google|llama3|minilm|lattescore", "published weights"),
     (r"^eeg2text app", "a browser; tools/checks/check_app.py"),
     (r"^eeg2text (preflight|bench)|parallel\.hosts|paper:backbone", "an accelerator or its compiler"),
-    (r"\b(ZUCO|NARRATIVES|BIDS_FOLDER|RECORDINGS|TABLE\.tsv|PAIRS\.tsv|narratives|waves\.h5|recordings/)|t5_", "published data"),
+    (
+        r"\b(ZUCO|NARRATIVES|BIDS_FOLDER|RECORDINGS|TABLE\.tsv|PAIRS\.tsv|narratives|waves\.h5|recordings/)",
+        "published data",
+    ),
+    (r"t5_", "published data"),
     (r"\b(DIR|FOLDER|NAME|OUT|RUN|FILE)\b", "a name of the reader's"),
     (r"^eeg2text reproduce (?!.*--(demo|list))", "published data"),
     (r"^(bash|python) tools/", "minutes to hours; docs/testing.md has what each shows"),
