@@ -37,7 +37,7 @@ ZERO = {
     "split.gap", "data.synthetic.drift", "seed", "data.synthetic.signal", "data.synthetic.seed",
     "data.table.word_column", "split.seed",
     "model.encoder_layers", "model.encoder_width", "model.dropout", "optim.warmup_steps", "optim.weight_decay",
-    "model.lora.dropout",
+    "model.lora.dropout", "model.waves.overlap",
     "optim.lr_end", "train.patience", "optim.decay_epochs", "train.epochs", "train.eval_epochs", "train.save_epochs",
     "step_one.epochs", "pretrain.series.hidden",
     *(f"pretrain.{stage}.{name}" for stage in ("snapshot", "series")
@@ -64,7 +64,7 @@ FREE_TEXT = {
     "data.columns.sentence_index", "data.columns.word", "data.columns.mask", "data.columns.features_are",
     "data.raw.begin", "data.raw.end", "data.raw.text", "data.raw.texts", "data.raw.word", "data.raw.names",
     "data.raw.task", "data.raw.montage", "data.raw.reference", "data.fmri.transcripts", "data.fmri.exclude",
-    "metrics.encoder",
+    "metrics.encoder", "model.encoder_checkpoint", "model.decoder_prompt", "model.waves.positions",
     "data.synthetic_fmri.folder", "metrics.judge", "contrastive.text",
 }  # fmt: skip
 MORE = {  # out of range in a way of their own
