@@ -17,8 +17,8 @@ CONTROLS = ("eeg", "noise", "noise_spectrum", "shuffled", "phase_randomized", "t
 def settings():
     return tiny_settings(
         data__raw__features="waves", data__raw__window=0.15, data__max_words=60, batch__buckets=((60, 56),),
-        data__synthetic__features=4, model__encoder_layers=0, grid__train_conditions=("eeg", "noise_spectrum"),
-        grid__eval_conditions=CONTROLS, shape={"max_position_embeddings": 64}, decode__num_beams=1,
+        data__synthetic__features=4, model__encoder="conv", model__encoder_width=16, decode__num_beams=1,
+        grid__train_conditions=("eeg", "noise_spectrum"), grid__eval_conditions=CONTROLS,
     )  # fmt: skip
 
 

@@ -60,6 +60,17 @@ def test_the_score_of_a_greedy_path_is_of_what_the_processors_left():
     np.testing.assert_allclose(out.scores, np.log([0.9]), rtol=1e-4)  # B is certain, as A may not come
 
 
+def test_a_greedy_path_that_has_ended_gains_no_more():
+    """Beside sentences that go on, its score stays that of its own tokens."""
+    tables = random_tables(np.random.default_rng(2), 6, 6, spread=2.0)
+    together = generate(MODEL, tables, sentences(6), spec(max_length=9))
+    assert len({*together.lengths.tolist()}) > 1
+    for row in range(6):
+        alone = generate(MODEL, {"table": tables["table"][row : row + 1]}, sentences(1), spec(max_length=9))
+        np.testing.assert_array_equal(together.sequences[row], alone.sequences[0])
+        np.testing.assert_allclose(together.scores[row], alone.scores[0], rtol=1e-5)
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_scores_are_log_probabilities_whatever_the_scale_of_the_logits(beams):
     tables = random_tables(np.random.default_rng(5), 2, 6, spread=1.0)

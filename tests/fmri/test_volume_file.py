@@ -150,7 +150,7 @@ def test_every_condition_takes_volumes_as_it_takes_flat_features(tmp_path):
             own = context._replace(
                 subject=jnp.asarray(subject[rows]), means=jnp.asarray(means).reshape(3, *shape),
                 donor=volumes[::-1].reshape(3, L, *shape), clock=volumes[:, 0].reshape(3, -1),
-                neighbor=volumes[::-1].reshape(3, L, *shape),
+                neighbor=volumes[::-1].reshape(3, L, *shape), kernel=jnp.asarray(whole[:4].reshape(4, -1)),
             )  # fmt: skip
             found.append(apply_condition(name, volumes.reshape(3, L, *shape), mask, own))
         assert found[1].shape == volumes.shape, name

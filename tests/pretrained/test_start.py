@@ -63,6 +63,15 @@ def bert(tmp_path_factory):
     return folder
 
 
+def test_a_language_model_ends_where_its_targets_end(tmp_path):
+    """A checkpoint of several end tokens: targets have the tokenizer's, which need not be the first."""
+    shape = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+    shape |= {"num_attention_heads": 2, "num_key_value_heads": 2, "bos_token_id": 0, "pad_token_id": 1}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, eos_token_id=[5, 2])).save_pretrained(tmp_path)
+    model = model_from_checkpoint(model_config(tmp_path, "llama"), FEATURES, tokenizer())
+    assert model.eos_token == tokenizer().eos_token_id == 2
+
+
 def test_arms_share_the_checkpoint_and_only_equal_keys_the_rest(bart):
     model = model_from_checkpoint(model_config(bart, "bart"), FEATURES, tokenizer())
     start = start_from_checkpoint(model, bart, keys(0, 0, 1))

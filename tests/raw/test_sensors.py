@@ -217,12 +217,12 @@ def test_a_bids_folder_has_the_datatype_that_is_asked_for(tmp_path, capsys):
         bids.write_raw_bids(raw, path, verbose="error", **how)
         path.copy().update(suffix="events", extension=".tsv").fpath.write_text("\n".join(lines) + "\n")
     for choice, kinds, others in (
-        ([], {"eeg"}, "1 recordings of the datatype meg"),
-        (["--config.data.raw.channels=meg"], {"mag", "grad"}, "1 recordings of the datatype eeg"),
-        (["--config.data.raw.channels=('mag','eeg')"], {"mag", "eeg"}, "1 recordings of the datatype eeg"),
+        ([], {"eeg"}, "1 recording of the datatype meg"),
+        (["--config.data.raw.channels=meg"], {"mag", "grad"}, "1 recording of the datatype eeg"),
+        (["--config.data.raw.channels=('mag','eeg')"], {"mag", "eeg"}, "1 recording of the datatype eeg"),
     ):
         data = prepare(tmp_path, root, *WHOLE, *choice)
         assert set(data.types) == kinds
-        assert f"{others}, which are not taken" in capsys.readouterr().err
+        assert f"also has {others}, which data.raw.channels=" in capsys.readouterr().err
         if "mag" in kinds:
             assert found(data)["mag"] > 0.75

@@ -1,26 +1,26 @@
 """The trap of a fixed order over days, shown and answered: made-up recordings, a decoder by nearest neighbors, audits.
 
     python tools/calibrations/order_trap.py --seeds 20
+    python tools/calibrations/order_trap.py --show
 
 Two readers read the same sentences on four days; the last day is tested. All recordings share a drift that is a
 function of the place in the run. For each design the table counts the seeds whose verdict is *uses EEG* with the
 control `shuffled` alone, those that are *beyond its time* with the controls of time, and those in which `repeats`
-claims content within subjects.
+claims content within subjects. `--show` prints the verdicts and the answer of `repeats` of one seed of three designs.
 """
 
 import argparse
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 from time_trap import rows_of
 
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.rows import write
 from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.result import AuditResult
 from eeg2text_jax.instrument.auditing.verdict import Time, Verdict
-from eeg2text_jax.runs.repeats import WITHIN, repeats
+from eeg2text_jax.runs.repeats import WITHIN, Repeats, repeat_lines, repeats
 from eeg2text_jax.training.conditions._donors import (
     clock_features,
     donor_table,
@@ -41,6 +41,7 @@ DESIGNS = {
     "words, drift of half a run": (True, 1.0, 75.0, 1.0),
     "words, drift of 40 places": (True, 1.0, 40.0, 1.0),
 }
+SHOWN = ("no words, drift of half a run", "words, drift of half a run", "words in random order")
 
 
 def made(design: str, seed: int) -> DataFile:
@@ -70,7 +71,8 @@ def made(design: str, seed: int) -> DataFile:
     return DataFile("made up", whole, offsets, *columns, np.array(index), "made up", {}, clock=clock)
 
 
-def answers(design: str, seed: int) -> tuple[bool, bool, bool]:
+def answers(design: str, seed: int) -> tuple[AuditResult, AuditResult, Repeats]:
+    """The audit with the usual control, the one with the controls of time, and the repeats within subjects."""
     data = made(design, seed)
     day = np.array([int(name[-1]) for name in data.clock.recording])
     parts = train, _, test = [np.flatnonzero(np.isin(day, days)) for days in ((0, 1), (2,), (3,))]
@@ -92,33 +94,37 @@ def answers(design: str, seed: int) -> tuple[bool, bool, bool]:
     rows = {name: list(rows_of(data, test, texts, name)) for name, texts in copied.items()}
     usual = audit(rows["eeg"], {"shuffled": rows["shuffled"]})
     timed = audit(rows["eeg"], {name: rows[name] for name in ("shuffled", *TIME)})
-    beyond = timed.verdict.base is Verdict.USES_EEG and timed.verdict.time is Time.BEYOND
     (within,) = (found for found in repeats(dataclasses.replace(data)) if found.scope == WITHIN)
+    return usual, timed, within
+
+
+def counted(usual: AuditResult, timed: AuditResult, within: Repeats) -> tuple[bool, bool, bool]:
+    beyond = timed.verdict.base is Verdict.USES_EEG and timed.verdict.time is Time.BEYOND
     return usual.verdict.base is Verdict.USES_EEG, beyond, within.claim
 
 
-def written(data: DataFile, path: Path) -> None:
-    """Write the recordings as a data file."""
-    names = ("sentence", "subject", "task", "sentence_index")
-    columns = {name: getattr(data, name).tolist() for name in names} | {
-        name: getattr(data.clock, name).tolist() for name in ("recording", "onset")
-    }
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    write(str(path), [{"features": data.words(i), **row} for i, row in enumerate(rows)], features_are="made up")
+def show() -> None:
+    for design in SHOWN:
+        usual, timed, within = answers(design, 0)
+        print(f"\n=== {design} ===\nwith shuffled alone: {usual.verdict.headline}")
+        print(f"with the controls of time: {timed.verdict.headline}")
+        for comparison in timed.comparisons:
+            print(f"  against {comparison.contrast.control}: {comparison.contrast.effect:+.2f}, {comparison.verdict}")
+        print("\n".join(repeat_lines([within])), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--only", default="", help="designs whose names begin so")
-    parser.add_argument("--write", type=Path, metavar="DATA.h5", help="write the first of these designs, and stop")
+    parser.add_argument("--show", action="store_true", help="print the answers of one seed of three designs")
     flags = parser.parse_args()
     seeds, designs = flags.seeds, [name for name in DESIGNS if name.startswith(flags.only)]
-    if flags.write:
-        return written(made(designs[0], 0), flags.write)
+    if flags.show:
+        return show()
     print("| design | uses EEG, usual control | beyond its time | claimed by repeats |\n| --- | --- | --- | --- |")
     for design in designs:
-        counts = np.sum([answers(design, seed) for seed in range(seeds)], axis=0)
+        counts = np.sum([counted(*answers(design, seed)) for seed in range(seeds)], axis=0)
         print(f"| {design} | " + " | ".join(f"{n} of {seeds}" for n in counts) + " |", flush=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from eeg2text_jax.base import kinds
-from eeg2text_jax.base.errors import UserError, shortlist
+from eeg2text_jax.base.errors import UserError, count_of, shortlist
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.data.source import is_pointer, matches, read_cells
 
@@ -301,8 +301,8 @@ def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
     }
     there = {name: found[name] for name in dict.fromkeys([*asked, *DATATYPES]) if found[name]}
     for name in list(there)[1:]:
-        print(f"{root}: also has {len(there[name])} recordings of the datatype {name}, which are not taken; "
-              f"data.raw.channels={name} takes them.", file=sys.stderr)  # fmt: skip
+        many = count_of(len(there[name]), "recording")
+        print(f"{root}: also has {many} of the datatype {name}, which data.raw.channels={name} takes.", file=sys.stderr)
     return next(iter(there.values()), [])
 
 
