@@ -506,7 +506,7 @@ def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
         total, n_in = total + 2.0 * tokens * length * each.taps * n_in * each.filters, each.filters
     if eeg.kind == "cbramod":
         inner = 2.0 * tokens * stack.width * (2 * stack.width + 2 * stack.ffn + times + channels)
-        dense = 2.0 * tokens * stack.width * (waves.patch // 2 + 1 + math.prod(NEIGHBORS) + waves.outputs)
+        dense = 2.0 * tokens * stack.width * (waves.patch // 2 + 1 + NEIGHBORS[1] * channels + waves.outputs)
         return total + stack.layers * inner + dense
     if eeg.kind == "reve":
         total += 2.0 * tokens * waves.patch * stack.width
