@@ -88,7 +88,7 @@ def test_other_frozen_weights_are_refused(trained: Study, exported: Path) -> Non
 
 def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> None:
     """What stands in the fields is known from the data alone."""
-    message = r"the prompt .150 tokens., the recording .20 words. and the text need 194 positions, but the"
+    message = r"the prompt .150 tokens., the recording .20 positions. and the text need 194 positions, but the"
     with pytest.raises(UserError, match=message):
         check_positions(trained.model, trained.config, 150)
 
@@ -111,7 +111,6 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
         ({"text.template": "no place"}, "expected <eeg> in it once"),
         ({"text.template": "<eeg> {mood}"}, "expected fields of a sample"),
         ({"text.template": "<eeg>", "model.backbone": "bart"}, "expected a decoder-only model"),
-        ({"optim.trainable": "lora", "model.backbone": "bart", "text.template": ""}, "expected a decoder-only model"),
         ({"model.prompt": "x"}, "text.template with a decoder-only model"),
         ({"decode.tensor_parallel": True}, "expected bridge or lora"),
         ({"model.frozen_dtype": "int8"}, "expected bridge or lora, and a decoder-only model"),

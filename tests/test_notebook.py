@@ -63,7 +63,7 @@ def run(examples):
 
 def test_every_public_name_is_on_the_page_with_an_example_that_runs(examples):
     shown = documented()
-    public = [data.write, *(getattr(eeg2text_jax, name) for name in eeg2text_jax.__all__)]
+    public = [data.write, *(inspect.unwrap(getattr(eeg2text_jax, name)) for name in eeg2text_jax.__all__)]
     for place in (place for place, what in shown.items() if any(what is named for named in public)):
         test, said = examples[place]
         assert test.examples, f"{place} has no example"

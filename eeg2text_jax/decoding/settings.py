@@ -120,7 +120,7 @@ class GenerationSpec:
         Raises:
           UserError: a field is unknown or not implemented; the message names the nearest known one.
         """
-        tokens = {
+        tokens: dict[str, Any] = {
             "decoder_start_token_id": model.start_token,
             "pad_token_id": model.pad_token,
             "eos_token_id": model.eos_token,
@@ -230,12 +230,13 @@ def _as_tuple(value: Any) -> tuple[int, ...]:
 def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the fields that have an effect, by their names in `GenerationSpec`; `source` names them in messages."""
     names = {field.name for field in dataclasses.fields(GenerationSpec)}
-    effective = {}
+    effective: dict[str, Any] = {}
     for name, value in fields.items():
         if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP | _OF_WHISPER:
             continue
         if name == "forced_decoder_ids":
-            name, value = "decoder_prompt", tuple(token for _, token in value if token is not None)
+            effective.setdefault("decoder_prompt", tuple(token for _, token in value if token is not None))
+            continue
         if name in ("max_new_tokens", "min_new_tokens"):  # lengths without the start token, which override max_length
             if _wrong_type(value, int):
                 raise UserError(f"{source}: generation setting {name}: expected a whole number, got {value!r}.")

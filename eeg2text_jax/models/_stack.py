@@ -127,7 +127,7 @@ class Layer(nnx.Module):
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
         after: tuple[Any, Any] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
         if self.scaled:
-            after = tuple(partial(_scaled, scale) for scale in (self.self_scale[...], self.ffn_scale[...]))
+            after = partial(_scaled, self.self_scale[...]), partial(_scaled, self.ffn_scale[...])
         x = self._around(self.self_norm, within, x, sites[0], after[0])
         if cross is not None:
             x = self._around(self.cross_norm, cross, x, sites[1])

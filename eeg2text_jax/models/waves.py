@@ -184,7 +184,12 @@ class PatchStem(nnx.Module):
     def __init__(self, convolutions: Sequence[PatchConvolution], dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         n_in = 1
         for number, each in enumerate(convolutions):
-            options = {"taps": each.taps, "stride": each.stride, "padding": each.padding, "planar": True}
+            options: dict[str, Any] = {
+                "taps": each.taps,
+                "stride": each.stride,
+                "padding": each.padding,
+                "planar": True,
+            }
             setattr(self, f"conv_{number}", Convolution(n_in, each.filters, dtype, rngs, **options))
             setattr(self, f"norm_{number}", GroupNorm(each.filters, each.groups, dtype))
             n_in = each.filters
@@ -382,7 +387,7 @@ def places_in_time(waves: WaveSpec, count: int) -> np.ndarray:
 def waves_of(waves: WaveSpec, places: np.ndarray) -> np.ndarray:
     """Return cosines and sines of all combinations of frequencies along the four axes of `places`, `[C, P, E]`."""
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
-    scaled = places * np.float32([1, 1, 1, of_time]) + np.float32(margin)
+    scaled = places * np.array([1, 1, 1, of_time], np.float32) + np.float32(margin)
     rates = (2 * math.pi * np.arange(waves.frequencies) / (1 + 2 * margin)).astype(np.float32)
     angles = np.zeros((*places.shape[:2], 1), np.float32)
     for axis in range(4):  # the last axis varies fastest

@@ -98,5 +98,5 @@ def test_none_is_the_bridge_alone() -> None:
 def test_volumes_need_a_width() -> None:
     with pytest.raises(UserError, match=r"encoder_width is 0, .* a volume of 110,592 voxels"):
         brain_spec(tiny_config().model, (64, 64, 27))
-    with pytest.raises(UserError, match=r"config\.model\.encoder is 'gru'; expected one of transformer"):
+    with pytest.raises(UserError, match=r"config\.model\.encoder is 'gru'; expected one of unicorn, lstm, transformer"):
         make_model(BARTISH, dataclasses.replace(spec_of("none"), kind="gru")).init(jax.random.key(0))

@@ -34,7 +34,10 @@ NEEDS = (  # of a command that this script does not run, the first that fits
     (r"checkpoint=google|llama3|minilm|lattescore", "published weights"),
     (r"^eeg2text app", "a browser; tools/checks/check_app.py"),
     (r"^eeg2text (preflight|bench)|parallel\.hosts|paper:backbone", "an accelerator or its compiler"),
-    (r"\b(ZUCO|NARRATIVES|BIDS_FOLDER|RECORDINGS|TABLE\.tsv|PAIRS\.tsv|narratives|waves\.h5|recordings/)|t5_", "published data"),
+    (
+        r"\b(ZUCO|NARRATIVES|BIDS_FOLDER|RECORDINGS|TABLE\.tsv|PAIRS\.tsv|narratives|waves\.h5|recordings/)|t5_",
+        "published data",
+    ),
     (r"\b(DIR|FOLDER|NAME|OUT|RUN|FILE)\b", "a name of the reader's"),
     (r"^eeg2text reproduce (?!.*--(demo|list))", "published data"),
     (r"^(bash|python) tools/", "minutes to hours; docs/testing.md has what each shows"),
@@ -101,7 +104,10 @@ def copy_texts(folder: Path) -> None:
 
 def make_data(folder: Path, runs: bool) -> None:
     """Write data files of the names that the pages use, and runs if asked."""
-    run("eeg2text prepare --config=own --config.data.source=synthetic --out=own.h5", folder)
+    run(
+        "eeg2text prepare --config=own --config.data.source=synthetic --config.data.synthetic.subjects=6 --out=own.h5",
+        folder,
+    )
     run("eeg2text export-data own.h5 --out=own.parquet", folder)
     for name in ("DATA.h5", "zuco.h5"):
         shutil.copy(folder / "own.h5", folder / name)

@@ -139,7 +139,7 @@ def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
 
     Tied copies are left out, as in safetensors files of transformers.
     """
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     flat = flatten(params)
     for rule in table.rules:
         array = np.asarray(flat[rule.target])

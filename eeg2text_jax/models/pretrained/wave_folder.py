@@ -61,7 +61,7 @@ def wave_spec(config: ModelSettings, features: int, channels: Channels, d_model:
     return dataclasses.replace(waves, stack=stack, used=tuple(used), rows=rows, pooled=config.waves.pool)
 
 
-def _dropout(config: ModelSettings) -> dict[str, float]:
+def _dropout(config: ModelSettings) -> dict[str, Any]:
     names = ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout")
     return dict.fromkeys(names, config.dropout)
 
@@ -131,11 +131,9 @@ def reve_places(channels: Channels, path: str) -> dict[int, tuple[float, float, 
             )
         return dict(enumerate(channels.places))
     try:
-        places = {
-            str(name).upper(): tuple(map(float, place)) for name, place in parse_json(Path(path).read_bytes()).items()
-        }
-        if any(len(place) != 3 for place in places.values()):
-            raise ValueError("a place has other than three coordinates")
+        places = {}
+        for name, (x, y, z) in parse_json(Path(path).read_bytes()).items():
+            places[str(name).upper()] = float(x), float(y), float(z)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: expected a JSON object of channel name to [x, y, z] ({first_line(error)})."
@@ -251,7 +249,7 @@ def _cbramod(config: ModelSettings, fields: Mapping[str, Any], d_model: int) -> 
     patch = int(fields.get("patch_size", config.waves.patch))
     stated = fields.get("channels_kernel_stride_padding_norm")
     if stated:
-        convolutions = tuple(PatchConvolution(*map(int, each[:4]), int(each[4][0])) for each in stated)
+        convolutions = tuple(PatchConvolution(*map(int, [*each[:4], each[4][0]])) for each in stated)
         width = stem_width(WaveSpec(StackSpec(0, 1, 1, 1, 1, "gelu"), (), patch, 0, convolutions))
     else:  # a patch of 8 s samples becomes 8 values of each filter, as in the published model, whose s is 25
         stride, width = max(1, patch // 8), config.encoder_width or _WIDTH["cbramod"]
@@ -339,7 +337,7 @@ def _stem_rules(waves: WaveSpec, names: Sequence[tuple[str, str]]) -> list[Rule]
 
 def _labram_rules(waves: WaveSpec) -> list[Rule]:
     layers, target, block = waves.stack.layers, "eeg/encoder/layers", "blocks.{layer}"
-    stem = [tuple(f"patch_embed.temporal_conv.{part}{n}" for part in ("conv", "norm")) for n in (1, 2, 3)]
+    stem = [(f"patch_embed.temporal_conv.conv{n}", f"patch_embed.temporal_conv.norm{n}") for n in (1, 2, 3)]
     rules = [
         *_stem_rules(waves, stem),
         Rule("eeg/first", "cls_token", squeeze=True),
