@@ -51,7 +51,8 @@ def get_config(argument: str = "planted") -> ConfigDict:
 def set_tiny(c: ConfigDict, data: str) -> None:
     """Set made-up data ("zuco": words, "narratives": scans) and a tiny model: `demo=yes` of a recipe at full size.
 
-    Optimizer, learning rates, splits, arms and decoding stay the recipe's; its epochs are at most two.
+    Optimizer, splits, arms and decoding stay the recipe's. Its epochs are at most two, and its rate is at most 1e-4: in so
+    few steps, 1e-3 teaches that texts end and nothing else, and teacher-forced texts are empty.
     """
     c.model.checkpoint, c.model.dtype, c.model.remat, c.text.tokenizer = "", "float32", False, ""
     c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 4, 64
@@ -64,6 +65,7 @@ def set_tiny(c: ConfigDict, data: str) -> None:
         small["init_std"] = 0.3  # with 0.02 the tied embeddings repeat the start token, and each w/tf text is empty
     c.model.shape = small
     c.text.max_tokens = c.decode.max_length = 26
+    c.optim.lr = min(c.optim.lr, 1e-4)
     c.text.vocab_size = 400  # the texts of each split give so many, so that runs have the same programs
     c.parallel.arms = "auto"
     for stage in (c.train, c.pretrain.snapshot, c.pretrain.series):
