@@ -51,8 +51,8 @@ def get_config(argument: str = "planted") -> ConfigDict:
 def set_tiny(c: ConfigDict, data: str) -> None:
     """Set made-up data ("zuco": words, "narratives": scans) and a tiny model: `demo=yes` of a recipe at full size.
 
-    Optimizer, splits, arms and decoding stay the recipe's. Its epochs are at most two, and its rate is at most 1e-4: in so
-    few steps, 1e-3 teaches that texts end and nothing else, and teacher-forced texts are empty.
+    Optimizer, splits, arms and decoding stay the recipe's. Its epochs are at most two, and its rate is at most 1e-4: in
+    so few steps, 1e-3 teaches that texts end and nothing else, and teacher-forced texts are empty.
     """
     c.model.checkpoint, c.model.dtype, c.model.remat, c.text.tokenizer = "", "float32", False, ""
     c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 4, 64
