@@ -253,3 +253,14 @@ def test_of_several_rows_of_an_image_the_first_is_the_reference_if_its_id_is_sta
 def test_outputs_beside_ids_of_any_name_are_outputs_without_references(write, outputs):
     with pytest.raises(UserError, match=r"holds outputs without references .*--reference=FILE"):
         read_any(write(outputs))
+
+
+def test_a_column_of_the_outputs_that_tells_eeg_from_noise_is_not_pooled(read):
+    references = table(("id", "reference"), [("0", "a b"), ("1", "c d")])
+    rows = [(key, "a c", fed) for fed in ("eeg", "noise") for key in "01"]
+    with pytest.raises(UserError, match="the column 'source' says what was fed"):
+        read(table(("id", "prediction", "source"), rows), references)
+    conditions = {
+        p.eval_condition for p in read(table(("id", "prediction", "condition"), rows), references).predictions
+    }
+    assert conditions == {"eeg", "noise"}

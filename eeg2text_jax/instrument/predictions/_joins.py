@@ -15,6 +15,7 @@ from eeg2text_jax.instrument.predictions.columns import (
     group_positions,
     join_names,
     option,
+    refuse_unread_conditions,
     side_column,
     stated,
     texts,
@@ -290,6 +291,10 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
     about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}
+    if not {"condition", "eval_condition"} & about.keys():
+        refuse_unread_conditions(
+            outputs.table, {outputs.text, *(i for places in outputs.about.values() for i in places)}
+        )
     about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
     truth = texts(references.table, references.text, "reference", changed, places)
     predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
