@@ -89,7 +89,8 @@ def test_failures_are_errors_that_name_the_sample():
         score_predictions([dataclasses.replace(r, prediction=" ") for r in rows])
     rows[3] = dataclasses.replace(rows[3], reference="Привет")
     with pytest.raises(UserError, match=r"rouge failed on the reference of sample 'b/1' \(free_running\)"):
-        score_predictions(rows)
+        score_predictions(rows, metrics=("rouge",))
+    assert not any(name.startswith("rouge") for name in score_predictions(rows))  # by default it is left out
     with pytest.raises(UserError, match="no profile 'papr'"):
         score_predictions(rows, profile="papr")
 

@@ -264,3 +264,37 @@ def test_a_column_of_the_outputs_that_tells_eeg_from_noise_is_not_pooled(read):
         p.eval_condition for p in read(table(("id", "prediction", "condition"), rows), references).predictions
     }
     assert conditions == {"eeg", "noise"}
+
+
+def test_a_column_that_no_one_reads_and_repeats_all_references_is_said(write):
+    rows = [(system, text, said) for system in "ab" for text, said in zip(TRUE, SAID, strict=True)]
+    found = read_any(write(table(("backend", "reference", "hypothesis"), rows), "out.csv"))
+    assert f"'backend' is not used, and each of its 2 values has the same {N} references" in describe(found)
+    rows[0] = ("a", "of one system alone", "x")
+    assert "'backend' is not used, and" not in describe(
+        read_any(write(table(("backend", "reference", "hyp"), rows), "o"))
+    )
+
+
+def test_sentences_that_recur_without_a_reason_are_said(write):
+    twice = table(("reference", "hypothesis"), [*zip(TRUE, SAID, strict=True)] * 2)
+    assert f"{2 * N} rows share their reference with another row" in describe(read_any(write(twice, "out.csv")))
+    once = table(("reference", "hypothesis"), [*zip(TRUE, SAID, strict=True), (TRUE[0], SAID[0])])
+    assert "share their reference" not in describe(read_any(write(once, "once.csv")))
+
+
+@pytest.mark.parametrize("form", ["rows", "lines"])
+def test_references_in_groups_stand_beside_one_output_each(read, form):
+    groups = [[text, f"{text} again"] if i % 2 else [text] for i, text in enumerate(TRUE)]
+    rows = table(("meaning", "ref"), [(f"m{i}", text) for i, group in enumerate(groups) for text in group])
+    references = rows if form == "rows" else "\n\n".join("\n".join(group) for group in groups) + "\n"
+    found = read("\n".join(SAID) + "\n", references)
+    assert pairs(found) == PAIRS
+    what = "'meaning'" if form == "rows" else "empty lines"
+    assert f"has a group of references, divided by {what}; the first of a group counts" in describe(found)
+
+
+def test_lists_of_numbers_are_no_texts(write):
+    rows = [(f"[{i}, 4, 33]", said, text) for i, (text, said) in enumerate(zip(TRUE, SAID, strict=True))]
+    found = read_any(write(table(("preds", "cands", "mrefs"), rows), "out.csv"))
+    assert pairs(found) == PAIRS

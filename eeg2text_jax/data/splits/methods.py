@@ -2,8 +2,8 @@
 
 Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts
 and subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
-reproduce published numbers. (f) is in `methods.py`, `blocks` in `methods.py`. `unique_sent` and `unique_subj` are
-the splits of Wang & Ji's `data.py`, by fixed positions and fixed subjects.
+reproduce published numbers. `unique_text` keeps texts apart, whoever read them; `unique_sent` and `unique_subj` are the
+splits of Wang & Ji's `data.py`, by fixed positions and fixed subjects.
 """
 
 import os

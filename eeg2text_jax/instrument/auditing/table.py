@@ -50,7 +50,7 @@ class Endpoint:
     Attributes:
       label: its name in tables.
       fit: all references of a test set -> `Points`.
-      margin: default of the smallest difference that matters, in points.
+      margin: the smallest difference that matters, in points, where no other is asked for.
       signature: what changes the score, in words.
       of_words: whether it compares plain words, so that both sides need the same form.
       notes: what the metric says about the texts that it scored.
@@ -121,9 +121,14 @@ def of_metric(named: Named, metric: Metric) -> Endpoint:
     return Endpoint(named.label, lambda references: points, named.margin, metric.signature, notes=metric.notes)
 
 
-WORDS = Endpoint("words", rare_words, 1.0, f"shared words weighted by rarity in the references|{RULE}", True)
+WORDS = Endpoint(
+    "words", rare_words, signature=f"shared words weighted by rarity in the references|{RULE}", of_words=True
+)
 ROUGE_1 = Endpoint(
-    "ROUGE-1 F", lambda references: shared_words(lambda word: 1.0, harmonic=True), 1.0, f"shared words|{RULE}", True
+    "ROUGE-1 F",
+    lambda references: shared_words(lambda word: 1.0, harmonic=True),
+    signature=f"shared words|{RULE}",
+    of_words=True,
 )
 BY_NAME = {"words": WORDS, "rouge-1": ROUGE_1}
 
@@ -172,7 +177,7 @@ def function_endpoint(name: str) -> Endpoint:
             f"--endpoint={name}: {error}; expected MODULE:FUNCTION, a Python function of lists of predictions and "
             "references that returns an array of points [predictions, references], higher is better."
         ) from error
-    return Endpoint(name, lambda references: points, 1.0, f"the function {name}")
+    return Endpoint(name, lambda references: points, signature=f"the function {name}")
 
 
 def checked_points(points: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:

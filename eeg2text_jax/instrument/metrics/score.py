@@ -14,7 +14,6 @@ import json
 import math
 import operator
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +33,7 @@ from eeg2text_jax.instrument.metrics.metric import (
     word_error_rate,
 )
 from eeg2text_jax.instrument.metrics.metric_names import MEANING, WORDS
-from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction, without_latin
 from eeg2text_jax.instrument.predictions.rankings import Ranking
 from eeg2text_jax.instrument.predictions.selection import as_set
 
@@ -46,7 +45,6 @@ Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics t
 Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
-LATIN = re.compile("[a-z0-9]", re.IGNORECASE)
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
 
 
@@ -127,7 +125,7 @@ def jobs_of(
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
     names = metrics
-    if metrics is None and not any(map(LATIN.search, texts[1])):  # ROUGE, as published, knows only a-z and 0-9
+    if metrics is None and profile == "standard" and without_latin(texts[1]):  # ROUGE refuses these
         names = tuple(name for name in default_metrics(profile) if name != "rouge")
     jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, names)]
     if meaning is not None:

@@ -15,10 +15,10 @@ from eeg2text_jax.instrument.predictions.columns import (
     group_positions,
     join_names,
     option,
-    refuse_unread_conditions,
     side_column,
     stated,
     texts,
+    unread_conditions,
 )
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
@@ -230,7 +230,7 @@ class Join:
     def places(self, notes: list[str]) -> list[int]:
         """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
         if not self.of_references:
-            return self.parallel()
+            return self.parallel(notes)
         ids, reference_ids = self.ids()
         path, table = self.references.table.path, self.references.table
         distinct = len({*ids}) == len(ids)  # what only the references repeat are several references of one text
@@ -261,12 +261,30 @@ class Join:
             notes.append(f"{count_of(several, 'id has', 'ids have')} several references; the first of them counts")
         return [place_of[key] for key in ids]
 
-    def parallel(self) -> list[int]:
-        """Cut empty texts at the end of the longer file. Raises UserError if the numbers of rows still differ."""
+    def groups(self) -> tuple[list[int], str]:
+        """Return the first reference of each group, if there are as many groups as outputs, and what divides them."""
+        side = self.references
+        marks = {"empty lines": [None if row[side.text] else "" for row in side.table.rows]}
+        marks |= {side.table.shown(i): side.values([i]) for i in side.columns.values()}
+        for what, cells in marks.items():
+            starts = [i for i, cell in enumerate(cells) if cell != "" and (i == 0 or cell != cells[i - 1])]
+            if len(starts) == len(self.outputs.table.rows) and len({cells[i] for i in starts}) in (1, len(starts)):
+                return starts, what
+        return [], ""
+
+    def parallel(self, notes: list[str]) -> list[int]:
+        """Cut empty texts at the end of the longer file, or take the first reference of each group.
+
+        Raises UserError if the numbers of rows still differ.
+        """
         sides = (self.outputs, self.references)
         counts = [len(side.table.rows) for side in sides]
         n = min(counts)
         if any(row[side.text] for side in sides for row in side.table.rows[n:]):
+            starts, what = self.groups()
+            if starts:
+                notes.append(f"each output has a group of references, divided by {what}; the first of a group counts")
+                return starts
             ids = [join_names([side.table.shown(i) for i in side.columns.values()]) for side in sides[::-1]]
             how = f" ({ids[0]}; {ids[1]}), or say --id=REFERENCE_ID,PREDICTION_ID to join by ids" if all(ids) else ""
             raise UserError(
@@ -291,14 +309,14 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
     about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}
-    if not {"condition", "eval_condition"} & about.keys():
-        refuse_unread_conditions(
-            outputs.table, {outputs.text, *(i for places in outputs.about.values() for i in places)}
-        )
     about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
     truth = texts(references.table, references.text, "reference", changed, places)
     predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
-    more = len(references.table.rows) - len({*places}) if not references.table.grouped else 0
+    if not {"condition", "eval_condition"} & about.keys():
+        read = {outputs.text, *join.of_outputs, *(i for where in outputs.about.values() for i in where)}
+        notes += unread_conditions(outputs.table, read, truth)
+    grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
+    more = 0 if grouped else len(references.table.rows) - len({*places})
     kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "
     kind += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
     kind += f"; {join.said}" if join.said else ""

@@ -54,6 +54,7 @@ LOG_LINE = re.compile(
 )
 EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
+SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
 FEWEST = 2  # pairs that a text with other lines must have
 Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
 
@@ -472,10 +473,10 @@ def notebook_lines(file: Lines) -> list[str] | None:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
     joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
-    return [line for text in joined for line in text.splitlines()]
+    return [line for text in joined for line in SERIES.sub(r"\1", text).splitlines()]
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:
     """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
-    heads = Counter(mark[1] for line in lines if (mark := MARKED.match(line)))
+    heads = Counter(mark[1] for line in lines if (mark := MARKED.match(line.strip())))
     return [head for head, count in heads.most_common() if count > 1]

@@ -36,6 +36,8 @@ SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
 }
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+NUMBERS = re.compile(rf"{NUMBER.pattern}|\[({NUMBER.pattern}(, *|(?=\])))+\]", re.IGNORECASE)  # or a list of them
+MOST_SYSTEMS = 50  # values of a column that may be systems
 SAMPLED = 200  # rows whose texts tell phonemes from words
 
 
@@ -123,9 +125,9 @@ def known_columns(table: Table, names: Names) -> Columns:
 
 
 def holds_words(table: Table, index: int) -> bool:
-    """Return whether a column may hold texts: not all of its cells are numbers or empty."""
+    """Return whether a column may hold texts: not all of its cells are numbers, lists of numbers or empty."""
     cells = filled(table, index)
-    return not cells or not all(map(NUMBER.fullmatch, cells))
+    return not cells or not all(map(NUMBERS.fullmatch, cells))
 
 
 def filled(table: Table, index: int) -> list[str]:
@@ -469,16 +471,34 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
             )
 
 
-def refuse_unread_conditions(table: Table, used: set[int]) -> None:
-    """Raise UserError if only a column that is not used tells EEG from controls."""
+def unread_conditions(table: Table, used: set[int], references: Sequence[str]) -> list[str]:
+    """Return a note on a column that is not used and divides the rows into sets of the same references.
+
+    Raises UserError if such a column tells EEG from controls, whatever the references.
+    """
+    notes: list[str] = []
     for index in sorted({*range(table.width)} - used):
-        fed = [fed_word(cell) if isinstance(cell, str) else "" for cell in table.column(index)]
-        if "eeg" in fed and "" not in fed and len({*fed}) > 1:
+        cells = [str(cell) for cell in table.column(index)]
+        values = dict.fromkeys(cells)
+        fed = {fed_word(value) for value in values}
+        if "eeg" in fed and "" not in fed and len(fed) > 1:
             raise UserError(
                 f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
-                f"({', '.join(dict.fromkeys(fed))}), and rows with different inputs are not judged together; rename "
+                f"({', '.join(map(fed_word, values))}), and rows with different inputs are not judged together; rename "
                 "the column to eval_condition, or give one file for each value."
             )
+        if notes or not 1 < len(values) <= MOST_SYSTEMS:
+            continue
+        of_value: dict[str, Counter[str]] = {value: Counter() for value in values}
+        for cell, reference in zip(cells, references, strict=True):
+            of_value[cell][reference] += 1
+        if len(first := of_value[cells[0]]) > 1 and all(of == first for of in of_value.values()):
+            notes.append(
+                f"{table.shown(index)} is not used, and each of its {len(values)} values has the same {len(first)} "
+                "references: all rows count as one system; if its values are systems, conditions or readers, give one "
+                "file for each, or rename it eval_condition or subject"
+            )
+    return notes
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:

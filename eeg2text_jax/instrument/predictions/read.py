@@ -29,11 +29,11 @@ from eeg2text_jax.instrument.predictions.columns import (
     conversions,
     describe_columns,
     join_names,
-    refuse_unread_conditions,
     roles,
     samples,
     split_list,
     test_part,
+    unread_conditions,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
@@ -144,7 +144,8 @@ def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> P
 
     Raises UserError if there are none, or a cell is no text.
     """
-    table, part = test_part(table, used)
+    table, of_part = test_part(table, used)
+    part = [of_part] if of_part else []
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     sample_set = samples(table, used, changed)
     dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
@@ -152,9 +153,9 @@ def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> P
     if not predictions:
         raise UserError(f"{table.path}: no predictions in the file.")
     if {p.eval_condition for p in predictions} == {UNKNOWN}:
-        refuse_unread_conditions(table, used.used(dropped))
+        part = [*part, *unread_conditions(table, used.used(dropped), sample_set.references)]
     said, groups, has_seeds = describe_columns(table, used, dropped), sample_set.groups(), "seed" in sample_set.about
-    notes = (*table.notes, *used.notes, *filter(None, [part]), *conversions(changed))
+    notes = (*table.notes, *used.notes, *part, *conversions(changed))
     read = PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
     return in_mode(in_one_form(read), mode)
 
@@ -331,7 +332,7 @@ def describe(read: PredictionSet) -> str:
 
 
 FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
-SPECIAL = re.compile(r"</?s>|<pad>|<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
+SPECIAL = re.compile(r"</?s>|<pad>|(?<!<)<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
 QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
 HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters only, with bopomofo
 
@@ -361,16 +362,14 @@ def repeated_rows(read: PredictionSet) -> Iterator[str]:
     half = len(rows) // 2
     if half >= 10 and rows[:half] == rows[half:] and len({*rows[:half]}) > 1:
         yield f"the second half of the file repeats its first {half} rows; it may have been written twice"
-    counts = Counter(
-        (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
-        for p in read.predictions
-        if p.eval_condition == UNKNOWN != p.subject
-    )
-    if repeated := sum(count for count in counts.values() if count > 1):
+    rows = [p for p in read.predictions if p.eval_condition == UNKNOWN]
+    counts = Counter((p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode) for p in rows)
+    repeated, readers = sum(count for count in counts.values() if count > 1), {p.subject for p in rows} != {UNKNOWN}
+    if repeated > (0 if readers else len(rows) // 2):
         yield (
-            f"{repeated} rows share their subject and reference with another row, and no known column names the "
-            "encoder's input: all of them count as decoded from EEG; if some are of a control, say so in a column "
-            "eval_condition"
+            f"{repeated} rows share their {'subject and ' * readers}reference with another row, and no known column "
+            "says why (other inputs, readers, systems or steps of training): all of them count as decoded from EEG by "
+            "one system; say it in a column eval_condition or subject, or leave rows out"
         )
 
 
@@ -404,6 +403,8 @@ def other_marks(read: PredictionSet) -> Iterator[str]:
                 "straight ones: a word with such a mark counts as wrong; use the same marks in both"
             )
     references = {*texts["reference"]}
+    if pieces := [side for side in SIDES if 20 * sum("@@ " in text for text in texts[side]) > len(texts[side])]:
+        yield f"the {' and the '.join(f'{side}s' for side in pieces)} hold word pieces (@@), which are scored as words"
     long = sum(len(text) >= 12 and len(text.split()) == 1 for text in references)
     if (spaceless := sum(map(is_spaceless, references))) and 2 * spaceless >= len(references):
         yield "the references are in a script without spaces; each Han or kana character counts as a word"
