@@ -170,7 +170,7 @@ def test_the_printed_outputs_of_a_notebook_are_a_log(write):
     with pytest.raises(UserError, match="a notebook whose printed outputs have no samples of known labels"):
         read_any(write(notebook("hello\n"), "work.ipynb"))
     assert pairs(read_any(write(notebook(printed("A> {}\nB> {}\n"))), labels=["A>", "B>"])) == PAIRS
-    series = printed("True caption: {}\nGenerated caption:\n32     {}\nName: generated, dtype: object\n")
+    series = printed("True caption:\n{}\nGenerated caption:\n32     {}\nName: generated, dtype: object\n")
     assert pairs(read_any(write(notebook(series), "series.ipynb"))) == PAIRS
 
 
