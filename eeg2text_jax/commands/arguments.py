@@ -52,7 +52,7 @@ def check_addresses(arguments: Sequence[str]) -> None:
     for before, argument in itertools.pairwise(["", *arguments]):
         if {before, argument.split("=")[0]} & {f"--{option}" for option in STATEMENTS}:
             continue
-        # `ranges` checks the URLs of configuration fields.
+        # `training/sections.py` checks the URLs of configuration fields.
         address = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)
         if not address or address[2] in ("gs", "s3"):
             continue

@@ -194,7 +194,7 @@ def add_details(
 
 
 def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
-    """Add `accepted` to each subject's scores, if they have LATTEScore: threshold of `judge.speakers` -> met or not."""
+    """Add `accepted` to each subject's scores, if they have LATTEScore: threshold (`BARS`) -> met or not."""
     if any("lattescore" in row for row in subjects.values()):
         from eeg2text_jax.judge.baselines import decided
 

@@ -1,7 +1,7 @@
 """The workdir of a run: its paths, its lock, and the digests of its finished files.
 
-`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `configuration.py` reads
-`config.json`; it is a separate module because scoring a file of the workdir reads no configuration.
+`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `read_configuration`
+reads what `config.json` says; the settings of a training are made in `training/configuration.py`.
 """
 
 import contextlib

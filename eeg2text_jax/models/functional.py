@@ -280,7 +280,7 @@ def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
 
 # The contrastive model: a brain encoder trained to output the embedding of the sentence that was read.
 #
-# Embeddings of sentences come from a frozen text encoder and are data (`study.text_targets`).
+# Embeddings of sentences come from a frozen text encoder and are data.
 
 LENGTH_FEATURES = 32  # sines and cosines of the number of words
 LONGEST_WAVE = 100.0  # longest wavelength / 2 pi, so wavelengths are from 6 to 600 words

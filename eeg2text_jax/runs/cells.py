@@ -293,7 +293,7 @@ def _plain(tokens: Iterable[int], special: Collection[int]) -> list[int]:
 
 # Sentence retrieval: score every candidate sentence for each recording, by the contrastive or the generative model.
 #
-# No text reaches the brain encoder; the contrastive model embeds candidates separately, by `study.text_targets`.
+# No text reaches the brain encoder; the contrastive model embeds candidates separately, by the frozen text encoder.
 
 COSINE = "cosine of the recording's and the sentence's embedding"
 

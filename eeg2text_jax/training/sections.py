@@ -525,7 +525,7 @@ def with_steps(config: Settings, samples: int) -> Settings:
 
 
 def length_lines(config: Settings, samples: int) -> list[str]:
-    """Return a line for each training stage whose length is given in epochs; `config` must be `resolved`."""
+    """Return a line for each training stage whose length is given in epochs; steps must be known."""
     shown = []
     for name, (steps, batch) in epoch_fields(config).items():
         training, _, last = name.rpartition(".")

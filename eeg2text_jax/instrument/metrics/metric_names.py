@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
 ENCODED = ("bertscore", "similarity")  # metrics that need a text encoder and JAX
-JUDGED = ("lattescore",)  # metrics that need a judge model, see `judge.lattescore`
+JUDGED = ("lattescore",)  # metrics that need a judge model, see the wing `judge`
 MEANING = (*ENCODED, *JUDGED)
 
 

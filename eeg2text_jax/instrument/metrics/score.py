@@ -83,7 +83,7 @@ def score_predictions(
       metrics: names of metrics, instead of the profile's.
       tokenizer: makes the tokens of token BLEU if rows have no token ids.
       token_source: name of the tokenizer that made the token ids, for the signature.
-      meaning: returns the metrics that need a model, from the references; see `metrics.meaning`.
+      meaning: returns the metrics that need a model, from the references, such as `MeaningMetrics` of the wing `judge`.
 
     Returns:
       Figures by their names; each is a dict with `value` (in percent), `signature` and `lower_is_better`.
