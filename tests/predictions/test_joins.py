@@ -294,6 +294,19 @@ def test_references_in_groups_stand_beside_one_output_each(read, form):
     assert f"has a group of references, divided by {what}; the first of a group counts" in describe(found)
 
 
+def test_what_the_references_say_of_repeats_is_said(read):
+    rows = [(f"{level}{i}", level, text) for level in "ab" for i, text in enumerate(TRUE)]
+    outputs = table(("id", "pred"), [(key, "a b") for key, *_ in rows])
+    found = read(outputs, table(("id", "noise level", "reference"), rows))
+    assert f"'noise level' is not used, and each of its 2 values has the same {N} references" in describe(found)
+
+
+def test_a_reference_without_letters_is_said(write):
+    rows = [*zip(TRUE, SAID, strict=True), ("---0---", "---0---")]
+    said = "1 reference has no letter, such as '---0---', and counts as a sentence"
+    assert said in describe(read_any(write(table(("reference", "pred"), rows))))
+
+
 def test_lists_of_numbers_are_no_texts(write):
     rows = [(f"[{i}, 4, 33]", said, text) for i, (text, said) in enumerate(zip(TRUE, SAID, strict=True))]
     found = read_any(write(table(("preds", "cands", "mrefs"), rows), "out.csv"))

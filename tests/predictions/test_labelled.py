@@ -174,6 +174,14 @@ def test_the_printed_outputs_of_a_notebook_are_a_log(write):
     assert pairs(read_any(write(notebook(series), "series.ipynb"))) == PAIRS
 
 
+def test_a_number_between_a_label_and_its_colon_is_no_text(write):
+    text = "".join(
+        f"step {i}: loss 0.1\nSource {i % 3}: x\nTruth {i % 3}: {r}\nSample {i % 3}: {p}\n"
+        for i, (r, p) in enumerate(PAIRS)
+    )
+    assert pairs(read_any(write(text), labels=["Truth", "Sample"])) == PAIRS
+
+
 PROSE = [
     "He wrote a sentence: it was long.\nShe read the text: it was short.\n" * 5,
     "text: a b\n" * 6,

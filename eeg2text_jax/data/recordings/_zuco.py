@@ -141,7 +141,7 @@ def _expectation(path: Path) -> str:
 
 # Read the pickles of Wang & Ji's scripts (and of NeuSpeech's copy): one task, all subjects.
 #
-# They have only fixated words, of the measures GD, FFD and TRT, and contain the errors of the scripts (see `_features.py`).
+# They have only fixated words, of the measures GD, FFD and TRT, and contain their errors (see `_features.py`).
 #
 # Loading a pickle can execute any function that it names. Here the few names under which numpy writes arrays resolve to
 # the classes below and every other name is refused, so that not even numpy's own functions see the file's bytes.

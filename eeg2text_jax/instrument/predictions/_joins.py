@@ -315,6 +315,9 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     if not {"condition", "eval_condition"} & about.keys():
         read = {outputs.text, *join.of_outputs, *(i for where in outputs.about.values() for i in where)}
         notes += unread_conditions(outputs.table, read, truth)
+        rows = [references.table.rows[i] for i in places]
+        read = {references.text, *join.of_references, *(i for where in references.about.values() for i in where)}
+        notes += unread_conditions(dataclasses.replace(references.table, rows=rows), read, truth)
     grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
     more = 0 if grouped else len(references.table.rows) - len({*places})
     kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "

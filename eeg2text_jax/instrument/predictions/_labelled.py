@@ -232,11 +232,16 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
 
 
 def stated_finder(labels: Sequence[str]) -> Callable[[str], list[Label]]:
-    """Return a function that finds the two labels of `--labels` in a line, each with or without a colon."""
+    """Return a function that finds the two labels of `--labels` in a line, each with or without a colon.
+
+    A number between a label and its colon is of the sample, not of its text: `Truth 0: ...`.
+    """
     if len({*map(plain_label, labels)}) != 2 or len(labels) != 2:
         raise UserError(f"--labels={','.join(labels)}: expected two labels, of references and of predictions.")
     either = "|".join(r"\s+".join(map(re.escape, label.strip(" :").split())) for label in labels)
-    pattern = re.compile(rf"(?<!\w)({either})(?!\w)\s*(?:[:=\uff1a]|->|=>)*", re.IGNORECASE)
+    pattern = re.compile(
+        rf"(?<!\w)({either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:[:=\uff1a]|->|=>)*", re.IGNORECASE
+    )
     return lambda line: [Label(plain_label(m[1]), m[1], m.start(), m.end()) for m in pattern.finditer(line)]
 
 

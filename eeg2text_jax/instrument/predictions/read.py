@@ -323,6 +323,10 @@ def describe(read: PredictionSet) -> str:
     counted = f"{count_of(len(rows), 'prediction')} of {count_of(len(sentences), 'sentence')}, {readers}"
     first = f"{read.path}: layout {read.layout}; {counted}; mode {modes}{fed}{repeated}."
     notes = [*read.notes, *possible_faults(read)]
+    bare = [p for p in rows if p.reference.strip() and not any(map(str.isalpha, p.reference))]
+    if bare and 10 * len(bare) < len(rows):
+        said = count_of(len(bare), "reference has", "references have")
+        notes.append(f"{said} no letter, such as {bare[0].reference!r:.40}, and counts as a sentence")
     if empty := sum(not p.reference.strip() for p in rows):
         notes.append(
             f"{count_of(empty, 'row has', 'rows have')} an empty reference: `score` counts every word predicted there "
@@ -368,8 +372,8 @@ def repeated_rows(read: PredictionSet) -> Iterator[str]:
     if repeated > (0 if readers else len(rows) // 2):
         yield (
             f"{repeated} rows share their {'subject and ' * readers}reference with another row, and no known column "
-            "says why (other inputs, readers, systems or steps of training): all of them count as decoded from EEG by "
-            "one system; say it in a column eval_condition or subject, or leave rows out"
+            "says why (other inputs, readers, systems, steps of training): all of them count as one system's outputs; "
+            "say it in a column eval_condition or subject, or leave rows out"
         )
 
 
