@@ -16,7 +16,7 @@ from eeg2text_jax.data.source import Sample
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.pretrained.folder import SUMS
 from eeg2text_jax.runs.cells import decode_grid
-from eeg2text_jax.runs.exported import Exported, card_facts, load_export, write_export
+from eeg2text_jax.runs.exported import Exported, arm_number, card_facts, load_export, write_export
 from eeg2text_jax.training.sections import checked_settings
 from eeg2text_jax.training.study import Arm
 
@@ -132,6 +132,12 @@ def test_snippets_of_the_card_run_as_they_stand(run, monkeypatch, capsys):
 def bart_only(run):
     if run[0].config.model.backbone != "bart":
         pytest.skip("the same for every backbone")
+
+
+def test_an_export_takes_the_arm_that_is_named_or_else_the_first_of_eeg():
+    arms = tuple(Arm(*name) for name in (("noise", 0), ("eeg", 0), ("eeg", 1)))
+    assert [arm_number(arms, name) for name in ("noise/0", "eeg/0", "eeg/1", "")] == [0, 1, 2, 1]
+    assert arm_number(arms[:1], "") == 0
 
 
 def test_a_card_has_the_scores_of_its_own_arm_alone(run):
