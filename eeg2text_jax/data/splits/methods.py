@@ -561,7 +561,8 @@ def make_folds(
       ratio: shares of train, dev and test; only the ratio of train to dev counts.
       seed: the only source of randomness.
       gap: least seconds between samples of different parts; only for "blocks".
-      unique_subjects, unique_sessions: must be False; `make_split` alone takes them.
+      unique_subjects: must be False; `make_split` alone takes it.
+      unique_sessions: the same.
 
     Raises:
       UserError: another method or option, fewer units than folds, or an empty part.
