@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.commands import cli
+from eeg2text_jax.commands.audit import stated_by
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
@@ -248,6 +249,8 @@ def test_predictions_are_of_their_run_by_digests_of_their_workdir_alone(finished
     assert is_of_its_run(read_any(finished / "predictions.jsonl"))
     alone = shutil.copy(finished / "predictions.jsonl", tmp_path / "predictions.jsonl")
     assert not is_of_its_run(read_any(alone))
+    both = [read_any(finished / "predictions.jsonl"), read_any(alone)]
+    assert [stated_by(sets).split()[1] for sets in (both[:1], both, both[::-1])] == ["workdir,", "file", "file"]
     for number, change in enumerate((flip_a_token, add_to_the_split, forget_the_checkpoints)):
         root = copy_of(finished, tmp_path, str(number))
         change(root / "predictions.jsonl")

@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -102,7 +103,8 @@ MORE = {  # out of range in a way of their own
     "data.recordings.bands": [["t1", "t1"], ["t3"]],
     "data.recordings.exclude": [[""], ["A", "A"], [3]],
     "data.table.feature_columns": [[-1], [0.5], [1, 1]],
-    "split.ratio": [[0.8, 0.2], [0.8, 0.3, 0.1], [1, 0, 0], [1.2, -0.1, -0.1], [0.8, 0.1, NAN], ["a", "b", "c"]],
+    "split.ratio": [[0.8, 0.2], [0.8, 0.3, 0.1], [0.6, 0.2, 0.1], [1, 0, 0], [1.2, -0.1, -0.1],
+                    [0.8, 0.1, NAN], ["a", "b", "c"]],
     "batch.buckets": [[[9, 9, 9]], [[0, 9]], [[9, 9], [8, 8]], [[8, 9], [9, 8]], [[9, 9], [9, 9]], [[1.5, 2]]],
     "grid.seeds": [[0, 1.5], [-1], [0, 0], [True], ["a"]],
     "grid.train_conditions": [["egg"], ["eeg", "eeg"], [3]],
@@ -155,9 +157,9 @@ def test_a_wrong_value_ends_in_one_sentence_and_makes_nothing(both, name, tmp_pa
         if sayable(name, value):
             commands.append([f"--config={DEFAULT}", f"--config.{name}={value}"])
         for command in commands if both else [commands[n % len(commands)]]:
-            begun = time.monotonic()
+            begun = time.process_time()
             sentence = refused(["run", *command, "--workdir=made"])
-            assert time.monotonic() - begun < 5
+            assert time.process_time() - begun < 5
             assert sentence.startswith(f"eeg2text run: {name} is "), sentence
             assert f"; expected {RANGES[name].expected}." in sentence
             shown = value if not isinstance(value, list | dict) else ""
@@ -186,9 +188,9 @@ def test_a_mistake_costs_a_process_less_than_five_seconds(tmp_path):
         status = start()
         sys.exit(str(slow) if (slow := {"jax", "transformers"} & set(sys.modules)) else status)"""
     command = [sys.executable, "-c", program, "run", f"--config={DEFAULT}", "--config.optim.lr=-1"]
-    begun = time.monotonic()
+    begun = sum(os.times()[2:4])  # of processor time: a loaded machine is no mistake
     done = subprocess.run([*command, "--workdir=x"], cwd=tmp_path, capture_output=True, text=True)
-    assert time.monotonic() - begun < 5
+    assert sum(os.times()[2:4]) - begun < 5
     assert done.returncode == 2
     assert done.stderr == "eeg2text run: optim.lr is -1.0; expected a number above 0 to 100.\n"
     assert not list(tmp_path.iterdir())

@@ -405,7 +405,7 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
         )
     how = (arguments.method, arguments.folds, arguments.ratio, arguments.seed, arguments.gap)
     groups = labels_of_samples(data, arguments.groups) if arguments.groups else None
-    splits = list(make_folds(data, *how))
+    splits = list(make_folds(data, *how, arguments.unique_subjects, arguments.unique_sessions))
     outputs = [f"{arguments.json.removesuffix('.json')}_{k}.json" for k in range(1, len(splits) + 1) if arguments.json]
     for out in outputs:
         check_outputs("split", [arguments.data, f"--groups={arguments.groups}", f"--json={out}"])

@@ -74,7 +74,9 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = open_data(config, Workdir(epath.Path(place)))
     source = config.data.source if config.data.source.endswith(".h5") else str(data.path)
-    splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
+    how = config.split
+    options = (how.gap, how.unique_subjects, how.unique_sessions)
+    splits = make_folds(data, how.method, folds, how.ratio, how.seed, *options)
     rows: list[list[Prediction]] = []  # predictions of each fold
     ranked: list[list[Ranking]] = []  # rankings of each fold
     for k, split in enumerate(splits, 1):

@@ -109,9 +109,10 @@ def test_seeds_that_nobody_stated_are_unknown(files):
         rows = read_predictions(files / f"{name}.jsonl").predictions
         with (files / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("reference", "prediction"), *((r.reference, r.prediction) for r in rows)])
-    given = ("--eeg", files / "eeg.csv", "--control", files / "noise.csv", "--mode=free_running")
-    assert main(command(*given, "--json", files / "a.json")) == 0
-    assert json.loads((files / "a.json").read_text())["seeds_stated"] is False
+    for eeg, noise in (("eeg.csv", "noise.csv"), ("eeg.jsonl", "noise.csv")):
+        given = ("--eeg", files / eeg, "--control", files / noise, "--mode=free_running")
+        assert main(command(*given, "--json", files / "a.json")) == 0
+        assert json.loads((files / "a.json").read_text())["seeds_stated"] is False
     assert of(files)[1]["seeds_stated"] is True
 
 

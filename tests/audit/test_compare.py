@@ -4,8 +4,10 @@ import json
 
 import pytest
 from rows import changed, edited, simulated_rows
+from scipy.stats import norm
 
 from eeg2text_jax.commands.cli import main
+from eeg2text_jax.commands.compare import compare_systems
 from eeg2text_jax.instrument.predictions.file import write_predictions
 
 
@@ -38,6 +40,16 @@ def test_files_are_compared_by_content_and_pairs(systems, tmp_path, capsys):
     (turned,) = json.loads((tmp_path / "c.json").read_text())["pairs"]
     assert float(turned["points"]) == -float(pair["points"])
     assert turned["p"] == pair["p"]
+
+
+def test_the_p_of_a_pair_is_that_of_its_interval_to_both_sides(systems):
+    few = edited(systems["bad"], lambda r, _: r.reference, 0.02)
+    made = {"few": as_eeg(few), "bad": as_eeg(systems["bad"])}
+    for pair in (made, dict(reversed(made.items()))):
+        ((_, points, interval, p, _),) = compare_systems(pair).pair_rows()
+        low, high = map(float, interval.split(" to "))
+        beyond = norm.sf(abs(float(points)) / ((high - low) / (2 * norm.ppf(0.975))))
+        assert float(p) == pytest.approx(2 * beyond, rel=0.2)
 
 
 def test_what_cannot_be_compared_is_refused(systems, tmp_path, capsys):

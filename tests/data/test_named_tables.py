@@ -45,6 +45,12 @@ def test_a_line_a_sentence_and_a_line_a_window(tmp_path):
     assert any("3 lines make 2 recordings" in note for note in tally.notes)
 
 
+def test_readings_of_one_sentence_stay_apart_by_their_numbers(tmp_path):
+    found = read(tmp_path, "sentence_id,sentence,a\n3,the cat,1\n3,the cat,2\n4,the cat,3\n5,it is,4\n")
+    assert [(s.sentence, s.sentence_index, s.features.tolist()) for s in found] == [
+        ("the cat", 3, [[1], [2]]), ("the cat", 4, [[3]]), ("it is", 5, [[4]])]  # fmt: skip
+
+
 def test_the_sentence_as_written_goes_before_its_words(tmp_path):
     (found,) = read(tmp_path, 'sentence_id,sentence,word,a\n7,"The cat.",The,1\n7,"The cat.",cat,2\n')
     assert (found.sentence, found.sentence_index, len(found.features)) == ("The cat.", 7, 2)

@@ -1,6 +1,7 @@
 """An export decodes raw features as its run did: nothing of a run's decoding is lost on the way."""
 
 import dataclasses
+import json
 import re
 
 import jax
@@ -15,8 +16,9 @@ from eeg2text_jax.data.source import Sample
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.pretrained.folder import SUMS
 from eeg2text_jax.runs.cells import decode_grid
-from eeg2text_jax.runs.exported import Exported, load_export, write_export
+from eeg2text_jax.runs.exported import Exported, arm_number, card_facts, load_export, write_export
 from eeg2text_jax.training.sections import checked_settings
+from eeg2text_jax.training.study import Arm
 
 F = 5
 SHAPES = {
@@ -130,6 +132,29 @@ def test_snippets_of_the_card_run_as_they_stand(run, monkeypatch, capsys):
 def bart_only(run):
     if run[0].config.model.backbone != "bart":
         pytest.skip("the same for every backbone")
+
+
+def test_an_export_takes_the_arm_that_is_named_or_else_the_first_of_eeg():
+    arms = tuple(Arm(*name) for name in (("noise", 0), ("eeg", 0), ("eeg", 1)))
+    assert [arm_number(arms, name) for name in ("noise/0", "eeg/0", "eeg/1", "")] == [0, 1, 2, 1]
+    assert arm_number(arms[:1], "") == 0
+
+
+def test_a_card_has_the_scores_of_its_own_arm_alone(run):
+    bart_only(run)
+    study, _, _ = run
+    cells = [
+        {"train_condition": train, "seed": seed, "eval_condition": "eeg", "mode": mode, "rows": 9,
+         "metrics": {} if mode == "unscored" else {"wer": {"value": value, "signature": f"of {value}"}}}
+        for value, (train, seed, mode) in enumerate([
+            ("eeg", 1, "free_running"), ("noise", 0, "free_running"), ("eeg", 0, "free_running"),
+            ("eeg", 0, "teacher_forced"), ("eeg", 0, "unscored"), ("noise", 1, "free_running")])
+    ]  # fmt: skip
+    study.workdir.results.write_text(json.dumps({"cells": cells}))
+    facts = card_facts(study, Arm("eeg", 0), "x")
+    study.workdir.results.unlink()
+    assert [(row["mode"], row["wer"]) for row in facts.scores] == [("free_running", 2), ("teacher_forced", 3)]
+    assert facts.signatures == {"wer": "of 3"}
 
 
 @pytest.mark.filterwarnings("ignore:.* recordings are cut")

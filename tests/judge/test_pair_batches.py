@@ -25,6 +25,7 @@ def epochs(seed=0, count=2):
                 assert yes == YES[row]
                 order.append(row)
         step += 1
+        assert len(set(order)) == len(order), "a second time before all were there"
         if len(order) == len(IDS):
             found, order = [*found, order], []
     return found

@@ -116,7 +116,7 @@ def test_patches_are_those_of_the_samples() -> None:
 def test_channels_are_found_by_name() -> None:
     eeg = spec_of("labram")
     assert eeg.waves.used == (0, 1, 3)
-    assert len(eeg.waves.rows) == 3
+    assert eeg.waves.rows == (1, 42, 46)  # of their table, whose row 0 is that of its first token
     assert unused_note(eeg, CHANNELS) == "labram: reads 3 of 4 channels; unknown to it: E7."
     assert unused_note(spec_of("cbramod"), CHANNELS) == ""
     model = make_model(BARTISH, eeg)

@@ -131,12 +131,12 @@ def workbook(far: str = "", width: int = 2) -> bytes:
 
 @pytest.mark.parametrize("far", ["XFD1048576", "A1048576", "XFD1", "D60"])
 def test_a_cell_far_from_the_table_costs_no_minutes(write, printed_by, far):
-    path, start = write(workbook(far), "far.xlsx"), time.monotonic()
+    path, start = write(workbook(far), "far.xlsx"), time.process_time()
     if far.startswith("A"):  # a reference without a prediction
         assert "49 predictions" in printed_by(["score", str(path)])
     else:
         assert "48 predictions" in printed_by(["score", str(path)])
-    assert time.monotonic() - start < 30  # 300 s or more, if a sheet is as large as its last cell says
+    assert time.process_time() - start < 30  # 300 s or more, if a sheet is as large as its last cell says
 
 
 def test_a_table_of_too_many_cells_is_refused(write, refused, monkeypatch):

@@ -312,11 +312,11 @@ LAYERS = {"bart": "encoder_layers", "pegasus": "decoder_layers", "bert2bert": "n
 @pytest.mark.parametrize("count", [10**6, 10**12])
 def test_a_model_of_a_million_layers_is_refused_at_once(checkpoint, tmp_path, count):
     kind, folder, _ = checkpoint
-    name, start = LAYERS.get(kind, "num_layers"), time.monotonic()
+    name, start = LAYERS.get(kind, "num_layers"), time.process_time()
     configured(folder, tmp_path, **{name: count})
     with pytest.raises(UserError, match=rf"config.json: .*{name} is {count}; expected at most 1000"):
         load_pretrained(tmp_path)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json"])

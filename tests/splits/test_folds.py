@@ -105,6 +105,19 @@ def test_one_verdict_over_all_folds(informed, tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+def test_what_a_fold_says_of_all_its_sentences_is_no_content(tmp_path):
+    """Each fold's model says the word that all sentences of its test part have: exchanges stay within a fold."""
+    rows = [[], [], []]
+    for n in range(60):
+        fold = n % 3
+        for condition, said in (("eeg", f"topic{fold} is"), ("noise", "a b")):
+            rows[fold].append(Prediction(f"S/t:{n}", "S", "t", f"t:{n}", 3, "eeg", condition, 0, "free_running",
+                                         f"topic{fold} is w{n}", said))  # fmt: skip
+    verdict = judge_folds(read_settings(load_config("own")), tmp_path, rows, {"splits": ["a", "b", "c"]})
+    assert verdict.verdict.value != "uses EEG"
+    assert verdict.comparisons[0].contrast.effect == pytest.approx(0, abs=1e-9)
+
+
 def test_windows_are_thinned_over_all_folds_and_leaks_of_a_fold_are_named(tmp_path):
     """Windows 0, 1, ... of ten segments, every other one in each fold."""
     config = read_settings(load_config("own"))

@@ -10,6 +10,9 @@ from reading_grids import data_of
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.data import place_figure
 from eeg2text_jax.data.clock import PLACE_FORMS, Clock, runs_of
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.data.splits.certificate import certify_data, split_report
 from eeg2text_jax.data.splits.methods import make_folds, make_split
 from eeg2text_jax.data.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, recordings_of_texts, run_table
@@ -114,6 +117,23 @@ def test_blocks_hold_out_sentences_places_and_sessions_together():
     assert told["told"] == 0
     with pytest.raises(UserError, match=r"split\.unique_sessions gives each part sessions of its own, and there are 2"):
         make_split(days(subjects=1, sessions=2), "blocks", (0.5, 0.25, 0.25), 0, unique_sessions=True)
+
+
+@pytest.mark.parametrize("option", ["unique_subjects", "unique_sessions"])
+def test_the_command_holds_out_what_is_asked_for(option, tmp_path, printed_by, refused):
+    data, ratio, out = days(subjects=4, sessions=4), (0.5, 0.25, 0.25), tmp_path / "split.json"
+    with DataWriter(tmp_path / "days.h5", 1, "nothing") as writer:
+        for i, text in enumerate(data.sentence.tolist()):
+            about = np.ones((1, 1), np.float32), text, data.subject[i], "read", int(data.sentence_index[i])
+            writer.add(Sample(*about, str(data.clock.recording[i]), float(data.clock.onset[i])))
+    asked = ["split", str(tmp_path / "days.h5"), f"--{option.replace('_', '-')}", f"--json={out}"]
+    printed_by([*asked, "--method=blocks", "--ratio=0.5,0.25,0.25", "--gap=1"])
+    written = read_datafile(tmp_path / "days.h5")
+    expected = make_split(written, "blocks", ratio, 0, gap=1.0, **{option: True})
+    assert make_split(written, "file", ratio, 0, out).digest() == expected.digest()
+    # Where it has no effect, it is no empty promise.
+    for other in ("--method=f", "--method=blocks --folds=2", f"--audit={out}"):
+        assert f"split.{option} is True; expected False with " in refused([*asked[:3], *other.split()])
 
 
 def test_the_table_of_orders_compares_all_pairs():

@@ -109,7 +109,7 @@ def test_mistakes_are_named(method, data, message):
         make_split(data, method, RATIO, 0)
 
 
-@pytest.mark.parametrize("ratio", [(0.8, 0.2), (0.8, 0.1, 0.2), (1.0, 0.0, 0.0), (0.9, 0.2, -0.1)])
+@pytest.mark.parametrize("ratio", [(0.8, 0.2), (0.8, 0.1, 0.2), (0.6, 0.2, 0.1), (1.0, 0.0, 0.0), (0.9, 0.2, -0.1)])
 def test_a_bad_ratio_is_named(ratio):
     with pytest.raises(UserError, match=r"split\.ratio"):
         make_split(SMALL, "unique_text", ratio, 0)

@@ -215,6 +215,10 @@ def test_a_neighbor_is_the_nearest_sample_of_any_part(data):
     table = neighbor_table(data, parts, donor_table(data, parts, 0).donor)
     assert (np.abs(table.donor[test] - test) == 1).all()
     assert "a median of 4 s away" in table.note
+    train, dev, test = parts = [np.arange(0, 80, 4), np.arange(2, 80, 4), np.arange(1, 80, 2)]  # test is beside all
+    found = neighbor_table(data, parts, donor_table(data, parts, 0).donor).donor
+    assert np.isin(found[train], train).all(), "what is trained on"
+    assert not np.isin(found[dev], test).any(), "what chooses the checkpoint"
 
 
 def test_a_neighbor_is_never_another_reading_of_the_same_sentence(data):

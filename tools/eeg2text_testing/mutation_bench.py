@@ -200,8 +200,8 @@ class Bench:
         try:
             os.setsid()
             os.chdir(self.root)
-            for name in [name for name in sys.modules if name.startswith("eeg2text_testing")]:
-                del sys.modules[name]  # the copy has its own
+            for name in [name for name in sys.modules if name.startswith("eeg2text_")]:
+                del sys.modules[name]  # the copy has its own, and what tests/conftest.py imports may be changed since
             silent = os.open(self.log.with_suffix(".out"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             for descriptor in (0, 1, 2):
                 os.dup2(silent, descriptor)

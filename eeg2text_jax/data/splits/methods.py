@@ -503,7 +503,8 @@ def make_split(
       unique_sessions: the same for sessions.
 
     Raises:
-      UserError: an unknown method, a bad ratio, an empty part, or a split file that does not fit the data.
+      UserError: an unknown method, one that does not take an option, a bad ratio, an empty part, or a split file that
+        does not fit the data.
 
     Examples:
       >>> from eeg2text_jax import make_split, read_datafile
@@ -511,6 +512,8 @@ def make_split(
       >>> {name: len(rows) for name, rows in split.parts.items()}
       {'train': 48, 'dev': 8, 'test': 8}
     """
+    if method != "blocks":
+        _check_unique(f"with split.method={method}", unique_subjects, unique_sessions)
     if method == FROM_FILE:
         if not path:
             raise UserError("split.method=file needs split.path, a certificate or split file in JSON.")
@@ -523,8 +526,25 @@ def make_split(
     return METHODS[method](data, check_ratio(tuple(ratio)), seed, **options)
 
 
+def _check_unique(where: str, unique_subjects: bool, unique_sessions: bool) -> None:
+    """Raise UserError if subjects or sessions shall be in one part each where that has no effect."""
+    for name, asked, method in (("subjects", unique_subjects, "f"), ("sessions", unique_sessions, "sessions")):
+        if asked:
+            raise UserError(
+                f"split.unique_{name} is True; expected False {where}; take split.method={method}, which gives each "
+                f"part {name} of its own."
+            )
+
+
 def make_folds(
-    data: DataFile, method: str, folds: int | str, ratio: Sequence[float], seed: int, gap: float = 0.0
+    data: DataFile,
+    method: str,
+    folds: int | str,
+    ratio: Sequence[float],
+    seed: int,
+    gap: float = 0.0,
+    unique_subjects: bool = False,
+    unique_sessions: bool = False,
 ) -> list[Split]:
     """Return a split of a data file for each fold.
 
@@ -541,10 +561,13 @@ def make_folds(
       ratio: shares of train, dev and test; only the ratio of train to dev counts.
       seed: the only source of randomness.
       gap: least seconds between samples of different parts; only for "blocks".
+      unique_subjects: must be False; `make_split` alone takes it.
+      unique_sessions: the same.
 
     Raises:
-      UserError: another method, fewer units than folds, or an empty part.
+      UserError: another method or option, fewer units than folds, or an empty part.
     """
+    _check_unique("with --folds", unique_subjects, unique_sessions)
     rng = np.random.default_rng(seed)
     _, subject = np.unique(data.subject.astype(str), return_inverse=True)
     _, text = np.unique(text_units(data), return_inverse=True)
