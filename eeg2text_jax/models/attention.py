@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from eeg2text_jax.base.devices.mesh import data_shards
+from eeg2text_jax.base.devices.mesh import data_shards, gathered
 from eeg2text_jax.models._fused_attention import attend_cached, attend_fused, fits, fits_step
 from eeg2text_jax.models._heads import (
     LANES,
@@ -168,9 +168,10 @@ class Attention(nnx.Module):
         self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return queries (scaled), keys and values, `[N*T, H*Dh]` each; keys and values may have fewer heads than H."""
-        queries = self._rotate("query", self.query.plain(x, key, 2), rotation) * self.scale
-        keys = self._rotate("key", self.key.plain(context, key, 3), rotation)
-        return queries, keys, self.value.plain(context, key, 4)
+        whole = gathered(context)
+        queries = self._rotate("query", self.query.plain(x, key, 2, whole if x is context else None), rotation)
+        keys = self._rotate("key", self.key.plain(context, key, 3, whole), rotation)
+        return queries * self.scale, keys, self.value.plain(context, key, 4, whole)
 
     def _rotate(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
         """Apply the per-head norm and the rotary positions, if the spec has them, to queries or keys `[R, H*Dh]`."""

@@ -1,5 +1,6 @@
 """Encoder-decoder language models, and the embedding table and output head that decoder-only ones use, too."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.base.cpu import fenced
-from eeg2text_jax.base.devices.mesh import replicate, shard_rows
+from eeg2text_jax.base.devices.mesh import divided_weights, replicate, shard_rows
 from eeg2text_jax.models._heads import capped
 from eeg2text_jax.models._stack import Layer, Stack, dropout_keys
 from eeg2text_jax.models.attention import Cache, LayerCache, Rotation, history_bias, mask_bias, own_position
@@ -311,20 +312,26 @@ class CausalStack(Stack):
         dropout_key: jax.Array | None = None,
         remat: Keep | None = None,
         unroll: bool = False,
+        divided: bool = False,
     ) -> jax.Array:
-        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`."""
+        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`.
+
+        `divided`: devices that share the batch each multiply by a part of the kernels, see `divided_weights`.
+        """
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
-        views = self._views(mask)
+        views = replicate(self._views(mask)) if divided else self._views(mask)
 
         def body(layer: Layer, x: jax.Array, each: tuple, views: tuple) -> jax.Array:
             key, local = each
             bias, rotation = _view(jax.lax.stop_gradient(views), local)
-            return layer(x, batch, (bias,), dropout_key=key, rotation=rotation)
+            with divided_weights() if divided else contextlib.nullcontext():
+                return layer(x, batch, (bias,), dropout_key=key, rotation=rotation)
 
         x = shard_rows(self._embed(shard_rows(x), jnp.arange(length), length, start).reshape(-1, width))
         local = jnp.asarray(self.spec.local_layers) if self._mixed else None
-        x = scan_layers(self.layers, body, x, (keys, local), views, dtype=self.dtype, remat=remat, unroll=unroll)
+        options: dict[str, Any] = {"dtype": self.dtype, "remat": remat, "unroll": unroll, "divided_kernels": divided}
+        x = scan_layers(self.layers, body, x, (keys, local), views, **options)
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
