@@ -365,6 +365,9 @@ def get_config() -> ConfigDict:
     c.parallel.arms = "vmap"
     c.parallel.mesh = (0, 0)  # devices along the arms and along the batch; 0: chosen, as many as fit along the arms
     c.parallel.fsdp = False  # divide the parameters over the devices that share a batch, instead of copying them
+    # Train with a frozen decoder-only model divided over the devices that share a batch, which exchange activations.
+    # False: they gather its weights layer by layer (fsdp), or have them whole. In decoding: decode.tensor_parallel.
+    c.parallel.tensor_parallel = False
     c.parallel.wave = 0  # arms trained at the same time, the others after them; 0: all that fit into memory
     c.parallel.hosts = "one"  # "auto": the cluster that JAX finds (TPU slice, Slurm); "env": EEG2TEXT_COORDINATOR, ...
     c.parallel.startup = 300  # seconds within which all hosts must have started

@@ -191,6 +191,32 @@ def test_a_divided_int8_model_is_gathered_as_int8(
     assert {kind for kind, shape in gathered if shape in shapes} == {"s8"}
 
 
+@pytest.mark.quick("int8")
+@pytest.mark.parametrize("changes", [{}, INT8], ids=["bfloat16", "int8"])
+def test_training_with_divided_weights_exchanges_activations(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict
+) -> None:
+    """The losses are those of one device; no kernel of a layer is gathered."""
+    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)
+    on_two = {"parallel.mesh": (2, 2), "parallel.fsdp": True, "parallel.tensor_parallel": True}
+    studies = [trained_lora(tmp_path / name, base, **changes, **some) for name, some in (("1", {}), ("2", on_two))]
+    rows = [map(json.loads, study.workdir.metrics.read_text().splitlines()) for study in studies]
+    one, two = ([row[name] for row in some for name in sorted(row) if "loss/" in name] for some in rows)
+    assert len(one) >= 6  # two arms, three steps
+    np.testing.assert_allclose(two, one, rtol=1e-4)
+    divided = studies[1]
+    outline = Outline(divided.config, divided.model, divided.arms, (12,))
+    program = outline.training(divided.placement, 8)
+    text = program.function.lower(*program.arguments).compile().as_text()
+    gathered = re.findall(r"= \w+\[([\d,]+)\]\S* all-gather\(", text)
+    shapes = [tuple(sorted(map(int, shape.split(",")))) for shape in gathered]
+    kernel = tuple(sorted((divided.model.spec.decoder.width, divided.model.spec.decoder.ffn)))
+    assert shapes
+    assert not [shape for shape in shapes if shape[-2:] == kernel]
+    with pytest.raises(UserError, match="expected a divisor of 2, the number of key heads"):
+        make_program(divided.config, divided.model, divided.arms, make_mesh(2, 4))
+
+
 def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
     """The traced step of two arms reads every frozen weight once, and holds no copy with an axis of arms."""
     program = make_program(lora.config, lora.model, lora.arms)

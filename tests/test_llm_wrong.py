@@ -113,6 +113,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
         ({"text.template": "<eeg>", "model.backbone": "bart"}, "expected a decoder-only model"),
         ({"model.prompt": "x"}, "text.template with a decoder-only model"),
         ({"decode.tensor_parallel": True}, "expected bridge or lora"),
+        ({"parallel.tensor_parallel": True}, "expected bridge or lora, and a decoder-only model"),
         ({"model.frozen_dtype": "int8"}, "expected bridge or lora, and a decoder-only model"),
         ({"text.chat": True}, "no chat template"),
         ({"text.template": "why " * 150 + "<eeg>"}, "the model has 160; shorten"),

@@ -251,6 +251,7 @@ class DevicesSettings:
 class ParallelSettings(DevicesSettings):
     """Section `parallel` of a run's configuration."""
 
+    tensor_parallel: Annotated[bool, flag()]
     wave: Annotated[int, whole(0, 1_000_000)]
     hosts: Annotated[str, one_of("one", "auto", "env")]
     startup: Annotated[int, whole(1, 86_400)]

@@ -114,7 +114,7 @@ def search(
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
         lengths = model.cache_lengths(beams, spec.max_length, platform)
-        growth = Growth(lengths, functools.partial(resize, grouped=platform == "tpu")) if len(lengths) > 1 else None
+        growth = Growth(lengths, functools.partial(resize, on_tpu=platform == "tpu")) if len(lengths) > 1 else None
         hypotheses = beam_search(
             step, reorder_beams, cache, batch, spec, keys, compactions=compactions, growth=growth, platform=platform
         )

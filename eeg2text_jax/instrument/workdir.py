@@ -248,6 +248,7 @@ ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that
     "model.waves.strides": [2, 2],
     "parallel.heartbeat": 12,
     "parallel.startup": 300,
+    "parallel.tensor_parallel": False,
     "split.unique_sessions": False,
     "train.best_by": "tokens",
 }

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from eeg2text_jax.base.devices.mesh import data_shards
+from eeg2text_jax.base.devices.mesh import data_shards, gathered
 from eeg2text_jax.models._fused_attention import attend_cached, attend_fused, fits, fits_step
 from eeg2text_jax.models._heads import (
     LANES,
@@ -168,9 +168,10 @@ class Attention(nnx.Module):
         self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return queries (scaled), keys and values, `[N*T, H*Dh]` each; keys and values may have fewer heads than H."""
-        queries = self._rotate("query", self.query.plain(x, key, 2), rotation) * self.scale
-        keys = self._rotate("key", self.key.plain(context, key, 3), rotation)
-        return queries, keys, self.value.plain(context, key, 4)
+        whole = gathered(context)
+        queries = self._rotate("query", self.query.plain(x, key, 2, whole if x is context else None), rotation)
+        keys = self._rotate("key", self.key.plain(context, key, 3, whole), rotation)
+        return queries * self.scale, keys, self.value.plain(context, key, 4, whole)
 
     def _rotate(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
         """Apply the per-head norm and the rotary positions, if the spec has them, to queries or keys `[R, H*Dh]`."""
@@ -413,23 +414,37 @@ def _group_heads(layer: LayerCache) -> LayerCache:
     return layer._replace(cross_keys=grouped(layer.cross_keys), cross_values=grouped(layer.cross_values))
 
 
-def resize(cache: Cache, length: int, *, grouped: bool) -> Cache:
+def resize(cache: Cache, length: int, *, on_tpu: bool) -> Cache:
     """Return the cache with room for `length` positions: zeros are appended, or the last positions are dropped.
 
-    When it grows, the heads of cross-attention are grouped if `grouped`.
+    On a TPU, when a cache of several positions grows, the heads of cross-attention are grouped.
     """
     beams, before = cache.ancestors.shape[1:]
     more = length - before
+    fit = _grown_by_product if on_tpu and more > 0 else _resized
+    later = on_tpu and 1 < before < length
 
-    def fit(x: jax.Array, axis: int, by: int) -> jax.Array:
-        return lax.pad(x, jnp.zeros((), x.dtype), [(0, by if i == axis else 0, 0) for i in range(x.ndim)])
+    def layer_of(layer: LayerCache) -> LayerCache:
+        layer = _group_heads(layer) if later else layer
+        keys, values = fit(layer.self_keys, 3, more * beams), fit(layer.self_values, 2, more * beams)
+        return layer._replace(self_keys=keys, self_values=values)
 
-    layers = tuple(
-        layer._replace(
-            self_keys=fit(layer.self_keys, 3, more * beams), self_values=fit(layer.self_values, 2, more * beams)
-        )
-        for layer in cache.layers
-    )
-    if more > 0 and grouped:
-        layers = tuple(map(_group_heads, layers))
-    return cache._replace(layers=layers, ancestors=fit(cache.ancestors, 2, more))
+    return cache._replace(layers=tuple(map(layer_of, cache.layers)), ancestors=_resized(cache.ancestors, 2, more))
+
+
+def _resized(x: jax.Array, axis: int, more: int) -> jax.Array:
+    """Append `more` zeros to an axis, or drop its last entries if `more` is negative."""
+    return lax.pad(x, jnp.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
+
+
+def _grown_by_product(x: jax.Array, axis: int, more: int) -> jax.Array:
+    """Append `more` zeros to an axis of `x [B, H, ...]`, in bfloat16 by a product with a unit matrix, which is exact.
+
+    A TPU has the axis in the columns of its registers, and takes 79 us for 125 to 255 columns by the compiler's
+    estimate; for zeros that are appended, 157 us (BART-large, 32 sentences).
+    """
+    if x.dtype != jnp.bfloat16:
+        return _resized(x, axis, more)
+    unit = jnp.eye(x.shape[axis], x.shape[axis] + more, dtype=x.dtype)
+    columns = x.swapaxes(axis, -1)
+    return jnp.matmul(columns.reshape(-1, len(unit)), unit).reshape(*columns.shape[:-1], -1).swapaxes(axis, -1)

@@ -116,6 +116,7 @@ class Seq2SeqModel(PureModel):
     keep: Keep = "products"  # remat policy: the activations that are stored
     unroll: bool = False  # unroll the loop over layers in `forward` and `encode`
     shared_frozen: bool = False  # the language model is frozen, and one copy serves all arms, see `divide`
+    divided: bool = False  # `forward` of a decoder-only model multiplies by parts of its weights, see `divided_weights`
 
     @property
     def start_token(self) -> int:
@@ -156,7 +157,7 @@ class Seq2SeqModel(PureModel):
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         network, options = self._bind(params, layers=not self.remat), self._options
         hidden, mask = network.encode(inputs, encode_key, **options)
-        options |= {"read_out": read_out, "dropout_key": decode_key}
+        options |= {"read_out": read_out, "dropout_key": decode_key} | ({"divided": True} if self.divided else {})
         return network.backbone.decode(decoder_input_ids, decoder_mask, hidden, mask, **options)
 
     def encode(

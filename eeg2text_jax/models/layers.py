@@ -11,7 +11,14 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from eeg2text_jax.base.devices.mesh import data_shards
+from eeg2text_jax.base.devices.mesh import (
+    data_shards,
+    gathered,
+    replicate,
+    shard_columns,
+    shard_rows,
+    weights_are_divided,
+)
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.spec import LoraSpec, StackSpec
 
@@ -243,6 +250,7 @@ class Dense(nnx.Linear):
     lora: LoraSpec | None = None
     quantized = False  # whether the kernel is int8, with one scale per output
     narrow = False  # whether the product with an int8 kernel is rounded to the compute dtype before it is scaled
+    by_columns = True  # whether divided weights (`divided_weights`) are divided by columns, the outputs, or by rows
     rounds_rows = False  # True: rows are rounded to int8, too, and the int8 kernel is stored as `[E, D]`
 
     def quantize(self) -> None:
@@ -268,21 +276,36 @@ class Dense(nnx.Linear):
         self.lora_a, self.lora_b = nnx.Param(draw * n_in**-0.5), nnx.Param(jnp.zeros((lora.rank, n_out), jnp.float32))
         self.lora = lora
 
-    def __call__(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
-        return product(self.plain(x, dropout_key, site))
+    def __call__(
+        self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0, whole: jax.Array | None = None
+    ) -> jax.Array:
+        return product(self.plain(x, dropout_key, site, whole))
 
-    def plain(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
+    def plain(
+        self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0, whole: jax.Array | None = None
+    ) -> jax.Array:
         """Apply the layer as `__call__` does, but keep the remat policy from storing the result.
 
-        `dropout_key` and `site` are for the dropout of the adapter's input.
+        `dropout_key` and `site` are for the dropout of the adapter's input. `whole` is `gathered(x)`, made once for
+        layers that read the same rows.
         """
+        whole = x if whole is None else whole
         if self.lora is None:
-            return self._without_adapter(x)
+            return self._without_adapter(whole)
         lora, x = self.lora, x.astype(self.dtype)
         low = dropout(x, lora.dropout, dropout_key, site) @ self.lora_a[...].astype(self.dtype)
-        return self._without_adapter(x) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
+        if weights_are_divided():
+            low = replicate(low) if self.by_columns else shard_rows(low)
+        return self._without_adapter(whole) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
 
     def _without_adapter(self, x: jax.Array) -> jax.Array:
+        if not weights_are_divided():
+            return self._product(x)
+        if self.by_columns:
+            return shard_columns(self._product(x))
+        return shard_rows(self._product(shard_columns(x)))
+
+    def _product(self, x: jax.Array) -> jax.Array:
         """Return `x W + b`; a float32 bias is added to the float32 product, before rounding to the compute dtype."""
         if not self.quantized and (self.bias is None or self.bias[...].dtype == self.dtype):
             y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype))
@@ -313,6 +336,7 @@ def make_dense(
     init = jax.nn.initializers.normal(std * shrink)
     bias = spec.bias or name in spec.biases
     dense = Dense(n_in, n_out, use_bias=bias, dtype=dtype, kernel_init=init, rngs=rngs)
+    dense.by_columns = name not in ("out", "outer")
     if spec.lora is not None and name in spec.lora.targets:
         dense.adapt(spec.lora, rngs)
     if spec.int8:
@@ -332,8 +356,9 @@ class FeedForward(nnx.Module):
         self.spec = spec
 
     def __call__(self, x: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
-        act, hidden = ACTIVATIONS[self.spec.activation], self.inner(x, dropout_key, 2)
-        hidden = act(self.gate(x, dropout_key, 3)) * hidden if self.spec.gated else act(hidden)
+        whole = gathered(x)
+        act, hidden = ACTIVATIONS[self.spec.activation], self.inner(x, dropout_key, 2, whole)
+        hidden = act(self.gate(x, dropout_key, 3, whole)) * hidden if self.spec.gated else act(hidden)
         return self.outer(dropout(hidden, self.spec.activation_dropout, dropout_key), dropout_key, 4)
 
 

@@ -33,6 +33,7 @@ def scan_keeping(
     each: Any,
     keep: Keep,
     cast: Callable[[Any], Any] = lambda params: params,
+    whole: Callable[[Any], Any] = replicate,
 ) -> jax.Array:
     """Apply `layer(params, shared, x, each) -> x` for each index of axis 0 of `params` and `each`, one after the other.
 
@@ -48,9 +49,7 @@ def scan_keeping(
     pullback = _Pullback()
 
     def one_layer(params: Any, number: jax.Array) -> Any:
-        return replicate(
-            cast(jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params))
-        )
+        return whole(cast(jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params)))
 
     numbers, shapes = jnp.arange(length), jax.eval_shape(cast, jax.tree.map(lambda leaf: leaf[0], params))
 
@@ -206,6 +205,7 @@ def scan_layers(
     remat: Keep | None = None,
     unroll: bool = False,
     late: bool = False,
+    divided_kernels: bool = False,
 ) -> jax.Array:
     """Apply stacked layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
 
@@ -217,6 +217,7 @@ def scan_layers(
     """
     structure, state = nnx.split(stacked)
     params = nnx.to_pure_dict(state)
+    whole = _all_but_kernels if divided_kernels else replicate
 
     def cast(params: Params) -> Params:
         return in_compute_dtype(_some_late(params) if late and dtype != jnp.float32 else params, dtype)
@@ -228,10 +229,15 @@ def scan_layers(
         rest, kernels = divided(params, lambda _, leaf: leaf.dtype != jnp.int8)  # int8 has no gradient
 
         def whole_layer(rest: Params, shared: Any, x: jax.Array, both: tuple[Params, Any]) -> jax.Array:
-            return layer(joined(Divided(rest, replicate(both[0]))), shared, x, both[1])
+            return layer(joined(Divided(rest, whole(both[0]))), shared, x, both[1])
 
-        return scan_keeping(whole_layer, rest, shared, x, (kernels, each), remat, cast)
-    return lax.scan(lambda x, i: (layer(replicate(i[0]), shared, x, i[1]), None), x, (params, each), unroll=unroll)[0]
+        return scan_keeping(whole_layer, rest, shared, x, (kernels, each), remat, cast, whole)
+    return lax.scan(lambda x, i: (layer(whole(i[0]), shared, x, i[1]), None), x, (params, each), unroll=unroll)[0]
+
+
+def _all_but_kernels(params: Params) -> Params:
+    """Apply `replicate` to all parameters but kernels, which stay divided over devices, see `divided_weights`."""
+    return jax.tree.map_with_path(lambda path, leaf: leaf if path[-1].key == "kernel" else replicate(leaf), params)
 
 
 def _some_late(params: Params) -> Params:

@@ -6,6 +6,7 @@ The reconstruction objective of the pretraining stages reproduces the encoder's 
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.base.devices.arms import Divided, jit_once
 from eeg2text_jax.base.devices.hosts import to_host
-from eeg2text_jax.base.devices.mesh import Placement, arms_mapping, own_rows
+from eeg2text_jax.base.devices.mesh import DATA, Placement, arms_mapping, own_rows
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import Batch, training_batches
 from eeg2text_jax.data.splits.split import check_same_data, check_same_split
@@ -158,9 +159,12 @@ def make_program(
 ) -> GridProgram:
     """Return the training and evaluation steps of these arms; `mesh` is None for one device or to get shapes only.
 
-    Equal settings give the same object, so that `base.devices.arms.jit_once` finds its compiled programs.
+    Equal settings give the same object, so that `base.devices.arms.jit_once` finds its compiled programs. Raises
+    UserError if `parallel.tensor_parallel` cannot divide the model's heads over the devices of an arm.
     """
     train = config.train
+    if mesh is not None and config.parallel.tensor_parallel and (problem := _heads_problem(model, mesh.shape[DATA])):
+        raise UserError(problem)
     return _program(
         model,
         arms,
@@ -174,6 +178,17 @@ def make_program(
         accumulate=train.accumulate,
         error=config.pretrain.loss,
         symmetric=config.contrastive.symmetric,
+    )
+
+
+def _heads_problem(model: Seq2SeqModel, devices: int) -> str:
+    """Return why the attention heads of a decoder-only model cannot be divided over devices; "" if they can."""
+    heads = math.gcd(model.spec.decoder.heads, model.spec.decoder.kv_heads or model.spec.decoder.heads)
+    if heads % devices == 0:
+        return ""
+    return (
+        f"parallel.tensor_parallel is True, and {devices} devices share a batch; expected a divisor of {heads}, the "
+        "number of key heads; set the second entry of parallel.mesh, or parallel.tensor_parallel=False."
     )
 
 

@@ -429,6 +429,11 @@ def _optim_problems(config: ConfigDict) -> Iterator[str]:
             f"decode.tensor_parallel is True and optim.trainable is {name!r}; expected bridge or lora, with which the "
             "language model is frozen."
         )
+    if config.parallel.tensor_parallel and (name not in ("bridge", "lora") or config.model.backbone not in DECODERS):
+        yield (
+            f"parallel.tensor_parallel is True with optim.trainable {name!r} and model.backbone "
+            f"{config.model.backbone!r}; expected bridge or lora, and a decoder-only model."
+        )
     if config.model.frozen_dtype == "int8" and (
         name not in ("bridge", "lora") or config.model.backbone not in DECODERS
     ):

@@ -127,7 +127,7 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
     Raises UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
     """
     if config.optim.trainable in ("bridge", "lora"):
-        model = dataclasses.replace(model, shared_frozen=True)
+        model = dataclasses.replace(model, shared_frozen=True, divided=config.parallel.tensor_parallel)
     if config.optim.trainable == "lora":
         model = dataclasses.replace(model, spec=_with_lora(model.spec, config.model.lora))
     if model.spec.encoder is not None:

@@ -179,17 +179,18 @@ SEARCHES = {"plain": {}, "drawn": {"do_sample": True}, "limits": {"no_repeat_ngr
 def test_a_cache_that_grows_changes_no_result(
     model, params, inputs, settings, compactions, platform, monkeypatch
 ) -> None:
-    """A cache of 3 beams and 9 tokens has room for 3, 6 and 9 tokens on a TPU, and for 3, 5, 7 and 9 on a CPU.
+    """A cache of 3 beams and 8 tokens has room for 1, 3, 6 and 8 tokens on a TPU, and for 2, 4, 6 and 8 on a CPU.
 
-    On a TPU, heads of cross-attention are in groups of two from the second size on.
+    On a TPU, heads of cross-attention are in groups of two from the third size on.
     """
-    fields = {"num_beams": 3, "num_return_sequences": 3, "max_length": 9, **SEARCHES[settings]}
+    fields = {"num_beams": 3, "num_return_sequences": 3, "max_length": 8, **SEARCHES[settings]}
     spec, key, sizes = GenerationSpec.from_fields(fields, model), jax.random.key(5), []
     usual = jax.jit(lambda p: search(model, p, inputs, spec, key))(params)
 
-    def spied(grown: attention.Cache, length: int, *, grouped: bool) -> attention.Cache:
-        resized = attention.resize(grown, length, grouped=grouped)
-        sizes.append((grown.ancestors.shape[2], length, resized.layers[0].cross_keys.shape[1]))
+    def spied(grown: attention.Cache, length: int, *, on_tpu: bool) -> attention.Cache:
+        resized = attention.resize(grown, length, on_tpu=on_tpu)
+        layer = resized.layers[0]
+        sizes.append((grown.ancestors.shape[2], length, layer.self_keys.shape[3] // 3, layer.cross_keys.shape[1]))
         return resized
 
     monkeypatch.setattr(generate, "resize", spied)
@@ -201,13 +202,22 @@ def test_a_cache_that_grows_changes_no_result(
         )
     grown = jax.jit(lambda p: search(model, p, inputs, spec, key, compactions, platform=platform))(params)
     if platform == "tpu":
-        assert sizes == [(9, 3, STACK.heads), (3, 6, STACK.heads // 2), (6, 9, STACK.heads // 2)]
+        few, all_ = STACK.heads // 2, STACK.heads
+        assert sizes == [(8, 3, 3, all_), (3, 1, 1, all_), (1, 3, 3, all_), (3, 6, 6, few), (6, 8, 8, few)]
     else:
-        assert sizes == [(9, 3, STACK.heads), (3, 5, STACK.heads), (5, 7, STACK.heads), (7, 9, STACK.heads)]
+        assert sizes == [(before, size, size, STACK.heads) for before, size in ((8, 2), (2, 4), (4, 6), (6, 8))]
     np.testing.assert_array_equal(grown.sequences, usual.sequences)
     np.testing.assert_array_equal(grown.lengths, usual.lengths)
     np.testing.assert_allclose(grown.scores, usual.scores, rtol=1e-5)
     assert usual.lengths.max() > 6  # all sizes were needed
+
+
+def test_a_cache_in_bfloat16_grows_by_a_product_without_a_change() -> None:
+    for axis in (2, 3):
+        x = jax.random.normal(jax.random.key(0), (2, 4, 6, 6), jnp.bfloat16)
+        grown = attention._grown_by_product(x, axis, 5)
+        np.testing.assert_array_equal(grown, attention._resized(x, axis, 5))
+        assert grown.dtype == x.dtype
 
 
 def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:

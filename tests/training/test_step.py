@@ -329,7 +329,9 @@ def test_settings_that_cannot_be_are_said():
     assert kinds == ["threefry2x32", "rbg"]
     with pytest.raises(UserError, match=r"train.rng = 'philox'; expected 'threefry' or 'rbg'"):
         dropout_keys(ARMS, 0, "philox")
-    parallel = ParallelSettings(arms="auto", wave=0, mesh=(2, 4), fsdp=False, hosts="one", startup=300, heartbeat=12)
+    parallel = ParallelSettings(
+        arms="auto", wave=0, mesh=(2, 4), fsdp=False, hosts="one", startup=300, heartbeat=12, tensor_parallel=False
+    )
     with pytest.raises(UserError, match=r"train.accumulate = 4 .* must be a multiple of 16"):
         Placement.choose(parallel, 2, batch_size=24, accumulate=4)
     settings = tiny_settings(parallel__mesh=(2, 4), batch__size=24, train__accumulate=4)

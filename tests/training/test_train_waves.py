@@ -131,7 +131,9 @@ def test_what_is_no_number_of_arms_is_said(six_arms):
 
 
 def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:
-    return ParallelSettings(arms, wave=0, mesh=mesh, fsdp=False, hosts="one", startup=300, heartbeat=12)
+    return ParallelSettings(
+        arms, wave=0, mesh=mesh, fsdp=False, hosts="one", startup=300, heartbeat=12, tensor_parallel=False
+    )
 
 
 def test_arms_are_mapped_on_a_single_cpu_device():

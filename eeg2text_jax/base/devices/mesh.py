@@ -185,6 +185,42 @@ def replicate(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec()), tree)
 
 
+_divided_weights = contextvars.ContextVar("divided_weights", default=False)
+
+
+@contextlib.contextmanager
+def divided_weights() -> Iterator[None]:
+    """While a program is traced, let the devices of `data` each multiply by their part of a dense layer's weights."""
+    token = _divided_weights.set(True)
+    try:
+        yield
+    finally:
+        _divided_weights.reset(token)
+
+
+def weights_are_divided() -> bool:
+    """Return whether dense layers have weights that are divided over the devices of `data`, see `divided_weights`."""
+    return _divided_weights.get() and data_shards() > 1
+
+
+def shard_columns(x: jax.Array) -> jax.Array:
+    """Constrain `x [R, D]` and its gradient to be sharded along `data` by columns."""
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(None, DATA))
+
+
+def gathered(x: jax.Array) -> jax.Array:
+    """Return rows whole on every device if weights are divided, else unchanged; the gradient is sharded by rows."""
+    return _gathered(x) if weights_are_divided() else x
+
+
+@jax.custom_vjp
+def _gathered(x: jax.Array) -> jax.Array:
+    return replicate(x)
+
+
+_gathered.defvjp(lambda x: (replicate(x), None), lambda _, gradient: (shard_rows(gradient),))
+
+
 # The device mesh of a run and the shardings of parameters, state and batches, from `config.parallel`.
 #
 # A partition rule is (regular expression, layout). The first rule that matches an array's path, such as
@@ -200,6 +236,11 @@ FSDP_MIN_SIZE = 2**16  # FSDP replicates arrays with fewer elements: sharding wo
 
 REPLICATED: Rules = ((r".*", ()),)
 FULLY_SHARDED: Rules = ((r"(^|/)(step|count|best_loss)$", ()), (r".*", FSDP))
+TENSOR_PARALLEL: Rules = (
+    (r"/layers/.*/(query|key|value|gate|inner)/kernel$", (None, None, DATA)),
+    (r"/layers/.*/(out|outer)/kernel$", (None, DATA)),
+    *FULLY_SHARDED,
+)
 
 
 def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] = (ARM,)) -> Any:
@@ -340,6 +381,7 @@ class Placement:
 
     mesh: Mesh | AbstractMesh
     rules: Rules
+    frozen_rules: Rules = ()  # of parameters that all arms share; empty: `rules`
 
     @classmethod
     def choose(
@@ -366,6 +408,7 @@ class Placement:
                 )
             wanted = (1, wanted[1])
         rules = FULLY_SHARDED if parallel.fsdp else REPLICATED
+        frozen_rules = TENSOR_PARALLEL if parallel.tensor_parallel else rules
         if devices is None and 0 < math.prod(wanted) < len(jax.devices()) and jax.process_count() == 1:
             devices = jax.devices()[: math.prod(wanted)]
         n_devices = devices if isinstance(devices, int) else len(jax.devices() if devices is None else devices)
@@ -376,8 +419,8 @@ class Placement:
                 f"{shape[1]} devices can share; batch.size must be a multiple of {max(accumulate, 1) * shape[1]}."
             )
         if isinstance(devices, int):
-            return cls(AbstractMesh(shape, (ARM, DATA), axis_types=AUTO), rules)
-        return cls(make_mesh(*shape, devices), rules)
+            return cls(AbstractMesh(shape, (ARM, DATA), axis_types=AUTO), rules, frozen_rules)
+        return cls(make_mesh(*shape, devices), rules, frozen_rules)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{n} along {axis}" for axis, n in self.mesh.shape.items())
@@ -389,7 +432,7 @@ class Placement:
 
     def frozen(self, params: Any) -> Any:
         """Return the sharding of every leaf (array or shape) of parameters that all arms share."""
-        return frozen_shardings(params, self.mesh, self.rules)
+        return frozen_shardings(params, self.mesh, self.frozen_rules or self.rules)
 
     def formats(self, state: Any) -> Any:
         """Return the shardings of a state, on TPUs with row-major memory layouts, for use between training steps.
