@@ -45,6 +45,7 @@ NEEDS = (  # of a command, the first that fits; what its refusal says where that
 LONG = r"^eeg2text (reproduce .*--demo|table|records|export |judge|bench|audit --eeg (gs://lab/)?runs/|score .*--judge)"
 VERDICTS = ("audit", "example")  # their exit status is the verdict
 FAILED = (1, 2)
+REFUSED = "refuses, as it should"
 
 
 class Command(NamedTuple):
@@ -138,8 +139,8 @@ def make_checkpoint(folder: Path) -> None:
 
 def make_own(folder: Path) -> None:
     """A data file, and recordings in the form of a table."""
-    six = "--config=own --config.data.source=synthetic --config.data.synthetic.subjects=6"
-    run(f"eeg2text prepare {six} --out=own.h5", folder)
+    made = "--config.data.source=synthetic --config.data.synthetic.subjects=6 --config.data.synthetic.sentences=120"
+    run(f"eeg2text prepare --config=own {made} --out=own.h5", folder)
     run("eeg2text export-data own.h5 --out=own.parquet", folder)
     shutil.copy(folder / "own.h5", folder / "zuco.h5")
     (folder / "RECORDINGS").mkdir()
@@ -209,7 +210,10 @@ def make_word_table(folder: Path) -> None:
 
 
 def make_runs(folder: Path) -> None:
-    run("eeg2text run --config=demo --config.train.steps=50 --workdir=runs/first", folder)
+    run(
+        "eeg2text run --config=demo --config.data.synthetic.sentences=120 --config.train.steps=50 --workdir=runs/first",
+        folder,
+    )
     for name in ("a", "b"):
         shutil.copytree(folder / "runs/first", folder / "runs" / name)
 
@@ -285,7 +289,7 @@ def serve(words: list[str], environment: dict[str, str]) -> subprocess.Completed
 
 
 def check(command: Command, folder: Path, long: bool) -> str:
-    """Run a command; return what is wrong, or ""."""
+    """Run a command; return what is wrong, "" or `REFUSED`."""
     _, name, *words = shlex.split(command.line)
     line = command.line
     if not command.is_run:
@@ -296,7 +300,7 @@ def check(command: Command, folder: Path, long: bool) -> str:
         line = f"{line} --list"
     done = run(line, folder)
     if done.returncode == 2 and command.refusal and re.search(command.refusal, done.stderr):
-        return ""
+        return REFUSED
     if done.returncode in FAILED or (done.returncode and name not in VERDICTS) or "Traceback" in done.stderr:
         return f"status {done.returncode}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
     shown = command.output.splitlines()
@@ -323,7 +327,7 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="train where a command trains")
     parser.add_argument("--list", action="store_true", help="run nothing")
     flags = parser.parse_args()
-    counts = dict.fromkeys(("ran", "not run", "wrong"), 0)
+    counts = dict.fromkeys(("ran", "refused", "not run", "wrong"), 0)
     for page in PAGES:
         found = [] if flags.pages and page.name not in flags.pages else list(commands(page))
         lines = "\n".join(command.line for command in found)
@@ -337,9 +341,9 @@ def main() -> int:
                 begun = time.monotonic()
                 waits = bool(re.search(LONG, command.line)) and command.is_run and not flags.long
                 said = "" if flags.list or waits else check(command, folder, flags.long)
-                state = "ran" if command.is_run and not waits else "not run"
+                state = "not run" if waits or not command.is_run else "refused" if said == REFUSED else "ran"
                 counts[state] += 1
-                counts["wrong"] += bool(said)
+                counts["wrong"] += said not in ("", REFUSED)
                 why = ", needs --long" if waits else f", needs {command.need}" if command.need else ""
                 print(
                     f"{page.name}: {command.line[:200]}\n    {said or state}{why}, {time.monotonic() - begun:.0f} s",
