@@ -276,6 +276,12 @@ class LatteScore(Metric):
             messages.append(f"lattescore: the judge was tuned on {self.source}, not on people's ratings.")
         if self._blank:
             messages.append(f"lattescore: {len(self._blank)} pairs with a blank side count as meaning lost.")
+        if self._known and not any(kept for kept, *_ in self._known.values()):
+            highest = max(score for _, score, _ in self._known.values())
+            messages.append(
+                f"lattescore: 0, because no pair reaches the judge's threshold of {self._judge.threshold:.3f} (the "
+                f"highest score is {highest:.3f}); lattescore-mean in --json still tells files apart."
+            )
         if self._asker.encoder.cut:
             messages.append(
                 f"lattescore: {self._asker.encoder.cut} pairs were longer than the model takes and were cut."

@@ -343,6 +343,10 @@ def test_blank_sides_are_lost_and_exact_ones_may_be_left_out(finished):
     np.testing.assert_array_equal(rows, [[0, 0, 1], [0, 0, 1], [1, 1, 1]])
     assert any("2 pairs with a blank side" in note for note in metric.notes())
     assert any("tuned on template pairs" in note for note in metric.notes())
+    assert not any("threshold" in note for note in metric.notes())
+    high = LatteScore(made.__class__(**{**vars(made), "threshold": 1.0}), frozen)
+    _, score, _ = high.statistics(["a cat"], ["the boy"])[0]
+    assert any(f"threshold of 1.000 (the highest score is {score:.3f})" in note for note in high.notes())
     without = LatteScore(made.__class__(**{**vars(made), "exact": "exclude"}), frozen)
     np.testing.assert_array_equal(without.statistics(["The boy!"], ["the boy"]), [[0, 0, 0]])
 

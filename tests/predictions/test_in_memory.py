@@ -1,6 +1,7 @@
 """Scores and audits of what Python holds: DataFrames, lists of texts."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,17 @@ def test_frames_and_lists_are_audited_as_rows_are(rows):
     assert not listed.seeds_stated
     assert plain.verdict.value in plain._repr_html_()
     assert repr(plain) == f"AuditResult({plain.verdict.headline}. {plain.sentence})"
+
+
+def test_a_column_of_topics_is_used_without_being_asked_for():
+    pandas = pytest.importorskip("pandas")
+    folder = Path(eeg2text_jax.__file__).parent / "commands/example_files"
+    paths = [folder / "eeg.csv", folder / "noise.csv"]
+    for eeg, noise in (paths, [pandas.read_csv(path) for path in paths]):
+        found = audit(eeg, control=noise)
+        assert [answer.column for answer in found.groups] == ["topic"]
+        assert str(found.verdict) == "uses EEG: of the sentence"
+        assert audit(eeg, control=noise, groups={}).groups == []
 
 
 def test_a_frame_of_our_own_rows_keeps_every_field(rows):

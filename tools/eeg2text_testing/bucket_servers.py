@@ -17,15 +17,15 @@ class Server:
       environment: variables by which clients find it, with credentials.
     """
 
-    def __init__(self, scheme: str, environment: dict[str, str]):
-        self.scheme, self.environment = scheme, environment
+    def __init__(self, scheme: str, environment: dict[str, str], bucket: str):
+        self.scheme, self.environment, self.bucket = scheme, environment, bucket
 
     def address(self, key: str) -> str:
-        return f"{self.scheme}://{BUCKET}/{key}"
+        return f"{self.scheme}://{self.bucket}/{key}"
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[Server]:
+def s3_server(bucket: str = BUCKET) -> Iterator[Server]:
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -39,8 +39,8 @@ def s3_server() -> Iterator[Server]:
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
-        s3_client(environment).create_bucket(Bucket=BUCKET)
-        yield Server("s3", environment)
+        s3_client(environment).create_bucket(Bucket=bucket)
+        yield Server("s3", environment, bucket)
         request = urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")
         urllib.request.urlopen(request).close()  # else the next server of this process holds the same buckets
     finally:
@@ -60,7 +60,7 @@ def s3_client(environment: dict[str, str]) -> Any:
 
 
 @contextlib.contextmanager
-def gcs_server() -> Iterator[Server]:
+def gcs_server(bucket: str = BUCKET) -> Iterator[Server]:
     from gcp_storage_emulator.server import create_server
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
@@ -74,8 +74,8 @@ def gcs_server() -> Iterator[Server]:
         place = f"http://{host}:{port}"
         anyone, options = AnonymousCredentials(), {"api_endpoint": place}
         client = storage.Client(project="none", credentials=anyone, client_options=options)
-        client.create_bucket(BUCKET)
-        yield Server("gs", {"STORAGE_EMULATOR_HOST": place})
+        client.create_bucket(bucket)
+        yield Server("gs", {"STORAGE_EMULATOR_HOST": place}, bucket)
     finally:
         server.stop()
 

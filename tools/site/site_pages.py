@@ -18,6 +18,9 @@ NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 HEAD = ["| field | default | meaning |", "| --- | --- | --- |"]
 _FIELD = re.compile(r"^    c\.([\w.]+) = (.*?)(?:  # (.*))?$")
 
+# Where there is room, the name of a field is on one line.
+WHOLE_NAMES = "<style>@media (min-width: 45em) {.md-typeset td:first-child code {white-space: nowrap}}</style>"
+
 
 def configuration_page() -> str:
     """A table of every section of configs/default.py: field, default, what it means."""
@@ -28,7 +31,7 @@ def configuration_page() -> str:
         "for editing, `--dry-run` shows what would be done, and `eeg2text completion bash` (or `zsh`) prints a script "
         "that completes names. The page is made from `configs/default.py`, the only home of defaults."
     )
-    out = ["# Configuration", "", about, ""]
+    out = ["# Configuration", "", about, "", WHOLE_NAMES, ""]
     said: list[str] = []
     unclosed = 0  # brackets
     for line in lines:

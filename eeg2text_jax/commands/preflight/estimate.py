@@ -216,9 +216,10 @@ def estimate(
     fits a TPU, with up to six more compilations. `say` prints progress. Raises UserError if the configuration or the
     topology is not usable.
     """
-    outline, on_tpu = make_outline(config), topology.chip.platform == "tpu"
+    on_tpu = topology.chip.platform == "tpu"
     target = TARGETS.get(topology.name.split(":")[0]) if not on_tpu and has_gpu_compiler() else None
     devices = tpu_devices(topology) if on_tpu else gpu_devices(topology) if target else topology.shape[0]
+    outline = make_outline(config)
     placement, batch = placement_of(outline.config, len(outline.arms), devices), None
     if on_tpu:
         programs, batch = _compile_for_tpu(outline, placement, topology.chip, effort, say, largest)

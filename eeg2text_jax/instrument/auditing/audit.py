@@ -104,6 +104,7 @@ class Options:
         those that keep the features of the words (`QUESTIONS`) and those of time.
       recording: a key of `SIGNALS`. For fMRI, only windows that do not overlap are judged.
       groups: column name -> reference -> its class, topic or story; content is measured between and within these.
+        None: columns of the file or DataFrame with such a name.
       warnings: further sentences on what limits the verdict, such as on times of training samples.
       plan: the plan that fixed these options beforehand, in words; "": none.
     """
@@ -169,8 +170,9 @@ def audit(
     controls = {} if controls is control is None else controls if control is None else control
     if isinstance(controls, Mapping) and options.name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
-    eeg, controls, seeds_stated = as_conditions(eeg, controls, references, mode, options.name, columns)
-    options = dataclasses.replace(options, proof=checked_proof(options.proof))
+    eeg, controls, seeds_stated, labels = as_conditions(eeg, controls, references, mode, options.name, columns)
+    groups = labels if options.groups is None else options.groups
+    options = dataclasses.replace(options, proof=checked_proof(options.proof), groups=groups)
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
     result = Audit(aligned, options).result()

@@ -124,8 +124,11 @@ def score_table(
     ]
     if ratios := list(ratio_rows(grouped, [figure for *_, figure in columns])):
         sections.append(ratios)
+    note = (
+        " –: no ratio, as a score is missing or the free-running one is 0." if any("–" in row for row in ratios) else ""
+    )
     described = [("", "Model"), ("", "Training"), ("", "Evaluation"), *((group, name) for group, name, _ in columns)]
-    return Table(caption(results, rows), described, sections)
+    return Table(caption(results, rows) + note, described, sections)
 
 
 def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, str, str, str], Row]:

@@ -307,6 +307,7 @@ def as_set(
     mode: str | None = None,
     name: str = "predictions",
     columns: Sequence[str] | None = None,
+    groups: Sequence[str] = (),
 ) -> PredictionSet:
     """Return a `PredictionSet` of predictions that were given as Python objects.
 
@@ -317,6 +318,7 @@ def as_set(
       mode: the mode of rows that do not state one; None leaves it unknown.
       name: the name of the argument in messages.
       columns: the columns of the reference and of predictions in a file or DataFrame.
+      groups: columns of a file or DataFrame whose labels to keep, see `groups_of`.
 
     Raises:
       UserError: columns are not recognised, texts and references differ in number, or there is no such file.
@@ -326,7 +328,7 @@ def as_set(
         _check_file(predictions, name)
         if references is not None:
             _check_file(references, "references")
-        return read_file(predictions, mode=mode, columns=columns, reference=references)
+        return read_file(predictions, mode=mode, columns=columns, reference=references, groups=groups)
     if isinstance(references, str | os.PathLike):
         raise UserError(f"references is a path, and {name} is none; give paths for both, or a list of texts for both.")
     if hasattr(predictions, "itertuples") and hasattr(predictions, "columns"):
@@ -336,7 +338,7 @@ def as_set(
         rows = [[value if isinstance(value, str | list) else str(value) for value in row] for row in cells]
         table = Table(path, "F", "table", [*map(str, predictions.columns)], rows, range(len(rows)), "row")
         both = {*SIDES} <= {*normalize_names(predictions.columns)}  # preferred to other names, such as hypothesis
-        used = roles(table, built_in(), columns or (SIDES if both else None))
+        used = roles(table, built_in(), columns or (SIDES if both else None), groups)
         return set_of(table, used, mode)
     if (predictions := list(predictions)) and isinstance(predictions[0], str):
         references = list(references or [])
@@ -367,8 +369,8 @@ def as_conditions(
     mode: str | None,
     name: str,
     columns: Sequence[str] | None = None,
-) -> tuple[list[Prediction], dict[str, list[Prediction]], bool]:
-    """Return the rows under EEG, control -> its rows, and whether all training seeds are stated.
+) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels]:
+    """Return the rows under EEG, control -> its rows, whether all training seeds are stated, and labels by their names.
 
     `controls` is a mapping from names to predictions, or the predictions of one control. If it is empty, the other
     conditions of a table or file `eeg` are the controls. Raises UserError for a table of several conditions beside
@@ -377,7 +379,9 @@ def as_conditions(
     if not isinstance(controls, Mapping):
         controls = {"control": controls}
     conditions = {name: eeg, **controls}
-    sets = {key: as_set(value, references, mode=mode, name=key, columns=columns) for key, value in conditions.items()}
+    shared = {"mode": mode, "columns": columns, "groups": LIKELY}
+    sets = {key: as_set(value, references, name=key, **shared) for key, value in conditions.items()}
+    labels, _ = groups_of(sets[name], likely_groups(sets[name]))
     tables = {key for key, prediction_set in sets.items() if prediction_set.layout != "rows"}
     for key in tables if controls else ():
         fed = {row.eval_condition for row in sets[key].predictions}
@@ -392,7 +396,7 @@ def as_conditions(
         with arguments():
             cells = select_cells(rows[name])
         rows = {name: cells.pop(next(iter(cells))), **cells}
-    return rows.pop(name), rows, stated
+    return rows.pop(name), rows, stated, labels
 
 
 def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
