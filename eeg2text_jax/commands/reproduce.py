@@ -33,9 +33,10 @@ BESIDE = 1.15  # evaluation on dev, decoding and scoring beside the training ste
 READ = 1e9  # bytes of volumes read a second
 JUDGES = ("google/flan-t5-xxl", "Qwen/Qwen2.5-72B-Instruct")  # the second stands for the paper's LLM62B
 JUDGE_PARAMETERS = (11e9, 72e9)
-# CPU seconds of a run of the demonstration, if its programs are compiled and if an earlier run compiled them, and of
-# `PROBE`, on a core of an AMD EPYC that other work shares.
-DEMO_SECONDS = {"paper": (37.0, 14.0), "fair": (55.0, 20.0), "leakage": (45.0, 20.0), "judge": (29.0, 29.0)}
+# CPU seconds of a run of the demonstration, by encoder and data, if its programs must be compiled and if an earlier run
+# of the table compiled them, and of `PROBE`, on a core of an AMD EPYC that other work shares.
+DEMO_SECONDS = {"transformer synthetic": (37.0, 14.0), "unicorn synthetic": (59.0, 20.0)}
+DEMO_SECONDS |= {"unicorn synthetic-fmri": (97.0, 25.0), "judge": (29.0, 29.0)}
 DEMO_TABLE = 5.0  # CPU seconds without runs: 3.1 to 3.4, and 4 more if Python may not write its bytecode
 PROBE_SECONDS = 2.7
 
@@ -208,15 +209,16 @@ def load() -> float:
 
 def demo_seconds(wanted: Wanted) -> float:
     """Return the CPU seconds of what a demonstration has still to do; runs of one model and data share programs."""
-    seconds, compiled, twins = DEMO_TABLE, set(), wanted.twins()
+    compiled: set[tuple[str, str]] = set()
+    seconds, twins = DEMO_TABLE, wanted.twins()
     for run in sorted(wanted.runs, key=wanted.missing.__contains__):  # finished runs first
-        kind = run.argument
+        kind, of = "judge", run.argument
         if run.config != "judge":
             config = load_config(wanted.place(run))
-            kind = " ".join((config.data.source, config.model.encoder, config.model.backbone))
+            kind, of = f"{config.model.encoder} {config.data.source}", config.model.backbone
         if run in wanted.missing and twins[run] == run:
-            seconds += DEMO_SECONDS[run.config][kind in compiled]
-        compiled.add(kind)
+            seconds += DEMO_SECONDS[kind][(kind, of) in compiled]
+        compiled.add((kind, of))
     return seconds
 
 
