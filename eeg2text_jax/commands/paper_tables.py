@@ -2,7 +2,7 @@
 
 The papers' rows are in `published.tsv`, what differs from the papers in `papers.tsv` (of which docs/papers.md is made).
 Scores are those of the profile "paper": BLEU on the model's tokens, ROUGE as the package `rouge` counts it, as in the
-code of the papers' authors.
+code of the papers' authors. Functions import JAX where they need it, so that the options of a command are read at once.
 """
 
 import dataclasses
@@ -34,11 +34,7 @@ from eeg2text_jax.instrument.metrics.tables import (
 )
 from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet, read_predictions
 from eeg2text_jax.instrument.workdir import check_unchanged
-from eeg2text_jax.judge.baselines import BARS, three_digits
-from eeg2text_jax.judge.pairs import Pair, Parts
-from eeg2text_jax.judge.session import data_tables
-from eeg2text_jax.training.loop import curves_figure
-from eeg2text_jax.training.metrics_log import curve, rows_of, write_figure
+from eeg2text_jax.judge.pairs import Pair, Parts, data_tables
 
 BLEU_ROUGE = (
     *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
@@ -272,6 +268,8 @@ SLICES = ("all", *(heading for _, heading in TABLES["latte-4"].columns[3:]))
 
 def judge_rows(results: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
     """Return approach -> parameters, then the AUC on each slice of Table 4; `names` maps classifiers to approaches."""
+    from eeg2text_jax.judge.baselines import three_digits
+
     slices = {row["slice"].lower(): row["auc"] for row in results["slices"]}
     rows = {}
     for classifier, approach in names.items():
@@ -329,6 +327,8 @@ def latte_auc_table(out: Path) -> Table:
 
 def latte_speakers_table(out: Path) -> Table:
     """Return Table 5 of LATTEScore: the paper's speakers, then ours, by word accuracy."""
+    from eeg2text_jax.judge.baselines import BARS
+
     (run,) = runs_of("latte-5")
     results = judge_results(out / run.name) if finished(out / run.name) else {}
     table = (results.get("second_test") or {}).get("speakers") or results.get("speakers") or {"speakers": []}
@@ -446,6 +446,9 @@ def figure_table(out: Path, picture: Path) -> Table:
 
     Each data set and stage has a panel, each split a curve, by epoch.
     """
+    from eeg2text_jax.training.loop import curves_figure
+    from eeg2text_jax.training.metrics_log import curve, rows_of, write_figure
+
     about, rows = TABLES["fair-figure-4"], []
     panels: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for run in runs_of("fair-figure-4"):

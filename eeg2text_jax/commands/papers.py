@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
+from eeg2text_jax.base.packages import hide_torch
 from eeg2text_jax.commands.data import PAPER_RATIO, parse_ratio
 from eeg2text_jax.commands.paper_tables import (
     TABLES,
@@ -116,6 +117,7 @@ def reproduce(argv: Sequence[str]) -> int:
     flags, overrides = _parse_reproduce(argv)
     environment = dict(os.environ)
     os.environ["JAX_PLATFORMS"] = "cpu"  # the devices are for the runs, which are processes of their own
+    hide_torch()
     from eeg2text_jax.commands import reproduce as made
 
     judges = tuple(flags.judges.split(",")) if flags.judges else made.JUDGES

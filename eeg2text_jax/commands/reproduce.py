@@ -1,29 +1,27 @@
-"""`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself."""
+"""`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself.
+
+JAX is imported where it is needed: the price comes in seconds.
+"""
 
 import dataclasses
 import math
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
-
-import jax
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.commands import paper_tables
 from eeg2text_jax.commands.paper_tables import Run, finished, runs_of
-from eeg2text_jax.commands.preflight.compiling import parse_topology
-from eeg2text_jax.commands.preflight.programs import make_outline
 from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.instrument.metrics.tables import Table
 from eeg2text_jax.judge.pairs import Pair, divide, read_pairs, write_pairs
-from eeg2text_jax.judge.toy import toy_pairs
-from eeg2text_jax.models.functional import training_flops
 from eeg2text_jax.training import sections
 from eeg2text_jax.training.configuration import load_config, parse_config
 
@@ -35,11 +33,12 @@ BESIDE = 1.15  # evaluation on dev, decoding and scoring beside the training ste
 READ = 1e9  # bytes of volumes read a second
 JUDGES = ("google/flan-t5-xxl", "Qwen/Qwen2.5-72B-Instruct")  # the second stands for the paper's LLM62B
 JUDGE_PARAMETERS = (11e9, 72e9)
-# CPU seconds of a run of the demonstration and of `PROBE`, on a core of an AMD EPYC that other work shares. The first
-# run of a table compiles what the others read, so these are means over `jo-3`, `fair-4`, `fair-3` and `latte-5`.
-DEMO_SECONDS = {"paper": 40.0, "fair": 55.0, "leakage": 35.0, "judge": 30.0}
-DEMO_TABLE = 10.0  # CPU seconds without runs: 9.5 (`latte-3`) to 12.2 (`fair-1`)
-PROBE_SECONDS = 4.0
+# CPU seconds of a run of the demonstration, by encoder and data, if its programs must be compiled and if an earlier run
+# of the table compiled them, and of `PROBE`, on a core of an AMD EPYC that other work shares.
+DEMO_SECONDS = {"transformer synthetic": (37.0, 14.0), "unicorn synthetic": (59.0, 20.0)}
+DEMO_SECONDS |= {"unicorn synthetic-fmri": (97.0, 25.0), "judge": (29.0, 29.0)}
+DEMO_TABLE = 5.0  # CPU seconds without runs: 3.1 to 3.4, and 4 more if Python may not write its bytecode
+PROBE_SECONDS = 2.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +63,16 @@ class Wanted:
     @property
     def missing(self) -> list[Run]:
         return [run for run in self.runs if not finished(self.out / run.name)]
+
+    def twins(self) -> dict[Run, Run]:
+        """Return run -> the first run of the same configuration: a demonstration cuts 50 and 80 epochs to the same two.
+
+        Judges and runs of full size have no other.
+        """
+        if not self.demo or self.table.startswith("latte"):
+            return {run: run for run in self.runs}
+        first: dict[str, Run] = {}
+        return {run: first.setdefault(load_config(self.place(run)).to_json(), run) for run in self.runs}
 
     def place(self, run: Run) -> str:
         """Return what `--config` is for a run: the bundled configuration with its argument."""
@@ -98,6 +107,8 @@ class Wanted:
         """Return the arguments of `eeg2text` that make a run."""
         name = ["judge" if run.config == "judge" else "run", f"--config={self.place(run)}"]
         name.append(f"--workdir={self.out / run.name}")
+        if self.demo:  # compiled programs of its own, so that the price does not depend on earlier runs
+            name.append(f"--config.compilation_cache={self.out / 'programs'}")
         if run.config == "judge":
             conversations = str(self.out / "conversations.tsv") if self.demo else self.conversations
             test = [f"--config.test={conversations}"] if conversations and self.table == "latte-5" else []
@@ -124,6 +135,11 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
     An arm has parameters, gradient, optimizer and best parameters. For data that are not there yet, the train part is
     that of the paper.
     """
+    import jax
+
+    from eeg2text_jax.commands.preflight.programs import make_outline
+    from eeg2text_jax.models.functional import training_flops
+
     if run.config == "judge":
         size, judge = JUDGE_PARAMETERS[run.argument.startswith("judge=two")], load_config("judge")
         pairs = judge.train.steps * judge.batch.size * len(judge.seeds)
@@ -157,26 +173,53 @@ def train_samples(wanted: Wanted, settings: Any) -> int:
 PROBE = """
 import time
 import jax, jax.numpy as jnp
-from eeg2text_jax.runs.opening import product_pace
+from eeg2text_jax.base.devices.mesh import product_pace
 pace = product_pace()
 def deep(x):
-    for i in range(120):
+    for i in range(60):
         x = jnp.tanh(x @ x + i) + jnp.sort(x, axis=-1) * jnp.cumsum(x, axis=0)
     return x.sum()
-begun = time.perf_counter()
+begun, used = time.perf_counter(), time.process_time()
 jax.jit(jax.grad(deep)).lower(jnp.ones((8, 8))).compile()
-print(pace, len(jax.devices()), time.perf_counter() - begun, jax.devices()[0].device_kind)
+wall, used = time.perf_counter() - begun, time.process_time() - used
+print(pace, len(jax.devices()), wall, used, jax.devices()[0].device_kind)
 """
 
 
-def measured(environment: dict[str, str]) -> tuple[float, int, float, str]:
-    """Measure, in a process of its own, one device's products a second, their number, a compilation, and their name."""
+def measured(environment: dict[str, str]) -> tuple[float, int, float, float, str]:
+    """Measure, in a process of its own, one device's products a second, the devices' number and name, a compilation.
+
+    Of the compilation, the seconds that passed and those of CPU time come before the name.
+    """
     environment = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise UserError(f"this machine cannot be measured: {(done.stderr.splitlines() or ['no message'])[-1]}")
-    pace, count, compiling, kind = done.stdout.splitlines()[-1].split(" ", 3)
-    return float(pace), int(count), float(compiling), kind
+    pace, count, passed, used, kind = done.stdout.splitlines()[-1].split(" ", 4)
+    return float(pace), int(count), float(passed), float(used), kind
+
+
+def load() -> float:
+    """Return the seconds that pass in a second of CPU time at present: 1 on a free core."""
+    begun, used = time.perf_counter(), time.process_time()
+    while time.process_time() - used < 0.2:
+        pass
+    return (time.perf_counter() - begun) / (time.process_time() - used)
+
+
+def demo_seconds(wanted: Wanted) -> float:
+    """Return the CPU seconds of what a demonstration has still to do; runs of one model and data share programs."""
+    compiled: set[tuple[str, str]] = set()
+    seconds, twins = DEMO_TABLE, wanted.twins()
+    for run in sorted(wanted.runs, key=wanted.missing.__contains__):  # finished runs first
+        kind, of = "judge", run.argument
+        if run.config != "judge":
+            config = load_config(wanted.place(run))
+            kind, of = f"{config.model.encoder} {config.data.source}", config.model.backbone
+        if run in wanted.missing and twins[run] == run:
+            seconds += DEMO_SECONDS[kind][(kind, of) in compiled]
+        compiled.add((kind, of))
+    return seconds
 
 
 def price_lines(wanted: Wanted, topology: str, environment: dict[str, str]) -> list[str]:
@@ -190,18 +233,21 @@ def price_lines(wanted: Wanted, topology: str, environment: dict[str, str]) -> l
         lines.append(f"checkpoints: {', '.join(dict.fromkeys(map(wanted.checkpoint, missing)))}")
     lines.append(f"runs: {len(wanted.runs)}, of which {len(wanted.runs) - len(missing)} are finished")
     if not missing:
-        much = f"about {DEMO_TABLE:.0f} seconds on a free core" if wanted.demo else "a minute or two of scoring"
-        return [*lines, f"price: {much}"]
+        cost = f"about {DEMO_TABLE * load():.0f} seconds ({DEMO_TABLE:.0f} of CPU time) at this machine's present load"
+        return [*lines, f"price: {cost if wanted.demo else 'a minute or two of scoring'}"]
     if wanted.demo:
-        _, _, compiling, kind = measured(environment)
-        seconds = (DEMO_TABLE + sum(DEMO_SECONDS[run.config] for run in missing)) * compiling / PROBE_SECONDS
-        return [*lines, f"price: about {seconds / 60:.1f} minutes on this {kind}, by the time of a compilation on it"]
+        _, _, passed, used, kind = measured(environment)
+        seconds = demo_seconds(wanted) / PROBE_SECONDS
+        cost = f"about {seconds * passed / 60:.1f} minutes ({seconds * used:.0f} s of CPU time)"
+        return [*lines, f"price: {cost} on this {kind} at its present load, by a compilation on it"]
     if topology:
+        from eeg2text_jax.commands.preflight.compiling import parse_topology
+
         slice_ = parse_topology(topology)
         chips, pace, kind = math.prod(slice_.shape), SHARE * slice_.chip.flops, slice_.chip.name
         how = f"{SHARE:.0%} of the peak, as preflight estimates"
     else:
-        pace, chips, _, kind = measured(environment)
+        pace, chips, _, _, kind = measured(environment)
         how = "the pace of products measured on it"
     total = 0.0
     for run in missing:
@@ -243,6 +289,8 @@ def make_demo_data(wanted: Wanted) -> None:
 
 def spoken_pairs(count: int, seed: int) -> list[Pair]:
     """Return made-up pairs of ten speakers, with the columns of LATTEScore's tables."""
+    from eeg2text_jax.judge.toy import toy_pairs
+
     causes, pairs = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []
     for i, pair in enumerate(toy_pairs(count, seed)):
         speaker = i % 10
@@ -262,11 +310,17 @@ def spoken_pairs(count: int, seed: int) -> list[Pair]:
 
 def make_runs(wanted: Wanted, part: tuple[int, int], environment: dict[str, str]) -> None:
     """Make the missing runs one after the other, each in a process of its own; of `part` (k, n) every n-th from k."""
-    k, n = part
+    (k, n), twins = part, wanted.twins()
     for number, run in enumerate(wanted.runs):
         if number % n != k - 1 or finished(wanted.out / run.name):
             continue
         print(f"\n=== {run.name} ({number + 1} of {len(wanted.runs)})", flush=True)
+        folder, twin = wanted.out / run.name, twins[run]
+        if twin != run and (folder.is_symlink() or not folder.exists()):
+            print(f"in this demonstration the same as {twin.name}, to which it is a link")
+            if not folder.is_symlink():
+                folder.symlink_to(twin.name)
+            continue
         command = wanted.command(run)
         done = subprocess.run([sys.executable, "-m", "eeg2text_jax", *command], env=environment, check=False)
         if done.returncode:

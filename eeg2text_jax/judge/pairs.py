@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jiwer
 import numpy as np
@@ -336,3 +336,30 @@ def slices(
         inside = order[bucket == number]
         for start in range(0, len(inside), size(width)):
             yield inside[start : start + size(width)], width
+
+
+def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return the paper's Tables 1 and 3: speakers by severity of their impairment, and pairs by label as given.
+
+    Each label has its number of pairs, its share in percent, and its first pair as an example. Speakers are counted
+    if the pairs name both a speaker and a severity.
+    """
+    spoken: dict[str, set[str]] = {}
+    labels: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        if pair.speaker and pair.severity:
+            spoken.setdefault(pair.severity, set()).add(pair.speaker)
+        labels.setdefault(pair.rated, []).append(pair)
+    order = sorted(spoken, key=lambda name: (["mild", "moderate", "severe", name.lower()].index(name.lower()), name))
+    return {
+        "speakers_by_severity": {name: len(spoken[name]) for name in order},
+        "labels": {
+            name: {
+                "pairs": len(labels[name]),
+                "percent": 100 * len(labels[name]) / len(pairs),
+                "preserved": labels[name][0].preserved,
+                "example": [labels[name][0].reference, labels[name][0].hypothesis],
+            }
+            for name in sorted(filter(None, labels))
+        },
+    }

@@ -5,11 +5,9 @@ import io
 import json
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 from etils import epath
 
 from eeg2text_jax.base.devices.hosts import (
@@ -21,6 +19,7 @@ from eeg2text_jax.base.devices.hosts import (
     wait_for_all,
     workdir_at,
 )
+from eeg2text_jax.base.devices.mesh import product_pace
 from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import parse_json
 from eeg2text_jax.data.splits.certificate import size_lines, verdict
@@ -177,7 +176,6 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
 # `eeg2text run --dry-run`: report what a run would do and cost, without writing its workdir.
 
 GIB = 1 << 30
-SIDE = 1024  # rows and columns of the matrices with which `product_pace` measures the device
 
 
 def dry_run(config: Settings, root: str) -> str:
@@ -236,15 +234,3 @@ def cost_lines(study: Study) -> list[str]:
         f"time: at most {flops / pace / 60:.1f} min of matrix products in training at {pace / 1e9:.0f} GFLOP/s, "
         f"measured on {jax.devices()[0].device_kind}; compilation, decoding and scoring come on top",
     ]
-
-
-def product_pace() -> float:
-    """Measure the speed of float32 matrix products on the first device, in FLOP/s."""
-    product = jax.jit(jnp.matmul)
-    matrix = jnp.ones((SIDE, SIDE), jnp.float32)
-    product(matrix, matrix).block_until_ready()
-    count, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < 0.3 or not count:
-        product(matrix, matrix).block_until_ready()
-        count += 1
-    return 2.0 * SIDE**3 * count / spent

@@ -13,7 +13,15 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.commands.paper_tables import TABLES, footnotes, runs_of
 from eeg2text_jax.commands.papers import parse_part
-from eeg2text_jax.commands.reproduce import Wanted, commands, make_demo_data, price_of, table_of
+from eeg2text_jax.commands.reproduce import (
+    Wanted,
+    commands,
+    demo_seconds,
+    make_demo_data,
+    make_runs,
+    price_of,
+    table_of,
+)
 from eeg2text_jax.instrument.predictions.file import write_predictions
 from eeg2text_jax.training.configuration import parse_config
 
@@ -224,6 +232,25 @@ def test_finished_runs_are_not_made_again(tmp_path, rows):
     asked = wanted("jo-2", tmp_path)
     make_run(tmp_path / asked.runs[1].name, rows)
     assert asked.missing == [asked.runs[0], asked.runs[2]]
+
+
+def test_a_demonstration_makes_runs_of_one_configuration_once(tmp_path, rows):
+    """50 and 80 epochs are cut to the same two; what is finished, and what it compiled, costs nothing."""
+    asked = wanted("fair-3", tmp_path)
+    twins = asked.twins()
+    same = [run for run in asked.runs if twins[run] != run]
+    assert same == [run for run in asked.runs if "epochs=80" in run.argument]
+    assert wanted("fair-3", tmp_path, demo=False).twins() == {run: run for run in asked.runs}
+    whole = demo_seconds(asked)
+    first, second, *others = (run for run in asked.runs if run not in same)
+    make_run(tmp_path / second.name, rows)
+    after = demo_seconds(asked)
+    for run in (first, *others):
+        make_run(tmp_path / run.name, rows)
+    assert whole > after > demo_seconds(asked)
+    make_runs(asked, (1, 1), {})  # no process is started: the environment has no path
+    assert not asked.missing
+    assert {run for run in asked.runs if (tmp_path / run.name).is_symlink()} == set(same)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from tiny_judge import tiny_config
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.judge.baselines import speakers_markdown, speakers_table
-from eeg2text_jax.judge.pairs import Pair, divide, normalize, write_pairs
-from eeg2text_jax.judge.session import caption, data_tables, hold_out, judge, second_results, slices_of, to_markdown
+from eeg2text_jax.judge.pairs import Pair, data_tables, divide, normalize, write_pairs
+from eeg2text_jax.judge.session import caption, hold_out, judge, second_results, slices_of, to_markdown
 from eeg2text_jax.judge.toy import toy_pairs
 
 

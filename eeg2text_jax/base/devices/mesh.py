@@ -8,10 +8,12 @@ import contextvars
 import dataclasses
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental.layout import Format
 from jax.experimental.layout import Layout as MemoryLayout
@@ -475,3 +477,18 @@ def arms_mapping(parallel: DevicesSettings) -> str:
         return parallel.arms
     n_devices = math.prod(parallel.mesh) or len(jax.devices())
     return "map" if n_devices == 1 and jax.default_backend() == "cpu" else "vmap"
+
+
+PACE_SIDE = 1024  # rows and columns of the matrices with which `product_pace` measures the device
+
+
+def product_pace() -> float:
+    """Measure the speed of float32 matrix products on the first device, in FLOP/s."""
+    product = jax.jit(jnp.matmul)
+    matrix = jnp.ones((PACE_SIDE, PACE_SIDE), jnp.float32)
+    product(matrix, matrix).block_until_ready()
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < 0.3 or not count:
+        product(matrix, matrix).block_until_ready()
+        count += 1
+    return 2.0 * PACE_SIDE**3 * count / spent
