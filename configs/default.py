@@ -87,7 +87,7 @@ def get_config() -> ConfigDict:
     c.data.recordings.task = ""  # task of pickles whose names do not state it: SR | NR | TSR | NRv2 | TSRv2
     c.data.recordings.strict = False  # stop at a file that cannot be read; else it is named and left out
 
-    # Used when data.source is recordings that MNE reads (EDF, BDF, BrainVision, EEGLAB, FIF, CNT) or a BIDS folder.
+    # Used when data.source is recordings that MNE reads (EDF, BDF, BrainVision, EEGLAB, FIF, CNT, KIT, CTF) or in BIDS.
     # Events come from a table NAME_events.tsv or .csv beside each recording; without a table, from its annotations.
     c.data.raw = ConfigDict()
     # Code of the events that begin a sentence; `*` stands for any text (in "sentence/*", for the sentence itself).

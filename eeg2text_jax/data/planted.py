@@ -193,33 +193,44 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
             )
 
 
-CARRIERS, WHITE = 4, 0.3  # waves of a word in a channel, with whole periods in it; standard deviation of added noise
-TEN_TWENTY = "Fp1 Fp2 F7 F3 Fz F4 F8 T7 C3 Cz C4 T8 P7 P3 Pz P4 P8 O1 O2"
+CARRIERS, WHITE = (4, 16), 0.3  # fewest and most waves of a word in a channel; standard deviation of added noise
+TEN_TWENTY = {  # electrode -> its place on a head of radius 1: to the right, to the front
+    "Fp1": (-0.31, 0.95), "Fp2": (0.31, 0.95), "F7": (-0.81, 0.59), "F3": (-0.55, 0.67), "Fz": (0.0, 0.71),
+    "F4": (0.55, 0.67), "F8": (0.81, 0.59), "T7": (-1.0, 0.0), "C3": (-0.71, 0.0), "Cz": (0.0, 0.0), "C4": (0.71, 0.0),
+    "T8": (1.0, 0.0), "P7": (-0.81, -0.59), "P3": (-0.55, -0.67), "Pz": (0.0, -0.71), "P4": (0.55, -0.67),
+    "P8": (0.81, -0.59), "O1": (-0.31, -0.95), "O2": (0.31, -0.95),
+}  # fmt: skip
+HEAD = 0.09  # metres, radius
 
 
 def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
     """Return synthetic waves of `spec.features` channels: a word lasts `seconds`, its features are amplitudes of waves.
 
-    The `CARRIERS` amplitudes of a word in a channel are features of `synthetic_samples`, so signal and drift mean the
-    same.
+    The waves have 1, 2, 3, ... periods in a word, at most 16. Their amplitudes in a channel are features of
+    `synthetic_samples`, so signal and drift mean the same.
     """
     length, width = round(seconds * rate), spec.features
-    if length < 2 * CARRIERS + 1:
+    carriers = min(CARRIERS[1], (length - 1) // 2)
+    if carriers < CARRIERS[0]:
         raise UserError(
             f"data.raw.window is {seconds:g} s, the time of a synthetic word, and data.raw.resample {rate:g} Hz, which "
-            f"makes {length} samples a word; expected at least {2 * CARRIERS + 1}."
+            f"makes {length} samples a word; expected at least {2 * CARRIERS[0] + 1}."
         )
-    waves = np.cos(2 * np.pi * np.arange(1, CARRIERS + 1)[:, None] * np.arange(length) / length)
-    names = ([*TEN_TWENTY.split(), *(f"E{i + 1}" for i in range(width))])[:width]
+    waves = np.cos(2 * np.pi * np.arange(1, carriers + 1)[:, None] * np.arange(length) / length)
+    names = ([*TEN_TWENTY, *(f"E{i + 1}" for i in range(width))])[:width]
 
     def samples() -> Iterator[Sample]:
         rng = np.random.default_rng([spec.seed, 4])
-        for sample in synthetic_samples(dataclasses.replace(spec, features=CARRIERS * width)):
-            moments = np.einsum("wkc,kt->wtc", sample.features.reshape(-1, CARRIERS, width), waves).reshape(-1, width)
+        for sample in synthetic_samples(dataclasses.replace(spec, features=carriers * width)):
+            moments = np.einsum("wkc,kt->wtc", sample.features.reshape(-1, carriers, width), waves).reshape(-1, width)
             moments += WHITE * rng.standard_normal(moments.shape)
             yield dataclasses.replace(sample, features=moments)
 
-    provenance = {"source": "synthetic", **dataclasses.asdict(spec), "sfreq": rate, "channels": names}
+    about = {"sfreq": rate, "channels": names}
+    if width <= len(TEN_TWENTY):
+        about["electrodes"] = [(n, *(HEAD * np.array((x, y, max(0, 1 - x * x - y * y) ** 0.5))).round(5).tolist())
+                               for n, (x, y) in TEN_TWENTY.items() if n in names]  # fmt: skip
+    provenance = {"source": "synthetic", **dataclasses.asdict(spec), **about}
     return Source(samples(), provenance, f"synthetic waves of {width} channels, {rate:g} samples a second")
 
 

@@ -63,7 +63,7 @@ def matches(source: str) -> list[Path]:
 
 def is_pointer(path: Path) -> bool:
     """Return whether a file is a pointer of git-annex or git-lfs, which stands for data that are not downloaded."""
-    if path.stat().st_size >= 1024:  # pointers are smaller
+    if path.is_dir() or path.stat().st_size >= 1024:  # pointers are smaller
         return False
     head = path.read_bytes()
     return b"/annex/objects/" in head or head.startswith(b"version https://git-lfs")

@@ -140,7 +140,8 @@ def logits_of(
     else:
         logits = _head_product(x, table.astype(x.dtype))
     logits = capped(logits, cap)
-    return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
+    # A frozen model has model.frozen_dtype, also its bias.
+    return logits if bias is None else logits + bias.astype(logits.dtype).reshape(*[1] * (logits.ndim - 1), -1)
 
 
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]

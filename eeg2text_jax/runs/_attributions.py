@@ -7,6 +7,7 @@ trained on noise has a map, too, which is shown for comparison.
 import collections
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from eeg2text_jax.training.study import Study
 class ChannelShares:
     """Share of each channel in the attribution, for each training condition; `add` takes the arms wave by wave.
 
+    For waves it is the share of each second of a sentence and channel; the last second has what is after it.
     `places` is empty, and nothing can be added, if the data file has no positions of electrodes or the run does not
     decode under the condition `eeg`.
     """
@@ -40,7 +42,11 @@ class ChannelShares:
     def __init__(self, study: Study):
         self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
         self._types = study.data.types if self.places else ()
-        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [channels] of each arm
+        self._rate = study.data.sfreq if self.places else 0.0
+        longest = max(words for words, _ in study.config.batch.buckets) if self._rate else 0
+        self._seconds = math.ceil(longest / self._rate) if self._rate else 0
+        # shares [channels] of each arm, or [seconds, channels]
+        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
         """Add the shares of the study's arms; `texts [A][N]` were decoded by the arms from the EEG of the test part."""
@@ -48,7 +54,9 @@ class ChannelShares:
         labels = padded_labels(study, [text for arm_texts in texts for text in arm_texts]).reshape(
             len(study.arms), len(rows), -1
         )
-        program = attribution_program(study.model, mesh, study.config.decode.tensor_parallel)
+        program = attribution_program(
+            study.model, mesh, study.config.decode.tensor_parallel, self._rate, max(1, self._seconds)
+        )
         params = place_params(study, params, mesh)
 
         def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
@@ -56,16 +64,25 @@ class ChannelShares:
 
         sizes = over_slices(
             study, rows, "eeg", mesh, run, "attribute texts to channels", labels
-        )  # [A, N, F = channels * bands]
+        )  # [A, N, F = channels * bands], or [A, N, seconds, channels]
         for arm, arm_sizes in zip(study.arms, sizes, strict=True):
-            channels = arm_sizes.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
-            self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))
+            parts = arm_sizes.reshape(len(rows), max(1, self._seconds), -1, len(self.places))
+            share = mean_share(parts.sum(axis=2, dtype=np.float64).reshape(len(rows), -1), study.data.subject[rows])
+            self._of_arms[arm.condition].append(share.reshape(-1, len(self.places)) if self._seconds else share)
 
     def write(self, out: epath.Path) -> None:
-        """Write positions (and types, unless all are EEG) of channels, and their shares, mean over arms, as JSON."""
-        shares = {name: np.mean(arm_shares, axis=0).round(6).tolist() for name, arm_shares in self._of_arms.items()}
-        types = {"types": self._types} if set(self._types) - {"eeg"} else {}
-        write_text(out, json.dumps({"electrodes": self.places, **types, "shares": shares}) + "\n")
+        """Write positions (and types, unless all are EEG) of channels, and their shares, mean over arms, as JSON.
+
+        For waves, `seconds` has the shares `[seconds, channels]`.
+        """
+        means = {name: np.mean(arm_shares, axis=0) for name, arm_shares in self._of_arms.items()}
+        content: dict[str, Any] = {"electrodes": self.places}
+        if set(self._types) - {"eeg"}:
+            content["types"] = self._types
+        content["shares"] = {name: mean.reshape(-1, mean.shape[-1]).sum(0).round(6) for name, mean in means.items()}
+        if self._seconds:
+            content["seconds"] = {name: mean.round(6) for name, mean in means.items()}
+        write_text(out, json.dumps(content, default=np.ndarray.tolist) + "\n")
 
 
 def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
@@ -86,10 +103,13 @@ def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=16)
-def attribution_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False) -> Callable[..., jax.Array]:
+def attribution_program(
+    model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False, rate: float = 0.0, seconds: int = 1
+) -> Callable[..., jax.Array]:
     """Return the jitted function `(params, fed, shared) -> |gradient * input|`, summed over words, `[A, B, F]`.
 
-    `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]` whose likelihood is differentiated.
+    `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]` whose likelihood is differentiated. With `rate`
+    samples a second, the sums are over each of `seconds`, `[A, B, seconds, F]`.
     """
 
     def attribute(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
@@ -98,7 +118,11 @@ def attribution_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool =
             return jnp.sum(summed_nll(model, params, hidden, mask, fed["labels"]))
 
         product = jax.grad(loss)(fed["features"]) * fed["features"]
-        return jnp.sum(jnp.where(shared["mask"][..., None], jnp.abs(product), 0.0), axis=1)
+        sizes = jnp.where(shared["mask"][..., None], jnp.abs(product), 0.0)
+        if not rate:
+            return jnp.sum(sizes, axis=1)
+        second = np.minimum(np.arange(sizes.shape[1]) / rate, seconds - 1).astype(int)
+        return jax.ops.segment_sum(sizes.swapaxes(0, 1), second, seconds).swapaxes(0, 1)
 
     return program_of_arms(attribute, mesh, tensor_parallel)
 
@@ -110,15 +134,24 @@ NAMED = 20  # largest number of channels whose names are drawn; more names would
 EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
 
 
-def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]], types: Sequence[str] = ()) -> Picture:
+def map_figure(
+    places: Sequence[Place],
+    shares: Mapping[str, Sequence[float]],
+    types: Sequence[str] = (),
+    seconds: Mapping[str, Sequence[Sequence[float]]] | None = None,
+) -> Picture:
     """Plot a head for each training condition in `shares`, and of each type: each place's share in percent.
 
-    All heads have one colour scale. Sensors at one place, such as a pair of gradiometers, are added.
+    All heads have one colour scale. Sensors at one place, such as a pair of gradiometers, are added. The last row has
+    the shares by channel and second of waves, `seconds`.
     """
     kinds = list(dict.fromkeys(types)) or ["eeg"]
-    figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6 * len(kinds)), layout="constrained")
-    rows, maps = figure.subplots(len(kinds), len(shares), squeeze=False), []
-    for kind, row in zip(kinds, rows, strict=True):
+    n_rows = len(kinds) + bool(seconds)
+    figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6 * n_rows), layout="constrained")
+    rows, maps = figure.subplots(n_rows, len(shares), squeeze=False), []
+    if seconds:
+        _in_time(figure, rows[-1], [place[0] for place in places], [seconds[name] for name in shares])
+    for kind, row in zip(kinds, rows, strict=False):
         ours = [i for i in range(len(places)) if not types or types[i] == kind]
         where = list(dict.fromkeys(places[i][1:] for i in ours))
         at = [where.index(places[i][1:]) for i in ours]
@@ -134,8 +167,19 @@ def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]], t
             for label, (x, y) in zip(labels, flat, strict=True):
                 axes.annotate(label, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=8)
         axes.set_title(title, fontsize=9)
-    figure.colorbar(image, ax=figure.axes, shrink=0.7, label="% of the sum over channels")
+    figure.colorbar(image, ax=rows[: len(kinds)].ravel().tolist(), shrink=0.7, label="% of the sum over channels")
     return figure
+
+
+def _in_time(figure: Picture, row: np.ndarray, names: Sequence[str], seconds: Sequence[Any]) -> None:
+    most = 100 * max(np.max(of_arm) for of_arm in seconds)
+    for axes, of_arm in zip(row, seconds, strict=True):
+        extent = (0, len(of_arm), len(names) - 0.5, -0.5)
+        image = axes.imshow(100 * np.asarray(of_arm).T, vmin=0.0, vmax=most, aspect="auto", extent=extent)
+        axes.set_xlabel("second of the sentence", fontsize=8)
+        axes.set_yticks(range(len(names)), names) if len(names) <= NAMED else axes.set_ylabel("channel", fontsize=8)
+        axes.tick_params(labelsize=7)
+    figure.colorbar(image, ax=row.tolist(), shrink=0.7, label="% of the sum")
 
 
 def flattened(places: np.ndarray) -> np.ndarray:
@@ -161,7 +205,8 @@ def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
     return image
 
 
-def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]], list[str]]:
-    """Return positions, channel shares by training condition, and types (none: EEG), that `ChannelShares` wrote."""
+def read_map(path: epath.Path) -> tuple[Any, ...]:
+    """Return the arguments of `map_figure` that `ChannelShares` wrote."""
     content = json.loads(path.read_text())
-    return [tuple(place) for place in content["electrodes"]], content["shares"], content.get("types", [])
+    places = [tuple(place) for place in content["electrodes"]]
+    return places, content["shares"], content.get("types", []), content.get("seconds")

@@ -8,7 +8,13 @@ import pytest
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data import write
-from eeg2text_jax.data.planted import SUCCESSOR_PROBABILITIES, SyntheticSpec, make_vocabulary, synthetic_samples
+from eeg2text_jax.data.planted import (
+    SUCCESSOR_PROBABILITIES,
+    SyntheticSpec,
+    make_vocabulary,
+    synthetic_samples,
+    synthetic_waves,
+)
 from eeg2text_jax.data.source_settings import source_settings
 
 SPEC = SyntheticSpec(
@@ -169,3 +175,18 @@ def test_drift_is_slow_and_leaves_the_rest_as_it_was():
     beside = np.mean((found[1:] - found[:-1]) ** 2)
     apart = np.mean((found - np.random.default_rng(0).permutation(found)) ** 2)
     assert beside < 0.3 * apart
+
+
+@pytest.mark.parametrize(("rate", "seconds", "number"), [(64.0, 0.15, 4), (100.0, 0.4, 16)])
+def test_waves_have_the_features_of_a_word_as_amplitudes(rate, seconds, number):
+    spec, length = dataclasses.replace(SPEC, sentences=20, features=3, subjects=1), round(rate * seconds)
+    source = synthetic_waves(spec, rate, seconds)
+    plain = list(synthetic_samples(dataclasses.replace(spec, features=3 * number)))
+    for sample, own in zip(source.samples, plain, strict=True):
+        words = sample.features.reshape(-1, length, 3)
+        amplitudes = np.fft.rfft(words, axis=1).real[:, 1 : number + 1] * 2 / length
+        noise = amplitudes - own.features.reshape(-1, number, 3)
+        assert noise.std() == pytest.approx(0.3 * (2 / length) ** 0.5, rel=0.25)
+    places = {name: place for name, *place in source.provenance["electrodes"]}
+    assert list(places) == ["Fp1", "Fp2", "F7"]
+    assert np.linalg.norm(places["F7"]) == pytest.approx(0.09, abs=1e-3)

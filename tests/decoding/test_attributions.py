@@ -85,6 +85,7 @@ def test_sizes_are_slopes_of_the_likelihood(finished):
     features = np.asarray(batch["features"])[None]
     fed = {"features": features, "labels": labels[None]}
     sizes = np.asarray(attribution_program(study.model, mesh)(params, fed, shared))[0]
+    in_halves = np.asarray(attribution_program(study.model, mesh, False, 2.0, 2)(params, fed, shared))[0]
     for place in (0, 6):
         slopes = []
         for word in range(4):
@@ -92,6 +93,9 @@ def test_sizes_are_slopes_of_the_likelihood(finished):
             step[:, :, word, place] = 0.01
             slopes.append((nll(features + step) - nll(features - step)) / 0.02 * features[0, :, word, place])
         assert np.abs(slopes).sum(0) == pytest.approx(sizes[:, place], rel=0.02)
+        for half in (0, 1):  # two words a second
+            expected = np.abs(slopes[2 * half : 2 * half + 2]).sum(0)
+            assert expected == pytest.approx(in_halves[:, half, place], rel=0.02)
 
 
 def test_shares_are_of_the_texts_that_the_arm_wrote_and_of_its_channels(finished):

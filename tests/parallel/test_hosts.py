@@ -33,25 +33,41 @@ CHANGES = {
 }
 
 
-def run(workdir, hosts: str) -> list[str]:
-    return ["run", as_flag(**CHANGES, parallel__hosts=hosts), f"--workdir={workdir}"]
+WAVES = {
+    "data__raw__features": "waves",
+    "data__raw__window": 0.15,
+    "data__max_words": 200,
+    "data__synthetic__features": 4,
+    "batch__buckets": ((200, 56),),
+    "model__encoder": "conv",
+    "model__encoder_width": 16,
+    "grid__train_conditions": ("eeg", "noise_spectrum"),
+    "grid__eval_conditions": ("noise_spectrum", "shuffled"),
+}
 
 
-def start_host(workdir, number: int, port: int, environment: dict[str, str]) -> subprocess.Popen:
+def run(workdir, hosts: str, changes: dict[str, object]) -> list[str]:
+    return ["run", as_flag(**{**CHANGES, **changes}, parallel__hosts=hosts), f"--workdir={workdir}"]
+
+
+def start_host(
+    workdir, number: int, port: int, environment: dict[str, str], changes: dict[str, object]
+) -> subprocess.Popen:
     """One of two hosts with four devices each, and with a cache of its own."""
     flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=4")
     env = {**os.environ, "XLA_FLAGS": flags, **place_in_cluster(number, 2, port), **environment}
-    command = [sys.executable, "-m", "eeg2text_jax", *run(workdir, "env")]
+    command = [sys.executable, "-m", "eeg2text_jax", *run(workdir, "env", changes)]
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_two_hosts_with_a_bucket_run_as_one_machine(tmp_path, monkeypatch):
+@pytest.mark.parametrize("changes", [{}, pytest.param(WAVES, marks=pytest.mark.slow)], ids=["words", "waves"])
+def test_two_hosts_with_a_bucket_run_as_one_machine(changes, tmp_path, monkeypatch):
     port = free_port()
     with s3_server() as server:
         caches = [server.environment | {"EEG2TEXT_BUCKET_CACHE": str(tmp_path / f"cache_{n}")} for n in range(2)]
-        hosts = [start_host(server.address("two"), number, port, caches[number]) for number in range(2)]
+        hosts = [start_host(server.address("two"), number, port, caches[number], changes) for number in range(2)]
         try:
-            assert cli.main(run(tmp_path / "one", "one")) == 0
+            assert cli.main(run(tmp_path / "one", "one", changes)) == 0
             outputs = [host.communicate(timeout=300)[0] for host in hosts]
         finally:
             for host in hosts:
@@ -122,7 +138,7 @@ def test_a_host_joins_the_others_before_it_imports_much(monkeypatch, tmp_path, c
     monkeypatch.setattr(commands, "supervised", lambda name, work, patience: work())  # in this process
     monkeypatch.setattr(distributed, "join", join)
     monkeypatch.delitem(sys.modules, "eeg2text_jax.runs.pipeline", raising=False)
-    assert cli.main(run(tmp_path / "run", "env")) == HostLost.status
+    assert cli.main(run(tmp_path / "run", "env", {})) == HostLost.status
     assert joined == [("env", False)]
     assert capsys.readouterr().err == "eeg2text run: nobody else came.\n"
 

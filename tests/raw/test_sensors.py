@@ -1,5 +1,7 @@
 """Magnetometers, gradiometers, EEG, sEEG and ECoG: chosen, referenced and scaled by type; a planted bit is found."""
 
+import shutil
+
 import numpy as np
 import pytest
 import scipy.signal
@@ -226,3 +228,21 @@ def test_a_bids_folder_has_the_datatype_that_is_asked_for(tmp_path, capsys):
         assert f"also has {others}, which data.raw.channels=" in capsys.readouterr().err
         if "mag" in kinds:
             assert found(data)["mag"] > 0.75
+
+
+@pytest.mark.parametrize("name", ["S1.con", "S1.sqd", "S1_meg.ds"])
+def test_files_of_kit_and_folders_of_ctf(name, tmp_path, monkeypatch):
+    """MNE writes neither, so the reader is replaced: found in a folder and by name, with the table beside it."""
+    path = tmp_path / "study" / name
+    (path / "S1_meg.meg4").parent.mkdir(parents=True)
+    (path / "S1_meg.meg4").write_bytes(b"MEG41CP")
+    if path.suffix != ".ds":
+        shutil.rmtree(path)
+        path.write_bytes(bytes(2048))
+    lines = [f"{2 + i * (SECONDS + 1)},{SECONDS},text number {i} has bit {bit}" for i, bit in enumerate(BITS)]
+    path.with_name("S1_events.csv").write_text("\n".join(["onset,duration,text", *lines]) + "\n")
+    raw, opened = recording({f"M{i}": "mag" for i in range(8)}, "mag").set_annotations(None), []
+    monkeypatch.setattr(mne.io, "read_raw", lambda place, **_: opened.append(place) or raw)
+    for source in (path.parent, path):
+        assert found(prepare(tmp_path, source, *WHOLE))["mag"] > 0.75
+    assert set(opened) == {path}

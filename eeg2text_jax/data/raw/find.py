@@ -14,8 +14,8 @@ from eeg2text_jax.base.errors import UserError, count_of, shortlist
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.data.source import is_pointer, matches, read_cells
 
-# Endings of files that MNE reads: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan.
-SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt")
+# Endings of files that MNE reads: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan, KIT, and folders of CTF.
+SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt", ".con", ".sqd", ".ds")
 BIDS = "dataset_description.json"
 TASK = "reading"  # task of files if neither their names nor data.raw.task state one
 _ENDINGS = re.compile(r"[-_](raw|eeg|meg|ieeg)$")
@@ -227,7 +227,7 @@ def sensor_types(types: Mapping[str, str], names: Sequence[str]) -> tuple[str, .
 def is_raw(source: str) -> bool:
     """Return whether a source is a file or glob of raw recordings, a folder with such files, or a BIDS folder."""
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() and not _has_suffix(path):
         return (path / BIDS).exists() or any(map(_has_suffix, path.iterdir()))
     return _has_suffix(path)
 
@@ -307,7 +307,7 @@ def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
 
 
 def _paths(root: Path, source: str) -> list[Path]:
-    if root.is_dir():
+    if root.is_dir() and not _has_suffix(root):
         paths = sorted(root.glob("*"))
     elif root.exists() or root.is_symlink():
         return [root]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.base.errors import UserError, count_of, first_line, named, shortlist
-from eeg2text_jax.base.files import file_digest
+from eeg2text_jax.base.files import content_digest, file_digest
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.base.stores.buckets import at_hand
@@ -484,7 +484,7 @@ class RawRecordings:
                     yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
         self._note(file, *levels.notes())
-        self.provenance["files"].append({"name": file.path.name, "sha256": file_digest(file.path)})
+        self.provenance["files"].append({"name": file.path.name, "sha256": _digest(file.path)})
 
     def _note(self, file: RawFile, *notes: str) -> None:
         """Record notes on a file; equal notes on several files become one."""
@@ -566,3 +566,10 @@ def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Foun
         f"downloaded, though {len(read)} tables of events are ({sentences} sentences with a text and an end, {dropped} "
         f"without); fetch the files, as with `datalad get` or `openneuro-py`; the first is {files[0].path}."
     )
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or for a recording that is a folder, of its files' names and digests."""
+    if not path.is_dir():
+        return file_digest(path)
+    return content_digest({str(p.relative_to(path)): file_digest(p) for p in path.rglob("*") if p.is_file()})
