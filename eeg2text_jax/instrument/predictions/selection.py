@@ -379,7 +379,7 @@ def as_conditions(
     if not isinstance(controls, Mapping):
         controls = {"control": controls}
     conditions = {name: eeg, **controls}
-    shared = {"mode": mode, "columns": columns, "groups": LIKELY}
+    shared: dict[str, Any] = {"mode": mode, "columns": columns, "groups": LIKELY}
     sets = {key: as_set(value, references, name=key, **shared) for key, value in conditions.items()}
     labels, _ = groups_of(sets[name], likely_groups(sets[name]))
     tables = {key for key, prediction_set in sets.items() if prediction_set.layout != "rows"}
