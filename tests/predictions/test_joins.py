@@ -303,8 +303,31 @@ def test_what_the_references_say_of_repeats_is_said(read):
 
 def test_a_reference_without_letters_is_said(write):
     rows = [*zip(TRUE, SAID, strict=True), ("---0---", "---0---")]
-    said = "1 reference has no letter, such as '---0---', and counts as a sentence"
+    said = "1 reference has no letter, such as '---0---': scored as any other"
     assert said in describe(read_any(write(table(("reference", "pred"), rows))))
+
+
+def test_an_index_without_a_name_tells_a_header_and_joins_nothing_where_names_do(read):
+    outputs = [(i, f"f{i}.wav", said) for i, said in enumerate(SAID)]
+    references = [(place, f"f{i}.wav", TRUE[i], 1) for place, i in enumerate(SHUFFLED)]
+    heads = ("", "file_name", "prediction"), ("", "file_name", "what was said", "total")
+    found = read(table(heads[0], outputs), table(heads[1], references), columns=["what was said", "prediction"])
+    assert pairs(found) == PAIRS
+    assert (
+        pairs(read(table(heads[0], outputs), table(("", "file_name", "gt_transcriptions", "n"), references))) == PAIRS
+    )
+
+
+def test_a_column_mode_of_other_values_is_not_used(write):
+    rows = [("speech" if i % 2 else "song", *pair) for i, pair in enumerate(zip(TRUE, SAID, strict=True))]
+    found = read_any(write(table(("mode", "reference", "prediction"), rows)))
+    assert pairs(found) == PAIRS
+    assert "not used: 'mode'" in describe(found)
+
+
+def test_objects_by_key_under_a_name_are_read(write):
+    rows = {f"{i}.jpg": {"refs": [text], "pred": said} for i, (text, said) in enumerate(zip(TRUE, SAID, strict=True))}
+    assert pairs(read_any(write(json.dumps({"overall": {"bleu": 3.0}, "data": "x", "imgToEval": rows})))) == PAIRS
 
 
 def test_lists_of_numbers_are_no_texts(write):

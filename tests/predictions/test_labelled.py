@@ -90,7 +90,7 @@ def test_a_pair_without_a_partner_is_left_out_and_said(write):
 
 def test_epochs_of_a_log_are_counted(write):
     text = "".join(f"Epoch {n}/3 loss 0.1\n{printed(LABELS[1])}" for n in range(3))
-    said = "the pairs stand among lines of 3 epochs; the pairs of all epochs are used"
+    said = "the pairs stand among lines of 3 epochs or steps; the pairs of all of them are used"
     assert said in describe(read_any(write(text)))
     text = "Epoch 1 loss 2\nEpoch 2 loss 1\n" + printed(LABELS[1]) + "Epoch 3 loss 1\n"
     assert "lines of" not in describe(read_any(write(text)))
@@ -170,6 +170,10 @@ def test_the_printed_outputs_of_a_notebook_are_a_log(write):
     with pytest.raises(UserError, match="a notebook whose printed outputs have no samples of known labels"):
         read_any(write(notebook("hello\n"), "work.ipynb"))
     assert pairs(read_any(write(notebook(printed("A> {}\nB> {}\n"))), labels=["A>", "B>"])) == PAIRS
+    page = "".join(f"<p><b>GT:</b> {r}<br /><b>PR:</b> {p}</p>" for r, p in PAIRS)
+    shown = {"text/plain": "<IPython.core.display.HTML object>", "text/html": [page]}
+    cells = [{"cell_type": "code", "outputs": [{"output_type": "display_data", "data": shown}]}]
+    assert pairs(read_any(write(json.dumps({"cells": cells, "nbformat": 4}), "html.ipynb"))) == PAIRS
     series = printed("True caption:\n{}\nGenerated caption:\n32     {}\nName: generated, dtype: object\n")
     assert pairs(read_any(write(notebook(series), "series.ipynb"))) == PAIRS
 

@@ -99,7 +99,7 @@ DAMAGED = {
     "two pairs": ("truth,pred,sentence,prediction\na,b,c,d\n", "several columns may be reference and prediction"),
     "no reference": ("subject,prediction\na,b\n", r"outputs without references .columns 'subject', 'prediction'"),
     "bad seed": ("truth,pred,seed\na,b,x\n", "line 2: seed is 'x'"),
-    "bad mode": ("truth,pred,mode\na,b,fast\n", "line 2: mode is 'fast'"),
+    "bad mode": ("truth,pred,mode\na,b,free_running\nc,d,fast\n", "line 3: mode is 'fast'"),
     "twice": ("truth,pred,sample_id\na,b,1\nc,d,1\n", "line 3: sample '1' is on line 2 already"),
     "no rows": ("truth,pred\n", "no predictions in the file"),
 }

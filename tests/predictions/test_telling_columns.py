@@ -166,6 +166,6 @@ def test_a_mark_of_each_side_before_one_noun_tells_a_header_and_is_proposed(tmp_
         read_any(path)
     rows = [(p.reference, p.prediction) for p in read_any(path, columns=["3", "4"]).predictions]
     assert rows == [("a one", "a two"), ("b one", "b one")]
-    path.write_text(",said there,heard there\n0,a one,a two\n1,b one,b one\n".replace(",", "\t"))
+    path.write_text("n,said there,heard there\n0,a one,a two\n1,b one,b one\n".replace(",", "\t"))
     with pytest.raises(UserError, match="may be a header or a sample; say --format=F"):
         read_any(path, columns=["2", "3"])

@@ -348,6 +348,7 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     elif form == "object":
         inner = [v for v in content.values() if form_of(v) in ("objects", "split")]
         inner = inner or [v for v in content.values() if form_of(v) == "lists"]
+        inner = inner or [v for v in content.values() if form_of(v) == "keyed"]
         if not inner and not alone:
             inner = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n))]
         if len(inner) == 1:

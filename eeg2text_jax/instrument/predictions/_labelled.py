@@ -9,10 +9,12 @@ those of a log; E is `target word: R<TAB>pred word: P`, one line per word.
 import bisect
 import dataclasses
 import functools
+import html
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from etils import epath
 
@@ -52,7 +54,7 @@ LOG_LINE = re.compile(
     r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
     re.IGNORECASE,
 )
-EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
+EPOCH = re.compile(r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
 SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
 FEWEST = 2  # pairs that a text with other lines must have
@@ -128,7 +130,7 @@ def labelled_table(
     ends = [i for i, line in enumerate(lines) if not marks[i] and EPOCH.search(line)]
     epochs = {EPOCH.search(lines[ends[k - 1]])[1] for n in numbers if (k := bisect.bisect(ends, n - 1))}
     if len(epochs) > 1:
-        notes.append(f"the pairs stand among lines of {len(epochs)} epochs; the pairs of all epochs are used")
+        notes.append(f"the pairs stand among lines of {len(epochs)} epochs or steps; the pairs of all of them are used")
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     cells = without_quotes([[row.get(name, "") for name in used] for row in rows], len(text.core))
@@ -474,11 +476,19 @@ def notebook_lines(file: Lines) -> list[str] | None:
     try:
         cells = json.loads("\n".join(file))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs") or []]
-        texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
+        texts = [o.get("text") or shown_text(o.get("data", {})) for o in outputs]
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
     joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
     return [line for text in joined for line in SERIES.sub(r"\1", text).splitlines()]
+
+
+def shown_text(data: Mapping[str, Any]) -> str:
+    """Return an output's text: plain, or HTML without its tags if the plain text says only that it is HTML."""
+    plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
+    if not page or not plain.startswith("<IPython"):
+        return plain
+    return html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<br ?/?>|</(?:p|div|tr|li|h\d)>", "\n", page)))
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:

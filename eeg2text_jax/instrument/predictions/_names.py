@@ -123,11 +123,15 @@ class Names:
         return next(([name, mark + noun] for name, noun in nouns for mark in predicted if mark + noun in names), [])
 
     def is_header(self, names: Sequence[str]) -> bool:
-        """Return whether a record names columns: two names are usual or twins, or one is and all look like names."""
+        """Return whether a record names columns.
+
+        Two are usual or twins, or all look like names and one is usual or the first, an index, is empty.
+        """
         usual = {self.split_mode(name)[0] for name in names if self.is_usual(name)}
         plain = all(re.fullmatch(r"[\w.:()/]{0,40}", name) for name in names)
         named = plain and any(map(self.is_text, names)) and names[0] not in self.fields
-        return len(usual) >= 2 or named or bool(self.twins(names))
+        indexed = plain and names[0] == "" and len(names) > 1 and all(re.match(r"[a-z]", name) for name in names[1:])
+        return len(usual) >= 2 or named or indexed or bool(self.twins(names))
 
 
 @functools.cache

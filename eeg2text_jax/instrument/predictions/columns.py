@@ -14,7 +14,16 @@ from typing import Any
 from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
-from eeg2text_jax.instrument.predictions.file import MISSING, MODE_FIELDS, UNKNOWN, Samples, fed_word, refuse_surrogates
+from eeg2text_jax.instrument.predictions.file import (
+    MISSING,
+    MODE_FIELDS,
+    MODES,
+    UNKNOWN,
+    Samples,
+    fed_word,
+    mode_name,
+    refuse_surrogates,
+)
 from eeg2text_jax.instrument.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
@@ -256,6 +265,7 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
         field = names.fields.get(name, "")
         first = next(iter(filled(table, index)), "") if field in TIME else ""
         holds = field not in TIME or (first and (field == "recording" or NUMBER.fullmatch(first)))
+        holds = holds and (field != "mode" or any(mode_name(cell) in MODES for cell in filled(table, index)))
         if field and holds and (field == "task" or field not in positions):
             positions.setdefault(field, []).append(index)
     timed = "onset" in positions or "order" in positions

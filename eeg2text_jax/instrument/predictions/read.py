@@ -326,7 +326,7 @@ def describe(read: PredictionSet) -> str:
     bare = [p for p in rows if p.reference.strip() and not any(map(str.isalpha, p.reference))]
     if bare and 10 * len(bare) < len(rows):
         said = count_of(len(bare), "reference has", "references have")
-        notes.append(f"{said} no letter, such as {bare[0].reference!r:.40}, and counts as a sentence")
+        notes.append(f"{said} no letter, such as {bare[0].reference!r:.40}: scored as any other")
     if empty := sum(not p.reference.strip() for p in rows):
         notes.append(
             f"{count_of(empty, 'row has', 'rows have')} an empty reference: `score` counts every word predicted there "
