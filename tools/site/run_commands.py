@@ -197,9 +197,8 @@ def make_stories(folder: Path) -> None:
     """A BIDS folder of scans in the grid of Narratives."""
     sizes = {"grid": "'(64,64,27)'", "frames": 20, "subjects": 6, "stories": 6, "heard": 3}
     fields = " ".join(f"--config.data.synthetic_fmri.{name}={value}" for name, value in sizes.items())
-    run(
-        f"eeg2text prepare synthetic-fmri --out=made.h5 {fields} --config.data.synthetic_fmri.folder=narratives", folder
-    )
+    run(f"eeg2text prepare synthetic-fmri --out=s.h5 {fields} --config.data.synthetic_fmri.folder=stories", folder)
+    (folder / "stories/planted").rename(folder / "narratives")
 
 
 def make_word_table(folder: Path) -> None:
