@@ -253,12 +253,6 @@ INPUTS = {  # what a command names -> what makes it
 }
 
 
-def make_inputs(folder: Path, lines: str, long: bool) -> None:
-    for named, make in INPUTS.items():
-        if re.search(named, lines) and (long or make not in (make_runs, make_judge)):
-            make(folder)
-
-
 @contextlib.contextmanager
 def buckets() -> Iterator[None]:
     """Buckets `lab` on the loopback, which commands find by the environment; s3://lab/predictions.jsonl is there."""
@@ -339,14 +333,17 @@ def main() -> int:
         lines = "\n".join(command.line for command in found)
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            if not flags.list:
-                if re.search("(gs|s3)://", lines):
-                    stack.enter_context(buckets())
-                make_inputs(folder, lines, flags.long)
+            if re.search("(gs|s3)://", lines) and not flags.list:
+                stack.enter_context(buckets())
+            inputs = dict(INPUTS)
             for command in found:
                 begun = time.monotonic()
                 waits = bool(re.search(LONG, command.line)) and command.is_run and not flags.long
-                said = "" if flags.list or waits else check(command, folder, flags.long)
+                said = ""
+                if not flags.list and not waits:
+                    for named in [named for named in inputs if command.is_run and re.search(named, command.line)]:
+                        inputs.pop(named)(folder)
+                    said = check(command, folder, flags.long)
                 state = "not run" if waits or not command.is_run else "refused" if said == REFUSED else "ran"
                 counts[state] += 1
                 counts["wrong"] += said not in ("", REFUSED)
