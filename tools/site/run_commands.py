@@ -120,6 +120,10 @@ def make_texts(folder: Path) -> None:
         "true.txt": ("eeg", "reference"),
     }.items():
         (folder / name).write_text("".join(f"{row[column]}\n" for row in rows[condition]), encoding="utf8")
+    with (folder / "PAIRS.tsv").open("w", encoding="utf8", newline="") as file:
+        pairs = [(row["reference"], row["prediction"], "no") for row in rows["eeg"]]
+        pairs += [(reference, f"well, {reference}", "yes") for reference, *_ in pairs]
+        csv.writer(file, delimiter="\t").writerows([("reference", "hypothesis", "label"), *pairs])
     (folder / "predictions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows["eeg"]), encoding="utf8")
     first = {row["reference"]: row for row in rows["eeg"]}.values()
     captions = [{"image_id": n, "caption": row["prediction"]} for n, row in enumerate(first)]
@@ -241,7 +245,7 @@ def make_judge(folder: Path) -> None:
 
 
 INPUTS = {  # what a command names -> what makes it
-    r"\.(csv|txt|jsonl?)\b": make_texts,
+    r"\.(csv|txt|jsonl?)\b|PAIRS": make_texts,
     r"\bt5-large": make_checkpoint,
     r"\b(own|zuco)\.(h5|parquet)|RECORDINGS": make_own,
     r"BIDS_FOLDER|recordings/": make_recordings,
