@@ -120,6 +120,10 @@ def make_texts(folder: Path) -> None:
         "true.txt": ("eeg", "reference"),
     }.items():
         (folder / name).write_text("".join(f"{row[column]}\n" for row in rows[condition]), encoding="utf8")
+    with (folder / "PAIRS.tsv").open("w", encoding="utf8", newline="") as file:
+        pairs = [(row["reference"], row["prediction"], "no") for row in rows["eeg"]]
+        pairs += [(reference, f"well, {reference}", "yes") for reference, *_ in pairs]
+        csv.writer(file, delimiter="\t").writerows([("reference", "hypothesis", "label"), *pairs])
     (folder / "predictions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows["eeg"]), encoding="utf8")
     first = {row["reference"]: row for row in rows["eeg"]}.values()
     captions = [{"image_id": n, "caption": row["prediction"]} for n, row in enumerate(first)]
@@ -197,9 +201,8 @@ def make_stories(folder: Path) -> None:
     """A BIDS folder of scans in the grid of Narratives."""
     sizes = {"grid": "'(64,64,27)'", "frames": 20, "subjects": 6, "stories": 6, "heard": 3}
     fields = " ".join(f"--config.data.synthetic_fmri.{name}={value}" for name, value in sizes.items())
-    run(
-        f"eeg2text prepare synthetic-fmri --out=made.h5 {fields} --config.data.synthetic_fmri.folder=narratives", folder
-    )
+    run(f"eeg2text prepare synthetic-fmri --out=s.h5 {fields} --config.data.synthetic_fmri.folder=stories", folder)
+    (folder / "stories/planted").rename(folder / "narratives")
 
 
 def make_word_table(folder: Path) -> None:
@@ -242,7 +245,7 @@ def make_judge(folder: Path) -> None:
 
 
 INPUTS = {  # what a command names -> what makes it
-    r"\.(csv|txt|jsonl?)\b": make_texts,
+    r"\.(csv|txt|jsonl?)\b|PAIRS": make_texts,
     r"\bt5-large": make_checkpoint,
     r"\b(own|zuco)\.(h5|parquet)|RECORDINGS": make_own,
     r"BIDS_FOLDER|recordings/": make_recordings,
@@ -252,12 +255,6 @@ INPUTS = {  # what a command names -> what makes it
     r"(?<!lab/)runs/(first|a)\b": make_runs,
     r"runs/judge/judge": make_judge,
 }
-
-
-def make_inputs(folder: Path, lines: str, long: bool) -> None:
-    for named, make in INPUTS.items():
-        if re.search(named, lines) and (long or make not in (make_runs, make_judge)):
-            make(folder)
 
 
 @contextlib.contextmanager
@@ -340,14 +337,17 @@ def main() -> int:
         lines = "\n".join(command.line for command in found)
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            if not flags.list:
-                if re.search("(gs|s3)://", lines):
-                    stack.enter_context(buckets())
-                make_inputs(folder, lines, flags.long)
+            if re.search("(gs|s3)://", lines) and not flags.list:
+                stack.enter_context(buckets())
+            inputs = dict(INPUTS)
             for command in found:
                 begun = time.monotonic()
                 waits = bool(re.search(LONG, command.line)) and command.is_run and not flags.long
-                said = "" if flags.list or waits else check(command, folder, flags.long)
+                said = ""
+                if not flags.list and not waits:
+                    for named in [named for named in inputs if command.is_run and re.search(named, command.line)]:
+                        inputs.pop(named)(folder)
+                    said = check(command, folder, flags.long)
                 state = "not run" if waits or not command.is_run else "refused" if said == REFUSED else "ran"
                 counts[state] += 1
                 counts["wrong"] += said not in ("", REFUSED)
