@@ -32,7 +32,6 @@ def get_config(argument: str = "planted") -> ConfigDict:
     c.data.synthetic.update({"sentences": 400, "vocabulary": 40, "features": 4})
     c.data.synthetic.signal = 1.0 if data == "planted" else 0.0
     c.batch.buckets = ((12 * PATCH, 16), (LONGEST * PATCH, 26))
-    c.text.vocab_size = 400
     c.train.steps = 300
     c.decode.update({"num_beams": 1, "max_length": 26, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0})
     c.model.encoder_width = 80

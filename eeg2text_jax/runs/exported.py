@@ -263,6 +263,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
         model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
         generation=GenerationSpec.from_fields(study.config.decode.fields(), study.model).to_fields(),
         feeding=feeding,
+        rate=study.data.sfreq,
     )
 
 

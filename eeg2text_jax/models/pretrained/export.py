@@ -37,6 +37,7 @@ def export_checkpoint(
     *,
     generation: Mapping[str, Any] | None = None,
     feeding: Feeding | None = None,
+    rate: float = 0.0,
 ) -> None:
     """Write everything that decoding needs into a new folder, atomically.
 
@@ -49,6 +50,7 @@ def export_checkpoint(
       config: the Hugging Face configuration that `model.spec` was read from.
       card: README.md of the folder, from `model_card`.
       generation: content of generation_config.json, from `GenerationSpec.to_fields`.
+      rate: samples a second of waves; 0: not known.
 
     Raises:
       UserError: the folder exists and is not empty, or cannot be written.
@@ -71,7 +73,7 @@ def export_checkpoint(
                 write_eeg(folder, model.eeg, params["eeg"])
                 if model.eeg.kind in CLASSES:
                     samples = feeding.max_words if feeding is not None else 0
-                    write_wave_encoder(folder / "encoder", model.eeg, params["eeg"], samples)
+                    write_wave_encoder(folder / "encoder", model.eeg, params["eeg"], samples, rate)
             if feeding is not None:
                 write_feeding(folder, feeding)
             tokenizer.save_pretrained(str(folder))

@@ -421,11 +421,12 @@ def trained_beside(eeg: EEGSpec) -> tuple[str, ...]:
     return ("bridge", *(f"conv_{number}" for number in stem))
 
 
-def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], samples: int) -> None:
+def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], samples: int, rate: float = 0.0) -> None:
     """Write the encoder into a new folder in braindecode's format, with adapters added to their kernels.
 
-    `samples` is the length of recordings that braindecode's model is made for; it is filled up to whole patches. The
-    classifier is missing, as there is none: `from_pretrained(folder, strict=False)` makes one with random weights.
+    `samples` is the length of recordings that braindecode's model is made for; it is filled up to whole patches. `rate`
+    is their samples a second, if known. The classifier is missing, as there is none: `from_pretrained(folder,
+    strict=False)` makes one with random weights.
     """
     waves = eeg.waves
     if waves is None or eeg.kind not in CLASSES:
@@ -446,7 +447,7 @@ def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], sa
         "n_outputs": 1,
         "n_chans": len(waves.used),
         "n_times": waves.patch + (count_patches(waves, samples) - 1) * (waves.patch - waves.overlap),
-        "sfreq": RATE,
+        "sfreq": rate or RATE,
         **_fields(eeg.kind, waves),
     }
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf8")
