@@ -148,16 +148,26 @@ def with_mesh(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None) ->
 
 
 _whole_batch = contextvars.ContextVar("whole_batch", default=False)
+_divided_weights = contextvars.ContextVar("divided_weights", default=False)
 
 
 @contextlib.contextmanager
-def whole_batch() -> Iterator[None]:
-    """Turn `shard_rows` and `replicate` off while a program is traced: every device of `data` has the whole batch."""
-    token = _whole_batch.set(True)
+def _switched_on(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
+    token = switch.set(True)
     try:
         yield
     finally:
-        _whole_batch.reset(token)
+        switch.reset(token)
+
+
+def whole_batch() -> contextlib.AbstractContextManager[None]:
+    """Turn `shard_rows` and `replicate` off while a program is traced: every device of `data` has the whole batch."""
+    return _switched_on(_whole_batch)
+
+
+def divided_weights() -> contextlib.AbstractContextManager[None]:
+    """While a program is traced, let the devices of `data` each multiply by their part of a dense layer's weights."""
+    return _switched_on(_divided_weights)
 
 
 def data_shards() -> int:
@@ -185,19 +195,6 @@ def replicate(tree: Any) -> Any:
     if data_shards() == 1:
         return tree
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec()), tree)
-
-
-_divided_weights = contextvars.ContextVar("divided_weights", default=False)
-
-
-@contextlib.contextmanager
-def divided_weights() -> Iterator[None]:
-    """While a program is traced, let the devices of `data` each multiply by their part of a dense layer's weights."""
-    token = _divided_weights.set(True)
-    try:
-        yield
-    finally:
-        _divided_weights.reset(token)
 
 
 def weights_are_divided() -> bool:
