@@ -73,10 +73,13 @@ class Side:
         table = self.table
         if table.layout in ("P", "K"):
             return table.kind
-        positions = {self.text, *used, *(i for places in self.about.values() for i in places)}
-        unused = [table.shown(i) for i in range(table.width) if i not in positions]
+        unused = [table.shown(i) for i in sorted({*range(table.width)} - self.read(used))]
         said = f"{table.kind}, {self.role} {table.shown(self.text)}" + (f", id {self.titles(used)}" if used else "")
         return said + (f", not used: {join_names(unused)}" if unused else "")
+
+    def read(self, used: Sequence[int]) -> set[int]:
+        """Return the columns of texts, of ids (`used`) and of fields."""
+        return {self.text, *used, *(i for places in self.about.values() for i in places)}
 
     def first_text(self) -> str:
         """Return the first text if it is shorter than most, as a header is; "" if not."""
@@ -313,11 +316,9 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     truth = texts(references.table, references.text, "reference", changed, places)
     predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
     if not {"condition", "eval_condition"} & about.keys():
-        read = {outputs.text, *join.of_outputs, *(i for where in outputs.about.values() for i in where)}
-        notes += unread_conditions(outputs.table, read, truth)
-        rows = [references.table.rows[i] for i in places]
-        read = {references.text, *join.of_references, *(i for where in references.about.values() for i in where)}
-        notes += unread_conditions(dataclasses.replace(references.table, rows=rows), read, truth)
+        joined = dataclasses.replace(references.table, rows=[references.table.rows[i] for i in places])
+        notes += unread_conditions(outputs.table, outputs.read(join.of_outputs), truth)
+        notes += unread_conditions(joined, references.read(join.of_references), truth)
     grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
     more = 0 if grouped else len(references.table.rows) - len({*places})
     kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "

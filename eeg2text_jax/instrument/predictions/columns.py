@@ -484,17 +484,17 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
 def unread_conditions(table: Table, used: set[int], references: Sequence[str]) -> list[str]:
     """Return a note on a column that is not used and divides the rows into sets of the same references.
 
-    Raises UserError if such a column tells EEG from controls, whatever the references.
+    Raises UserError if a column that is not used tells EEG from controls.
     """
     notes: list[str] = []
     for index in sorted({*range(table.width)} - used):
         cells = [str(cell) for cell in table.column(index)]
         values = dict.fromkeys(cells)
-        fed = {fed_word(value) for value in values}
+        fed = dict.fromkeys(map(fed_word, values))
         if "eeg" in fed and "" not in fed and len(fed) > 1:
             raise UserError(
                 f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
-                f"({', '.join(map(fed_word, values))}), and rows with different inputs are not judged together; rename "
+                f"({', '.join(fed)}), and rows with different inputs are not judged together; rename "
                 "the column to eval_condition, or give one file for each value."
             )
         if notes or not 1 < len(values) <= MOST_SYSTEMS:

@@ -144,8 +144,8 @@ def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> P
 
     Raises UserError if there are none, or a cell is no text.
     """
-    table, of_part = test_part(table, used)
-    part = [of_part] if of_part else []
+    table, part = test_part(table, used)
+    notes = [*table.notes, *used.notes, *filter(None, [part])]
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     sample_set = samples(table, used, changed)
     dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
@@ -153,9 +153,9 @@ def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> P
     if not predictions:
         raise UserError(f"{table.path}: no predictions in the file.")
     if {p.eval_condition for p in predictions} == {UNKNOWN}:
-        part = [*part, *unread_conditions(table, used.used(dropped), sample_set.references)]
+        notes += unread_conditions(table, used.used(dropped), sample_set.references)
     said, groups, has_seeds = describe_columns(table, used, dropped), sample_set.groups(), "seed" in sample_set.about
-    notes = (*table.notes, *used.notes, *part, *conversions(changed))
+    notes = (*notes, *conversions(changed))
     read = PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
     return in_mode(in_one_form(read), mode)
 
