@@ -12,7 +12,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.strata import words
-from eeg2text_jax.instrument.auditing.table import ROUGE_1, WORDS, of_metric
+from eeg2text_jax.instrument.auditing.table import BY_NAME, WORDS, of_metric
 from eeg2text_jax.instrument.metrics.metric import Metric
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS
 from eeg2text_jax.instrument.predictions.file import write_predictions
@@ -24,7 +24,7 @@ TEXTS = LINES.split("|")
 def test_rouge_1_is_that_of_rouge_score():
     scorer = RougeScorer(["rouge1"])
     expected = [[100 * scorer.score(r, p)["rouge1"].fmeasure for r in TEXTS] for p in TEXTS[::-1]]
-    np.testing.assert_allclose(ROUGE_1.fit(TEXTS)(TEXTS[::-1], TEXTS), expected)
+    np.testing.assert_allclose(BY_NAME["rouge-1"].fit(TEXTS)(TEXTS[::-1], TEXTS), expected)
 
 
 def test_words_are_weighed_by_their_rarity_in_the_references():
@@ -155,9 +155,11 @@ def test_a_model_s_score_decides_by_the_same_rules():
 
 def test_further_endpoints_use_the_same_strata_and_one_family_of_p():
     eeg, noise = simulated_rows(3, information=0.02, sentences=60, subjects=4)
-    found = audit(eeg, {"noise": noise}, secondary=[ROUGE_1, of_metric(ENDPOINTS["similarity"], WordVectors())])
+    found = audit(
+        eeg, {"noise": noise}, secondary=[BY_NAME["rouge-1"], of_metric(ENDPOINTS["similarity"], WordVectors())]
+    )
     assert [s.label for s in found.secondary] == ["ROUGE-1 F", "similarity"]
-    alone = audit(eeg, {"noise": noise}, endpoint=ROUGE_1).deciding.contrast
+    alone = audit(eeg, {"noise": noise}, endpoint=BY_NAME["rouge-1"]).deciding.contrast
     assert (found.secondary[0].contrast.effect, found.secondary[0].contrast.p) == (alone.effect, alone.p)
     raw = [found.deciding.contrast.p, *(s.contrast.p for s in found.secondary)]
     given = [found.adjusted_p, *(s.adjusted for s in found.secondary)]

@@ -121,16 +121,15 @@ def of_metric(named: Named, metric: Metric) -> Endpoint:
     return Endpoint(named.label, lambda references: points, named.margin, metric.signature, notes=metric.notes)
 
 
-WORDS = Endpoint(
-    "words", rare_words, signature=f"shared words weighted by rarity in the references|{RULE}", of_words=True
-)
-ROUGE_1 = Endpoint(
-    "ROUGE-1 F",
-    lambda references: shared_words(lambda word: 1.0, harmonic=True),
-    signature=f"shared words|{RULE}",
-    of_words=True,
-)
-BY_NAME = {"words": WORDS, "rouge-1": ROUGE_1}
+_WORD_POINTS: dict[str, tuple[Callable[[Sequence[str]], Points], str]] = {
+    "words": (rare_words, "shared words weighted by rarity in the references"),
+    "rouge-1": (lambda references: shared_words(lambda word: 1.0, harmonic=True), "shared words"),
+}
+BY_NAME = {
+    name: Endpoint(ENDPOINTS[name].label, fit, ENDPOINTS[name].margin, f"{said}|{RULE}", of_words=True)
+    for name, (fit, said) in _WORD_POINTS.items()
+}
+WORDS = BY_NAME["words"]
 
 
 def named(name: str, what: str = "--endpoint") -> Named:
