@@ -210,13 +210,13 @@ def load() -> float:
 def demo_seconds(wanted: Wanted) -> float:
     """Return the CPU seconds of what a demonstration has still to do; runs of one model and data share programs."""
     compiled: set[tuple[str, str]] = set()
-    seconds, twins = DEMO_TABLE, wanted.twins()
-    for run in sorted(wanted.runs, key=wanted.missing.__contains__):  # finished runs first
+    seconds, twins, missing = DEMO_TABLE, wanted.twins(), wanted.missing
+    for run in sorted(wanted.runs, key=missing.__contains__):  # finished runs first
         kind, of = "judge", run.argument
         if run.config != "judge":
             config = load_config(wanted.place(run))
             kind, of = f"{config.model.encoder} {config.data.source}", config.model.backbone
-        if run in wanted.missing and twins[run] == run:
+        if run in missing and twins[run] == run:
             seconds += DEMO_SECONDS[kind][(kind, of) in compiled]
         compiled.add((kind, of))
     return seconds

@@ -295,11 +295,8 @@ def beam_search(
         # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
         # 1.94 ms by the compiler's estimate). The decoder step of the last iteration is discarded.
         # The first step has a cache of one position (BART-large: the whole search takes 0.9 ms less).
-        if growth:
-            state = state._replace(cache=growth.resize(state.cache, 1))
-        logits, after = decode(state)
-        if growth:
-            after = after._replace(cache=growth.resize(after.cache, growth.lengths[0]))
+        logits, after = decode(state._replace(cache=sizes.resize(state.cache, 1)))
+        after = after._replace(cache=sizes.resize(after.cache, sizes.lengths[0]))
         return finish(logits, after, keys, compactions, sizes)
 
     decode_first = partial(finish, None, compactions=compactions, growth=sizes)
