@@ -125,7 +125,7 @@ def main(argv: list[str]) -> int:
     show(results)
     scored = [name for cell in results["cells"] for name in cell["metrics"]]
     if metrics is None and "word_bleu-1" in scored and "rouge-1-f" not in scored:
-        print("ROUGE is left out: as published, it knows only a-z and 0-9, and references have none of these.")
+        print("ROUGE is left out: as published, it knows only a-z and 0-9, and a reference has none of these.")
     for note in meaning.notes() if meaning else ():
         print(note)
     if flags.signatures:

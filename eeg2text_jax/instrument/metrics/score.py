@@ -14,6 +14,7 @@ import json
 import math
 import operator
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,7 +34,7 @@ from eeg2text_jax.instrument.metrics.metric import (
     word_error_rate,
 )
 from eeg2text_jax.instrument.metrics.metric_names import MEANING, WORDS
-from eeg2text_jax.instrument.predictions.file import Prediction, without_latin
+from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_jax.instrument.predictions.rankings import Ranking
 from eeg2text_jax.instrument.predictions.selection import as_set
 
@@ -45,6 +46,7 @@ Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics t
 Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
+LATIN = re.compile("[a-z0-9]", re.IGNORECASE)  # what ROUGE, as published, knows
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
 
 
@@ -125,7 +127,7 @@ def jobs_of(
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
     names = metrics
-    if metrics is None and profile == "standard" and without_latin(texts[1]):  # ROUGE refuses these
+    if metrics is None and profile == "standard" and any(map(unknown_to_rouge, texts[1])):
         names = tuple(name for name in default_metrics(profile) if name != "rouge")
     jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, names)]
     if meaning is not None:
@@ -142,6 +144,11 @@ def jobs_of(
         name = f"retokenized[{describe_tokenizer(tokenizer)}]"
         bleu = Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=short)
     return [(bleu, tokens), *jobs]
+
+
+def unknown_to_rouge(text: str) -> bool:
+    """Return whether a text has letters, but none of a-z and no digit."""
+    return not LATIN.search(text) and any(map(str.isalpha, text))
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:

@@ -26,7 +26,6 @@ UNKNOWN = "unknown"  # a value that a file does not state
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # our rows have most of these
 SURROGATE = re.compile("[\ud800-\udfff]")
-LATIN = re.compile("[a-z0-9]", re.IGNORECASE)
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them
 SPACELESS = re.compile(f"[{HAN}\u2e80-\u2fdf\u3000-\u312f\u31a0-\u31ff\uff00-\uffef]")
@@ -431,8 +430,3 @@ def fed_word(value: str) -> str:
     """Return the condition if a value is surely the name of EEG or a control, else ""."""
     word = condition_name(value) if len(value) < 20 else ""
     return word if word == "eeg" or word in CONTROLS else ""
-
-
-def without_latin(texts: Iterable[str]) -> int:
-    """Return how many texts have letters, but none of a-z and no digit: ROUGE, as published, sees nothing else."""
-    return sum(not LATIN.search(text) and any(map(str.isalpha, text)) for text in texts)
