@@ -14,7 +14,7 @@ from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile
 from eeg2text_jax.instrument.auditing.report import write_report
 from eeg2text_jax.instrument.auditing.result import Section, markdown_html, write_page
-from eeg2text_jax.instrument.auditing.table import ROUGE_1
+from eeg2text_jax.instrument.auditing.table import BY_NAME
 
 VOID = {"meta", "img", "br", "hr", "input"}
 
@@ -49,7 +49,7 @@ def result():
     eeg, noise = simulated_rows(information=0.2, seeds=3, sentences=60)
     eeg = changed(eeg, prediction=lambda r: f"<script>alert('{r.prediction}')</script> & so")
     groups = {"class": {row.reference: "AB"[len(row.reference) % 2] for row in eeg}}
-    return audit(eeg, {"noise <b>": noise}, secondary=[ROUGE_1], groups=groups, margin=2.5)
+    return audit(eeg, {"noise <b>": noise}, secondary=[BY_NAME["rouge-1"]], groups=groups, margin=2.5)
 
 
 @pytest.fixture(scope="module")
