@@ -21,6 +21,10 @@ def test_tables_1_and_3_by_hand():
         Pair("h i j", "h j", True, "1", speaker="S2", severity="Mild"),
         Pair("k l m", "k n", False, "2", speaker="S3", severity="Mild"),
     ]
+    more = [Pair("o p", "o", True, "", severity="Mild"), Pair("q r", "q", True, "", speaker="S4")]
+    found = data_tables([*pairs, *more, *more])
+    assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
+    assert [of["percent"] for of in found["labels"].values()] == [12.5, 12.5, 25.0], "of all pairs"
     found = data_tables(pairs)
     assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
     assert [(name, of["pairs"], of["percent"], of["preserved"]) for name, of in found["labels"].items()] == [
