@@ -125,6 +125,32 @@ def test_one_file_with_both_cells_is_the_same_audit(files):
     assert a == b
 
 
+def test_what_the_command_line_says_of_the_rows_is_in_the_result(files, refused):
+    eeg = read_predictions(files / "eeg.jsonl").predictions
+    write_predictions(files / "fewer.jsonl", {}, read_predictions(files / "noise.jsonl").predictions[3:])
+    fewer = ["--eeg", files / "eeg.jsonl", "--control", files / "fewer.jsonl", "--json", files / "a.json"]
+    assert "or pass --common to judge what they share" in refused(command(*fewer))
+    assert main(command(*fewer, "--common")) != 2
+    assert json.loads((files / "a.json").read_text())["n_rows"] == len(eeg) - 3
+    texts = sorted({row.reference for row in eeg})
+    with (files / "chosen.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("reference", "prediction"), *((t, texts[i - i % 2]) for i, t in enumerate(texts))])
+    (files / "list.txt").write_text("\n".join([*texts, "one more"]))
+    given = [
+        "--eeg",
+        files / "chosen.csv",
+        "--mode=free_running",
+        "--choices",
+        files / "list.txt",
+        "--json",
+        files / "a.json",
+    ]
+    assert main(command(*given)) != 2
+    found = json.loads((files / "a.json").read_text())
+    assert found["provenance"]["statement"] == "--mode says that the predictions ran free"
+    assert f"as stated, the decoder chose among {len(texts) + 1} sentences" in found["choices"]
+
+
 def test_exit_status_of_other_verdicts(files):
     (files / "copy.jsonl").write_bytes((files / "eeg.jsonl").read_bytes())
     for eeg, control, status in (("noise", "eeg", 6), ("eeg", "copy", 5), ("noise", None, 7), ("eeg", None, 0)):

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import scipy.signal
 from prepared import prepare
+from tiny_run import data_spec
 
 from eeg2text_jax import prepare as prepare_held
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.raw.find import RawSpec
+from eeg2text_jax.data.raw.sentences import bipolar_pairs
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 bids = pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
@@ -246,3 +249,9 @@ def test_files_of_kit_and_folders_of_ctf(name, tmp_path, monkeypatch):
     for source in (path.parent, path):
         assert found(prepare(tmp_path, source, *WHOLE))["mag"] > 0.75
     assert set(opened) == {path}
+
+
+def test_neighbors_of_a_shaft_are_of_one_type_and_may_be_written_with_zeros():
+    channels, types = ["LA08", "LA09", "LA10", "LA11", "LB1", "LB2", "G"], ["seeg"] * 3 + ["ecog"] * 2 + ["seeg"] * 2
+    pairs = bipolar_pairs(channels, types, data_spec(RawSpec, "raw", reference="seeg:bipolar"))
+    assert pairs == [("LA08-LA09", ("LA08", "LA09")), ("LA09-LA10", ("LA09", "LA10"))]
