@@ -80,3 +80,11 @@ def test_drops_are_counted_for_a_subject_and_a_task():
     assert list(tally.drops().items()) == [("x", 5), ("y", 2)]
     assert list(tally.drops("A").items()) == [("y", 2), ("x", 1)]
     assert (tally.drops("A", "NR"), tally.drops("", "SR"), tally.drops("B", "SR")) == ({"x": 1}, {"y": 2}, {})
+
+
+def test_what_was_dropped_is_counted_by_subject_and_task():
+    tally = Tally()
+    tally.dropped.update({("S1", "NR", "a"): 2, ("S1", "TSR", "a"): 3, ("S2", "TSR", "b"): 4})
+    assert tally.drops("S1", "TSR") == {"a": 3}
+    assert tally.drops("S1") == {"a": 5}
+    assert tally.drops(task="TSR") == {"b": 4, "a": 3}

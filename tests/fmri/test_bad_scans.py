@@ -12,7 +12,7 @@ import pytest
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.fmri._scans import Scan, read_exclusions, select
+from eeg2text_jax.data.fmri._scans import Scan, Story, align_stories, read_exclusions, select
 from eeg2text_jax.data.planted import write_scan, write_transcript
 from eeg2text_testing.bids_stories import GRID, WINDOW, fmri_spec, make_tree, story, volumes
 
@@ -208,3 +208,12 @@ def test_the_next_run_is_taken_where_the_first_cannot_be_used(tmp_path):
 def test_tellings_of_one_story_are_one_group():
     spec = fmri_spec(same_text=(("whole", "scrambled"), ("a", "b")))
     assert [spec.group_of(name) for name in ("scrambled", "whole", "b", "other")] == ["whole", "whole", "a", "other"]
+
+
+def test_the_place_of_a_story_in_its_audio_is_that_of_most_tables_whichever_is_first():
+    odd, usual = Story("pie", 12.0, 60.0, 3.0), Story("pie", 20.0, 60.0, 6.0)
+    for scans in ((odd, usual, usual), (usual, odd, usual)):
+        found = align_stories([(one,) for one in scans])
+        assert [story.onset - story.audio_start for (story,) in found] == [14.0] * 3
+        assert [story.onset for (story,) in found] == [one.onset for one in scans]
+        assert [story.moved for (story,) in found] == [-5.0 if one is odd else 0.0 for one in scans]

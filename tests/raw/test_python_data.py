@@ -67,7 +67,7 @@ def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tm
 
 
 @pytest.mark.parametrize("rate", [RATE, 64.0])
-def test_epochs_give_the_waves_of_a_raw_at_the_rate_that_is_stated(raw, tmp_path, rate):
+def test_epochs_give_the_waves_of_a_raw_at_the_rate_that_is_stated(raw, tmp_path, capsys, rate):
     pandas = pytest.importorskip("pandas")
     options = {"data__raw__features": "waves", "data__raw__resample": rate, "data__raw__margin": 0.0}
     events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
@@ -79,6 +79,7 @@ def test_epochs_give_the_waves_of_a_raw_at_the_rate_that_is_stated(raw, tmp_path
         assert data_file.channels == ("Fz", "Cz", "Pz", "Oz")
         assert set(data_file.n_words.tolist()) == {int(SECONDS * rate)}
     np.testing.assert_allclose(held.words(1), whole.words(1), atol=0.2)
+    assert "before their event" not in capsys.readouterr().err, "they begin with it"
 
 
 def test_what_is_missing_is_said(raw, tmp_path):
