@@ -25,11 +25,10 @@ from eeg2text_jax.data.splits.split import read_split_file, write_split_file
 from eeg2text_jax.data.text import load_tokenizer, train_tokenizer
 from eeg2text_jax.instrument.auditing.notices import Level
 from eeg2text_jax.instrument.predictions.read import read_any
-from eeg2text_jax.instrument.workdir import ADDED, Workdir, is_of_its_run, read_configuration
+from eeg2text_jax.instrument.workdir import ADDED, Workdir, fields_digest, is_of_its_run, read_configuration
 from eeg2text_jax.models.pretrained.load import read_config
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import compare_files, decode_again
-from eeg2text_jax.training.configuration import fields_digest
 from eeg2text_jax.training.study import open_data
 
 

@@ -16,8 +16,7 @@ from safetensors.numpy import load_file, save_file
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.runs.cells import decode_grid
 from eeg2text_jax.runs.exported import load_export, write_export
-from eeg2text_jax.training.grid_program import trained_params
-from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.loop import train, trained_params
 from eeg2text_jax.training.metrics_log import MetricsLog
 from eeg2text_jax.training.study import Study, check_positions, make_samples
 

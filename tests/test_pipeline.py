@@ -26,8 +26,8 @@ from eeg2text_jax.models.pretrained.load import load_pretrained
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import decode_again
 from eeg2text_jax.runs.exported import load_export
-from eeg2text_jax.training.grid_program import make_initial_state, make_program, trained_params
-from eeg2text_jax.training.loop import DevLoss, train_arms
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss, make_initial_state, train_arms, trained_params
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.study import init_keys
 

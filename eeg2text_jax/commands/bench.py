@@ -35,13 +35,13 @@ from eeg2text_jax.commands.preflight.programs import VOCABULARY, feature_shape, 
 from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.source import Sample
+from eeg2text_jax.instrument.workdir import differences
 from eeg2text_jax.models.functional import training_flops
 from eeg2text_jax.runs.cells import BothModes, decoder_of, slices_of
 from eeg2text_jax.runs.opening import open_run
 from eeg2text_jax.training.conditions import NEAREST
-from eeg2text_jax.training.configuration import differences, to_json
-from eeg2text_jax.training.grid_program import ALONE, batches_of, make_initial_state, make_program
-from eeg2text_jax.training.loop import PreparedStep, waves
+from eeg2text_jax.training.grid_program import ALONE, make_program
+from eeg2text_jax.training.loop import PreparedStep, batches_of, make_initial_state, waves
 from eeg2text_jax.training.metrics_log import BatchWork
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.step import TrainState
@@ -103,7 +103,7 @@ def measure(config: Settings, steps: int) -> dict[str, Any]:
             state, prepared, trained = train(study, steps)
             report = {
                 "machine": {**describe_machine(), "hosts": jax.process_count(), "mesh": str(study.placement)},
-                "config": json.loads(to_json(config.document)),
+                "config": config.document,
                 "data": "made up" if made_up else "its own",
                 "arms": [str(arm) for arm in study.arms],
                 "steps": steps,

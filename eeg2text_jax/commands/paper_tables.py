@@ -446,8 +446,7 @@ def figure_table(out: Path, picture: Path) -> Table:
 
     Each data set and stage has a panel, each split a curve, by epoch.
     """
-    from eeg2text_jax.training.loop import curves_figure
-    from eeg2text_jax.training.metrics_log import curve, rows_of, write_figure
+    from eeg2text_jax.training.metrics_log import curve, curves_figure, rows_of, write_figure
 
     about, rows = TABLES["fair-figure-4"], []
     panels: dict[str, dict[str, list[dict[str, Any]]]] = {}

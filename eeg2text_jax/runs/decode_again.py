@@ -38,6 +38,7 @@ from eeg2text_jax.instrument.workdir import (
     Workdir,
     find_workdir,
     is_of_its_run,
+    product,
     read_configuration,
     read_object,
 )
@@ -51,9 +52,9 @@ from eeg2text_jax.runs.pipeline import (
     header_of_rankings,
     ranked_rows,
 )
-from eeg2text_jax.training.configuration import load_config, product
-from eeg2text_jax.training.grid_program import make_program, trained_params
-from eeg2text_jax.training.loop import DevLoss, waves
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss, trained_params, waves
 from eeg2text_jax.training.metrics_log import curve, rows_of
 from eeg2text_jax.training.sections import Settings, checked_settings, fields, with_stored_steps
 from eeg2text_jax.training.study import Study, open_data, open_study

@@ -50,14 +50,12 @@ from eeg2text_jax.instrument.predictions.file import (
 )
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, read_rankings, write_rankings
 from eeg2text_jax.instrument.predictions.selection import select_arms, select_cells
-from eeg2text_jax.instrument.workdir import DECODED, is_read_only, verdict_in
+from eeg2text_jax.instrument.workdir import DECODED, is_read_only, verdict_in, write_configuration
 from eeg2text_jax.judge.model_metrics import configured, endpoints
 from eeg2text_jax.runs._attributions import ChannelShares, map_figure, own_texts, read_map
 from eeg2text_jax.runs.cells import COSINE, EVIDENCE, decode_grid, rank_by_likelihood, retrieve_grid
 from eeg2text_jax.runs.opening import open_run
-from eeg2text_jax.training.configuration import write_configuration
-from eeg2text_jax.training.grid_program import trained_params
-from eeg2text_jax.training.loop import restore_log, train_arms, waves, write_reconstructions
+from eeg2text_jax.training.loop import restore_log, train_arms, trained_params, waves, write_reconstructions
 from eeg2text_jax.training.metrics_log import loss_figure, write_figure
 from eeg2text_jax.training.sections import GridSettings, Settings
 from eeg2text_jax.training.study import Study

@@ -33,7 +33,7 @@ from eeg2text_jax.instrument.metrics.tables import (
 )
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.instrument.predictions.rankings import Ranking, read_rankings
-from eeg2text_jax.instrument.workdir import PLACES, Workdir, check_name, portable, read_object, resolved
+from eeg2text_jax.instrument.workdir import PLACES, Workdir, check_name, differences, portable, read_object, resolved
 from eeg2text_jax.runs.pipeline import (
     NO_AUDIT,
     audit_rows,
@@ -45,7 +45,6 @@ from eeg2text_jax.runs.pipeline import (
     score_rows,
     shows_finished,
 )
-from eeg2text_jax.training.configuration import differences, to_json
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.study import open_data
 
@@ -148,7 +147,7 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
 
     All other fields of the configuration are checked when the run of a fold begins.
     """
-    wanted = {"folds": folds, **{name: json.loads(to_json(config.document))[name] for name in ("data", "split")}}
+    wanted = {"folds": folds, **{name: config.document[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
         other = differences(wanted, resolved(read_object(noted, "restore the file"), place, PLACES), PLACES)

@@ -22,6 +22,7 @@ from eeg2text_jax.base.kinds import (
     number,
     one_of,
     place,
+    plain,
     ranges_of,
     read_section,
     shares,
@@ -36,7 +37,7 @@ from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.decoding.settings import CACHE_DTYPES, WEIGHTS_DTYPES, GenerationSpec
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
-from eeg2text_jax.instrument.workdir import REMOVED, RENAMED
+from eeg2text_jax.instrument.workdir import REMOVED, RENAMED, shortly
 from eeg2text_jax.models.backbones import DECODERS, ModelSettings
 from eeg2text_jax.models.spec import WAVE_ENCODERS
 from eeg2text_jax.training.conditions import CONDITIONS, COPIES, TRAINING_ONLY
@@ -244,14 +245,17 @@ class Settings:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The configuration as nested dicts, with the names that users write and `config.json` has."""
+        """The configuration as `config.json` has it."""
+        return plain(self._values())
+
+    def _values(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"decode": self.decode.fields()}
 
     def changed(self, changes: Mapping[str, Any]) -> "Settings":
         """Return a copy with new values of some fields; `changes` maps dotted names such as `train.steps` to values."""
         if not changes:
             return self
-        config = ConfigDict(self.document)
+        config = ConfigDict(self._values())
         config.update_from_flattened_dict(changes)
         return read_settings(config)
 
@@ -343,12 +347,6 @@ def notes(config: Settings) -> list[str]:
                 f"to {steps // 2} steps."
             )
     return messages
-
-
-def shortly(value: Any) -> str:
-    """Return the `repr` of a value, cut to 80 characters."""
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def _data_problems(config: ConfigDict) -> Iterator[str]:

@@ -12,8 +12,8 @@ from tiny_run import study_in, tiny_settings
 from eeg2text_jax.models.backbones.build import random_config
 from eeg2text_jax.models.backbones.mapping import export
 from eeg2text_jax.models.pretrained.load import backbone_table
-from eeg2text_jax.training.grid_program import make_initial_state, make_program
-from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import make_initial_state, train
 from eeg2text_testing.forked_runs import logged_metrics
 
 # More than two epochs, whose last batches are not full; dev makes three batches, the last of two rows.

@@ -10,8 +10,8 @@ import pytest
 import tiny_grid
 from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax.training.grid_program import make_initial_state, make_program, stage_before, trained_params
-from eeg2text_jax.training.loop import train_arms
+from eeg2text_jax.training.grid_program import make_program, stage_before
+from eeg2text_jax.training.loop import make_initial_state, train_arms, trained_params
 from eeg2text_jax.training.step import trainable_mask
 from eeg2text_testing.forked_runs import logged_metrics
 
