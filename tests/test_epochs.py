@@ -11,7 +11,7 @@ from tiny_run import ROOT, as_flag, tiny_config, tiny_settings
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.kinds import plain
 from eeg2text_jax.commands.preflight.programs import make_outline
-from eeg2text_jax.data.epochs import EpochPlan, count_batches
+from eeg2text_jax.data.batches import EpochPlan
 from eeg2text_jax.instrument.workdir import write_configuration
 from eeg2text_jax.runs.opening import check_derived, open_workdir, resumed
 from eeg2text_jax.training.configuration import load_config, parse_config
@@ -19,6 +19,7 @@ from eeg2text_jax.training.sections import (
     EPOCHS,
     RANGES,
     check_config,
+    count_batches,
     field_at,
     length_lines,
     read_settings,

@@ -31,7 +31,6 @@ from eeg2text_jax.base.kinds import (
     tracker,
     whole,
 )
-from eeg2text_jax.data.epochs import count_batches
 from eeg2text_jax.data.prompt import template_problem
 from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS
@@ -512,6 +511,11 @@ EPOCHS = {
 for _stage in ("pretrain.snapshot", "pretrain.series"):
     EPOCHS[f"{_stage}.epochs"] = Derived(f"{_stage}.steps", f"{_stage}.batch_size")
     EPOCHS[f"{_stage}.eval_epochs"] = Derived(f"{_stage}.eval_every", f"{_stage}.batch_size")
+
+
+def count_batches(samples: int, size: int) -> int:
+    """Return the number of batches per epoch, of which one may be partial; the buckets do not change the number."""
+    return -(-samples // size)
 
 
 def epoch_fields(config: Any) -> dict[str, Derived]:
