@@ -4,7 +4,6 @@ import argparse
 import ast
 import contextlib
 import dataclasses
-import functools
 import re
 import runpy
 import sys
@@ -20,15 +19,7 @@ from ml_collections import ConfigDict, config_flags
 from eeg2text_jax.base.errors import UserError, did_you_mean, first_line, named, nearest
 from eeg2text_jax.base.kinds import Range, with_pairs
 from eeg2text_jax.instrument.workdir import REMOVED, RENAMED
-from eeg2text_jax.training.sections import (
-    RANGES,
-    Settings,
-    check_config,
-    epoch_fields,
-    field_at,
-    read_settings,
-    refusal,
-)
+from eeg2text_jax.training.sections import RANGES, Settings, check_config, checked_settings, field_at, refusal
 
 # The `--help` text of commands that take a configuration, and messages for mistyped options.
 
@@ -141,13 +132,9 @@ class Arguments:
     """A parsed command line: the configuration, the values of options by name, and the positional arguments."""
 
     config: ConfigDict
+    settings: Settings | None  # the configuration as typed settings; None for commands that read some sections alone
     options: dict[str, str]
     positional: list[str]
-
-    @functools.cached_property
-    def settings(self) -> Settings:
-        """The configuration as typed settings, for commands that check all of its sections."""
-        return read_settings(self.config)
 
 
 def parse_config(
@@ -214,10 +201,12 @@ def parse_config(
             raise UserError(f"--{name}= is empty; {usage}")
     if rest and not positional:
         raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
-    check_config(config, sections, ranges)
-    if ranges is None:
-        _check_steps_count(config, argv)
-    return Arguments(config, switched | {name: values[name].value for name in (*options, *optional)}, list(rest))
+    given = {argument.removeprefix("--config.").partition("=")[0] for argument in argv}
+    settings = None if sections or ranges else checked_settings(config, given)
+    if settings is None:
+        check_config(config, sections, ranges, given)
+    chosen = switched | {name: values[name].value for name in (*options, *optional)}
+    return Arguments(config, settings, chosen, list(rest))
 
 
 class _ShortText(ConfigDict):
@@ -236,16 +225,6 @@ def _short_text(config: ConfigDict) -> Iterator[None]:
         yield
     finally:
         object.__setattr__(config, "__class__", usual)
-
-
-def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
-    """Raise UserError if the command line sets a number of steps that a number of epochs would override."""
-    for name, (steps, _) in epoch_fields(config).items():
-        if any(re.match(rf"--config\.{re.escape(steps)}(=|$)", argument) for argument in argv):
-            raise UserError(
-                f"--config.{steps}: is not used, as {name} is {field_at(config, name)} and sets the number of "
-                f"steps; give --config.{name}=0 too, or the number of epochs alone."
-            )
 
 
 def load_config(place: str) -> ConfigDict:

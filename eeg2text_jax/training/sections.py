@@ -274,13 +274,19 @@ def read_settings(config: ConfigDict) -> Settings:
 RANGES = ranges_of(Settings)  # range of each field by its dotted name, in the order of configs/default.py
 
 
-def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:
+def check_config(
+    config: ConfigDict,
+    sections: Collection[str] = (),
+    ranges: Mapping[str, Range] | None = None,
+    given: Collection[str] = (),
+) -> None:
     """Raise UserError if a field is missing, unknown, out of its range, or contradicts another field.
 
     Args:
       config: the configuration.
       sections: top-level sections to check; empty: all.
       ranges: ranges of all fields of a judge's configuration, which is then checked field by field; None: `RANGES`.
+      given: names of fields on the command line: numbers of steps that a number of epochs would override are refused.
     """
     if ranges is not None:
         _check_fields(config, ranges, list(ranges))
@@ -295,11 +301,17 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         if not sections or name in sections:
             for problem in problems(config):
                 raise UserError(problem)
+    for name, (steps, _) in epoch_fields(config).items():
+        if steps in given:
+            raise UserError(
+                f"--config.{steps}: is not used, as {name} is {field_at(config, name)} and sets the number of steps; "
+                f"give --config.{name}=0 too, or the number of epochs alone."
+            )
 
 
-def checked_settings(config: ConfigDict) -> Settings:
+def checked_settings(config: ConfigDict, given: Collection[str] = ()) -> Settings:
     """Check all of a configuration with `check_config`; return its settings."""
-    check_config(config)
+    check_config(config, given=given)
     return read_settings(config)
 
 
