@@ -54,7 +54,8 @@ COMMANDS = {
 PLACES = {
     **{name: f"run:{name}" for name in ("run", "train", "decode", "judge", "export")},
     **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
-    **{name: f"papers:{name}" for name in ("leakage", "table", "reproduce")},
+    **{name: f"paper_tables:{name}" for name in ("leakage", "table")},
+    **{name: f"audit:{name}" for name in ("read", "example")},
     **{name: f"devices:{name}" for name in ("preflight", "bench")},
     **{name: f"shell:{name}" for name in ("configs", "completion", "app")},
 }
