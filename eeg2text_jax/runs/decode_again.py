@@ -28,7 +28,7 @@ from eeg2text_jax.base.stores.buckets import at_hand, is_address
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import FROM_FILE, make_folds
 from eeg2text_jax.data.splits.split import Split, read_split_file, write_split_file
-from eeg2text_jax.instrument.auditing.notices import Level, Provenance
+from eeg2text_jax.instrument.auditing.notices import Origin, Provenance
 from eeg2text_jax.instrument.predictions.file import PredictionSet, write_predictions
 from eeg2text_jax.instrument.predictions.rankings import RankingSet, write_rankings
 from eeg2text_jax.instrument.workdir import (
@@ -135,7 +135,7 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
     _check_losses(study, checks)
     verb = "ranked by this command" if ranked else "by this command"
     statement = f"{verb} with the checkpoints beside the file, and all {count} rows are the same"
-    provenance = Provenance(Level.DECODED_AGAIN, statement, tuple(checks.checked), tuple(checks.not_checked))
+    provenance = Provenance(Origin.DECODED_AGAIN, statement, tuple(checks.checked), tuple(checks.not_checked))
     return Again(provenance, facts)
 
 
