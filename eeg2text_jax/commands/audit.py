@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.files import file_digest, write_text
 from eeg2text_jax.data.splits.neighbors import high_neighbors
 from eeg2text_jax.instrument.auditing.audit import Options, audit
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
 from eeg2text_jax.instrument.auditing.result import AuditResult, result_text
-from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint, named
+from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint
 from eeg2text_jax.instrument.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.instrument.metrics.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
 from eeg2text_jax.instrument.predictions.file import MODES, Prediction, PredictionSet, mode_name
@@ -273,7 +273,9 @@ def endpoints_of(text: str) -> list[Endpoint]:
     models = dict(zip(names, (name.partition(":")[2] for name in text.split(",")), strict=True))
     functions = [name for name in text.split(",") if ":" in name and name.partition(":")[0] not in ENDPOINTS]
     built_in = [name for name in names if models[name] == "" or name in ENDPOINTS]
-    metrics = [named(name).metric for name in built_in]
+    if unknown := [name for name in built_in if name not in ENDPOINTS]:
+        raise UserError(f"--endpoint={unknown[0]}: there is no such endpoint; {did_you_mean(unknown[0], ENDPOINTS)}")
+    metrics = [ENDPOINTS[name].metric for name in built_in]
     encoder = next((models[name] for name in built_in if ENDPOINTS[name].metric in ENCODED), None)
     judge = next((models[name] for name in built_in if ENDPOINTS[name].metric in JUDGED), None)
     makers = makers_of(metrics, encoder or None, judge or None, spelled="--endpoint=NAME:{}")
