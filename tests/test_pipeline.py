@@ -193,7 +193,7 @@ def test_export_names_the_arms_there_are(finished, tmp_path, refused):
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     study = study_in(tmp_path / "run", tiny_settings(model__checkpoint=str(exported)))
     program = make_program(study.config, study.model, study.arms)
-    state = make_initial_state(study, program, study.placement)
+    state = make_initial_state(study, program)
     _, params = load_pretrained(exported)
     for arm in range(2):
         jax.tree.map(lambda a, b, arm=arm: np.testing.assert_array_equal(a[arm], b), state.params, params)

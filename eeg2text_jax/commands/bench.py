@@ -157,7 +157,7 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
     """Compile and time training steps; return the last state, the prepared step and the figures."""
     mesh, config, size = study.placement.mesh, study.config, study.config.batch.size
     program = make_program(config, study.model, study.arms, mesh)
-    state, prepared = make_initial_state(study, program, study.placement), PreparedStep(study, program)
+    state, prepared = make_initial_state(study, program), PreparedStep(study, program)
     state, arrays, step = prepared.placed(state), prepared.arrays, cast(Any, prepared.step)
     stream = iter(batches_of(study, 1000 + steps))
     begun, compiled, memory = time.perf_counter(), {}, 0

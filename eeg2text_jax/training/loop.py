@@ -16,7 +16,7 @@ from etils import epath
 
 from eeg2text_jax.base.devices.arms import Divided, compile_step, jit_once
 from eeg2text_jax.base.devices.hosts import is_main, main_decides, to_host
-from eeg2text_jax.base.devices.mesh import Placement, arms_mapping, own_rows, put_training_batch
+from eeg2text_jax.base.devices.mesh import arms_mapping, own_rows, put_training_batch
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.progress import ProgressLine
@@ -187,7 +187,7 @@ def restore_or_init(
     iterator = iter(batches_of(study, study.config.train.steps))
     restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
     if restored is None:
-        return make_initial_state(study, program, study.placement), iterator, [], False
+        return make_initial_state(study, program), iterator, [], False
     _, state, info = restored
     _check_origin(study, info, checkpoints)
     iterator.set_state(info["iterator"])
@@ -230,13 +230,14 @@ def trained_params(study: Study) -> Any:
     return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
 
 
-def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
+def make_initial_state(study: Study, program: GridProgram) -> TrainState:
     """Return the state before the first step.
 
     Each parameter comes from the first of these sources that has it: the best parameters of the previous training
     stage, the pretrained encoder, the pretrained checkpoint, random initialization.
     """
     keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
+    placement = study.placement
     paths = flatten(own_params(study.model, study.model.shapes)).keys()
     shardings = placement.shardings(program.state_shapes())
     before = stage_before(study)

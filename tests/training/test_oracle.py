@@ -39,7 +39,7 @@ def trained(request, tmp_path_factory):
     """The study, its parameters before and after, and what it logged."""
     ends = {"optim__schedule": "linear", "optim__lr_end": 1e-3} if "end" in request.param else {}
     study = study_in(tmp_path_factory.mktemp("oracle") / "run", tiny_settings(**FIELDS, **ends))
-    first = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
+    first = make_initial_state(study, make_program(study.config, study.model, study.arms))
     before = tensors_of(study, first.params)
     return study, before, tensors_of(study, train(study).params), logged_metrics(study.workdir.root)
 

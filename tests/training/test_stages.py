@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
 
 def begun(study):
     """Parameters before the first step, as numpy."""
-    state = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
+    state = make_initial_state(study, make_program(study.config, study.model, study.arms))
     return jax.tree.map(np.asarray, state.params)
 
 
