@@ -14,7 +14,7 @@ from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import decode_again
 from eeg2text_jax.runs.exported import export_run
 from eeg2text_jax.runs.opening import open_workdir, resumed
-from eeg2text_jax.runs.run_folds import run_folds
+from eeg2text_jax.runs.pipeline import run_folds
 from eeg2text_jax.training.study import open_data
 
 SMALL = {"train__steps": 2, "train__eval_every": 1, "train__save_every": 1, "optim__warmup_steps": 0}

@@ -28,13 +28,11 @@ def run(argv: list[str]) -> int:
         return 0
 
     def work() -> None:
+        from eeg2text_jax.runs import pipeline
+
         if arguments.options["folds"]:
-            from eeg2text_jax.runs.run_folds import run_folds
-
-            run_folds(arguments.settings, arguments.options["workdir"], arguments.options["folds"])
+            pipeline.run_folds(arguments.settings, arguments.options["workdir"], arguments.options["folds"])
         else:
-            from eeg2text_jax.runs import pipeline
-
             pipeline.run(arguments.settings, arguments.options["workdir"])
 
     return on_hosts("run", arguments.settings.parallel, work)
