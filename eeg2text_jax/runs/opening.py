@@ -47,14 +47,7 @@ from eeg2text_jax.models.functional import training_flops
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.loop import bytes_of_an_arm, frozen_bytes
-from eeg2text_jax.training.sections import (
-    Settings,
-    epoch_fields,
-    field_at,
-    length_lines,
-    notes,
-    with_stored_steps,
-)
+from eeg2text_jax.training.sections import Settings, epoch_fields, field_at, length_lines, notes, with_stored_steps
 from eeg2text_jax.training.study import Study, arms, check_encoder, open_study, placement_of
 
 

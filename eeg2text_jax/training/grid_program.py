@@ -27,13 +27,7 @@ from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.pretrained.load import frozen_params
 from eeg2text_jax.models.pretrained.wave_folder import trained_beside
 from eeg2text_jax.training.sections import OptimSettings, Settings
-from eeg2text_jax.training.step import (
-    GridProgram,
-    make_optimizer,
-    reconstruction_loss,
-    trainable_only,
-    without_frozen,
-)
+from eeg2text_jax.training.step import GridProgram, make_optimizer, reconstruction_loss, trainable_only, without_frozen
 from eeg2text_jax.training.study import Arm, Study, StudyArrays, init_keys
 
 # Training stages in order: reconstruct snapshots, reconstruct series, step one of two-step training, text.
