@@ -97,7 +97,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
     params, rows = trained_params(trained), trained.split.parts["test"][:4]
     split = dataclasses.replace(trained.split, parts={**trained.split.parts, "test": rows})
     data = dataclasses.replace(trained.data, features=trained.data.features * np.float32(unit))
-    samples, _ = make_samples(trained.config, data, split, trained.tokenizer, trained.model.pad_token, alone=True)
+    samples = make_samples(trained.config, data, split, trained.tokenizer, trained.model.pad_token, alone=True)
     first = dataclasses.replace(trained, split=split)
     studies = first, dataclasses.replace(first, data=data, samples=samples)
     before, after = ([row.prediction_tokens for row in decode_grid(study, params)] for study in studies)

@@ -81,6 +81,11 @@ class GridSettings:
     eval_conditions: Annotated[tuple[str, ...], many(one_of(*EVALUATED))]
     controls: Annotated[tuple[str, ...], many(one_of(*(name for name in EVALUATED if name != "eeg")))]
 
+    @property
+    def conditions(self) -> frozenset[str]:
+        """All conditions of training and evaluation."""
+        return frozenset({*self.train_conditions, *self.eval_conditions})
+
 
 @dataclasses.dataclass(frozen=True)
 class OptimSettings:

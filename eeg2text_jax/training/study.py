@@ -38,8 +38,8 @@ from eeg2text_jax.models.pretrained.load import model_from_checkpoint, read_conf
 from eeg2text_jax.models.pretrained.wave_folder import unused_note
 from eeg2text_jax.models.spec import Channels, LoraSpec, Seq2SeqSpec
 from eeg2text_jax.models.waves import positions_of
-from eeg2text_jax.training.conditions._donors import chosen_samples, noise_kernel, train_means
-from eeg2text_jax.training.conditions.condition import condition_key, needs, stream_key
+from eeg2text_jax.training.conditions._donors import chosen_samples, constant_arrays
+from eeg2text_jax.training.conditions.condition import stream_key
 from eeg2text_jax.training.sections import ContrastiveSettings, GridSettings, Settings, length_lines, with_steps
 
 # The arms to train, their PRNG keys, and the constant arrays that every training step reads.
@@ -356,11 +356,11 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
     model = adapted(build(config.model, data.feature_shape, tokenizer, channels), config, tokenizer)
     if note := unused_note(model.eeg, channels):
         print(note)
-    samples, constant = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.bare_targets)
+    samples = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.bare_targets)
     if samples.prompts is not None:
         check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
-    arrays = StudyArrays(dropout, condition_key(config.seed), **constant)
+    arrays = StudyArrays(dropout, **constant_arrays(config.grid.conditions, samples, split.parts["train"], config.seed))
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return _contrastive(study) if config.objective == "contrastive" else study
 
@@ -466,34 +466,21 @@ def make_samples(
     pad_token: int,
     *,
     alone: bool = False,
-) -> tuple[Samples, dict[str, Any]]:
-    """Return the samples that batches are made of, and the arrays that conditions need, by name in `StudyArrays`.
-
-    `alone` is for a decoder-only model.
-    """
-    train, text = split.parts["train"], config.text
-    conditions = sorted({*config.grid.train_conditions, *config.grid.eval_conditions})
-    needed = needs(conditions)
-    scaling = feature_scale(data, train, config.data.standardize)
-    chosen = chosen_samples(conditions, data, split, config.seed)
+) -> Samples:
+    """Return the samples that batches are made of, and print notes on them; `alone` is for a decoder-only model."""
+    text = config.text
+    scaling = feature_scale(data, split.parts["train"], config.data.standardize)
+    chosen = chosen_samples(config.grid.conditions, data, split, config.seed)
     notes = [scaling.note(), *([] if data.clock is None else data.clock.notes())]
     for note in filter(None, [*notes, *cuts(config, data, split, tokenizer, alone), chosen["donor_note"]]):
         print(note)
-    means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
-    samples = Samples(
+    return Samples(
         data=data,
         targets=encode_targets(tokenizer, data.sentence.tolist(), text.max_tokens, alone),
         mean=scaling.mean,
         scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
-        subject=subject if "subject" in needed else None,
         prompts=own_prompts(text.template, text.chat, data, tokenizer) if has_fields(text.template) else None,
         **chosen,
     )
-    arrays: dict[str, Any] = {}
-    if "means" in needed:
-        arrays["means"] = jnp.asarray((means - scaling.mean) / scaling.scale)
-    if "kernel" in needed:
-        arrays["kernel"] = noise_kernel(samples, train)
-    return samples, arrays

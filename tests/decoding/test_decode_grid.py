@@ -193,7 +193,7 @@ def test_repeated_readings_keep_names_of_their_own(study, params, tmp_path):
 @pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e12])
 def test_the_unit_of_the_recordings_changes_no_prediction(study, params, predictions, unit):
     data = dataclasses.replace(study.data, features=study.data.features * np.float32(unit))
-    samples, _ = make_samples(study.config, data, study.split, study.tokenizer, study.model.pad_token)
+    samples = make_samples(study.config, data, study.split, study.tokenizer, study.model.pad_token)
     again = decode_grid(dataclasses.replace(study, data=data, samples=samples), params)
     one, other = ([(p.sample_id, p.prediction_tokens) for p in rows] for rows in (again, predictions))
     assert one == other
@@ -201,7 +201,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(study, params, predict
 
 def test_cuts_are_counted_and_said(study, capsys):
     config = study.config.changed({"data.max_words": 8, "text.max_tokens": 10})
-    samples, _ = make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
+    samples = make_samples(config, study.data, study.split, study.tokenizer, study.model.pad_token)
     words = int((study.data.n_words > 8).sum())
     tokens = sum(len(ids) > 10 for ids in study.tokenizer([str(text) for text in study.data.sentence])["input_ids"])
     assert capsys.readouterr().out.splitlines() == [

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.base.errors import UserError
@@ -19,7 +20,7 @@ from eeg2text_jax.data.splits.methods import text_names
 from eeg2text_jax.data.splits.neighbors import groups_of_readings
 from eeg2text_jax.data.splits.split import PARTS, Split, normalize, readings_of
 from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
-from eeg2text_jax.training.conditions.condition import MOST_LAGS, needs, stream_rng
+from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs, stream_rng
 
 # What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
@@ -30,7 +31,7 @@ def chosen_samples(names: Collection[str], data: DataFile, split: Split, seed: i
 
     `donor_note` tells users how near the choices are.
     """
-    needed, train, test = needs(sorted(names)), split.parts["train"], split.parts["test"]
+    needed, train, test = needs(names), split.parts["train"], split.parts["test"]
     chosen: dict[str, Any] = {"copies": {}}
     shuffled = timed = near = ""
     if {"donor", "neighbor"} & needed:
@@ -51,7 +52,19 @@ def chosen_samples(names: Collection[str], data: DataFile, split: Split, seed: i
         timed = clock_note(data, train, chosen["clock"])
     if "label_shuffle" in names:
         chosen["label_rows"] = label_rows(data, train, seed)
+    if "subject" in needed:
+        chosen["subject"] = np.unique(data.subject.astype(str), return_inverse=True)[1].astype(np.int32)
     return chosen | {"donor_note": " ".join(filter(None, [shuffled, timed, near, *copied]))}
+
+
+def constant_arrays(names: Collection[str], samples: Samples, train: np.ndarray, seed: int) -> dict[str, Any]:
+    """Return the arrays that the conditions `names` read at every step, by their names in `StudyArrays`."""
+    needed, arrays = needs(names), {"condition": condition_key(seed)}
+    if "means" in needed:
+        arrays["means"] = jnp.asarray((train_means(samples.data, train)[0] - samples.mean) / samples.scale)
+    if "kernel" in needed:
+        arrays["kernel"] = noise_kernel(samples, train)
+    return arrays
 
 
 @dataclasses.dataclass(frozen=True)

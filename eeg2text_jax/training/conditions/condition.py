@@ -8,7 +8,7 @@ Rearranged EEG keeps the statistics of the recording and loses the place of each
 feeds the EEG with the text of another sentence as the target, see `_donors.label_rows`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -296,7 +296,7 @@ _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_
           "clock": ("clock",), "neighbor": ("neighbor",), "noise_spectrum": ("kernel",)}  # fmt: skip
 
 
-def needs(names: Sequence[str]) -> frozenset[str]:
+def needs(names: Collection[str]) -> frozenset[str]:
     """Return the names of optional fields of `ConditionContext` that at least one of these conditions reads."""
     return frozenset(field for name in names for field in _NEEDS.get(name, ()))
 
