@@ -125,10 +125,9 @@ def _open(config: Settings, root: str) -> Study:
         workdir.check(*OPENED)
         if is_main():
             workdir.unrecord(*(name for name in OPENED if not (workdir.root / name).exists()))
-        study = open_study(config, workdir)
-        check_derived(workdir, study.config, len(study.split.parts["train"]))
-        note = generation_note(config.model.checkpoint, study.generation)
-        if note and is_main() and config.objective == "generate":
+        study = _checked_study(config, workdir)
+        texts = is_main() and config.objective == "generate"
+        if texts and (note := generation_note(config.model.checkpoint, study.generation)):
             print(note)
     except BaseException:
         if new and is_main():
@@ -154,8 +153,13 @@ def open_finished(config: Settings, root: str) -> Study:
     if not product(workdir, "training"):
         raise UserError(f"{root}: has no checkpoint; `eeg2text train` makes one.")
     workdir.check(*OPENED, workdir.metrics.name)
+    return _checked_study(config, workdir)
+
+
+def _checked_study(config: Settings, workdir: Workdir) -> Study:
     study = open_study(config, workdir)
     check_derived(workdir, study.config, len(study.split.parts["train"]))
+    _ = study.generation  # raises UserError if the settings of decoding do not fit the model
     return study
 
 
