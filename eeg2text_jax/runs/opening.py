@@ -48,7 +48,7 @@ from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.loop import bytes_of_an_arm, frozen_bytes
 from eeg2text_jax.training.sections import Settings, epoch_fields, field_at, length_lines, notes, with_stored_steps
-from eeg2text_jax.training.study import Study, arms, check_encoder, open_study, placement_of
+from eeg2text_jax.training.study import Study, arms, chosen_layer, open_study, placement_of
 
 
 @contextlib.contextmanager
@@ -86,8 +86,8 @@ def check_before(config: Settings) -> None:
     """Check the fields whose check needs devices or a model, before any file is made; raise UserError for a bad one."""
     check_configured(config)
     _check_mesh(config, len(arms(config.grid)))
-    if config.objective == "contrastive":
-        check_encoder(config.contrastive)
+    if config.objective == "contrastive" and config.contrastive.text:
+        chosen_layer(config.contrastive.text, config.contrastive.layer)
     if config.model.encoder_checkpoint:
         checkpoint_folder(config.model.encoder_checkpoint)
     if config.model.checkpoint:

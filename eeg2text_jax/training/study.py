@@ -242,12 +242,6 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
     return np.where(varies, (vectors - mean) / np.where(varies, deviation, 1.0), 0.0).astype(np.float32)
 
 
-def check_encoder(settings: ContrastiveSettings) -> None:
-    """Raise UserError if the text encoder or its layer does not exist, without loading weights."""
-    if settings.text:
-        chosen_layer(settings.text, settings.layer)
-
-
 def chosen_layer(name: str, layer: int) -> int:
     """Return the encoder layer whose output is used: `layer`, or the layer at two thirds of the depth if it is -1.
 
