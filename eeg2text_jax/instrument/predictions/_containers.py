@@ -28,6 +28,11 @@ NO_TABLE = (
     "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
 )
 TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
+CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE)  # its time, then its text
+TIMED = re.compile(  # id, channel, onset, duration, word, confidence; or id, channel, speaker, onset, end, text
+    r"(\S+) \S+ (?:[\d.]+ [\d.]+ ([^\s\d]\S*)(?: [\d.-]+)?|\S+ ([\d.]+) [\d.]+ (?:<[^>]*> )?(.*))"
+)
+TIMED_LINE = re.compile(r"(?!;;)\S").match  # not a comment
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -239,6 +244,8 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     lines have it, ids need no digit.
     """
     texts = line_texts(lines)
+    if layout != "P" and (table := timed_table(lines.path, texts)):
+        return table
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
@@ -252,6 +259,25 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=(), coded=True)
+
+
+def timed_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
+    """Return the texts of subtitles (SRT, WebVTT), or those by id of HTK (`.mlf`) and NIST (`.ctm`, `.stm`)."""
+    text, words = "\n".join(lines) + "\n", [*map(TIMED.fullmatch, filter(TIMED_LINE, lines))]
+    of_id: dict[str, list[str]] = {}
+    if lines and lines[0] == "#!MLF!#":
+        for block in re.split(r"^\.$", text.partition("\n")[2], flags=re.MULTILINE):
+            key, *labels = block.strip().split("\n")
+            fields = [line.split() for line in itertools.takewhile("///".__ne__, labels)]
+            spoken = [f[2] if len(f) > 2 and f[0].isdigit() and f[1].isdigit() else f[0] for f in fields if f]
+            of_id |= {key.strip('"'): spoken} if key else {}
+    elif len(cues := CUE.findall(text)) > 1:
+        return Table(path, "P", "subtitles", None, [[" ".join(re.sub(r"<[^>]*>", "", cue).split())] for cue in cues])
+    elif words and all(words):
+        for word in words:  # a `.ctm` has a word on each line, a `.stm` a text
+            of_id.setdefault(word[1] if word[2] else f"{word[1]} {word[3]}", []).append(word[2] or word[4])
+    rows = [(key, " ".join(spoken)) for key, spoken in of_id.items()]
+    return Table(path, "P", "texts by id", None, rows, coded=True) if rows else None
 
 
 def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
@@ -397,8 +423,23 @@ def objects_table(
             f"{path}, {unit} {first}: no turn of the chat {chat!r} is known to be the reference or prediction; "
             'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
         )
+    plain = [dict(flat(row, names, notes)) for row in plain]
+    titles = list(plain[0])
     cells = [[row.get(title, ABSENT) for title in titles] for row in plain]
     return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes))
+
+
+def flat(row: dict[str, Any], names: Names, notes: dict[str, None], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield a row's names and values; an object in it, or the first of a list, gives a value for each name: `a.b`."""
+    for name, value in row.items():
+        several = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+        inner = value[0] if several else value
+        if isinstance(inner, dict) and not (several and names.is_text(normalize(name))):
+            if several and len(value) > 1:
+                notes[f"of the objects in a list {above + name!r} the first counts"] = None
+            yield from flat(inner, names, notes, f"{above}{name}.")
+        else:
+            yield above + name, value
 
 
 def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:

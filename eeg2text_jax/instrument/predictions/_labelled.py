@@ -13,7 +13,7 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -37,7 +37,8 @@ RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
 # A possible label: words and brackets before a colon. It is surely a label if it begins with LABEL_WORDS.
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
-MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)")
+MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)|([=<>]) (?=\w)")
+INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
@@ -56,6 +57,12 @@ LOG_LINE = re.compile(
 )
 EPOCH = re.compile(r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
+BARS = re.compile(r"(?<!\\)\|")
+BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
+QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
+TENSOR = re.compile(  # a text as TensorFlow prints it
+    r"<tf\.Tensor: [^>]*?numpy=b?('[^'>]*'|\"[^\">]*\")>|tf\.Tensor\(b?('[^']*'|\"[^\"]*\"), shape=\(\), [^)]*\)"
+)
 SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
 FEWEST = 2  # pairs that a text with other lines must have
 Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
@@ -103,18 +110,29 @@ class Printed:
 
 
 def labelled_table(
-    path: epath.Path, texts: Iterable[str], names: Names, labels: Sequence[str] | None = None, kind: str = ""
-) -> Table | None:
+    path: epath.Path, texts: Iterable[str], names: Names, labels: Sequence[str] | None = None, kind: str = "",
+    wanted: Sequence[str] = (),
+) -> Table | None:  # fmt: skip
     """Return the samples of a printed text; None if no reference and prediction have labels.
 
-    `labels`: those of references and predictions, instead of known names; `kind` is said before the labels. Raises
-    UserError for a damaged block, for a text that may go on below its line, and for labels that may be several.
+    `labels`: those of references and predictions, instead of known names; `kind` is said before the labels; `wanted`:
+    columns of a table in the text. Raises UserError for a damaged block, for a text that may go on below its line, and
+    for labels that may be several.
     """
-    lines = [ESCAPE.sub("", line) for line in texts]
+    lines = [TENSOR.sub(r"\1\2", ESCAPE.sub("", line)) for line in texts]
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in lines[:9]):
         return word_table(path, lines)
-    if labels is None and (table := tool_table(path, lines) or bar_table(path, lines, names)):
+    tables = [] if labels else tables_among(path, lines, names, wanted, kind)
+    if labels is None and (table := tool_table(path, lines) or (not kind and table_with(tables, names, wanted))):
         return table
+    table = None if wanted else labelled_lines(path, lines, names, labels, kind)
+    return table or table_with(tables, names, wanted)  # of a notebook, such a table may be the head of a longer one
+
+
+def labelled_lines(
+    path: epath.Path, lines: list[str], names: Names, labels: Sequence[str] | None, kind: str
+) -> Table | None:
+    """Return the samples whose texts stand behind labels, see `labelled_table`."""
     find = finder(names) if labels is None else stated_finder(labels)
     marks = [find(line) for line in lines]
     marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
@@ -188,25 +206,71 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
 
 
 def without_gaps(text: str) -> str:
-    """Return the words of an aligned text, without the `***` that stands where the other text has a word."""
-    return " ".join(word for word in text.split() if not re.fullmatch(r"\*{3,}", word))
+    """Return the words of an aligned text, without the `***` (or `*`) that stands where the other has a word."""
+    return " ".join(word for word in text.split() if word.strip("*"))
 
 
-def bar_table(path: epath.Path, lines: Sequence[str], names: Names) -> Table | None:
-    """Return the rows of tables with `|` and both sides in their header, among other lines; None without a header."""
+def tables_among(
+    path: epath.Path, lines: Sequence[str], names: Names, wanted: Sequence[str] = (), kind: str = ""
+) -> Iterator[Table]:
+    """Yield the tables among other lines: those with `|` and a header, and those of two texts with a mark between.
 
-    def is_head(row: list[str]) -> bool:
-        return all(any(names.form(side, name) for name in normalize_names(row)) for side in SIDES)
+    A header has a rule below it, names of both sides, or those that are `wanted`. A table printed twice counts once.
+    """
 
-    cells = [between_bars(line.split("|")) if "|" in line else [] for line in lines]
-    head = next(filter(is_head, cells), None)
-    numbers = [i for i, row in enumerate(cells, 1) if head and row != head and len(row) == len(head)]
-    numbers = [i for i in numbers if i > cells.index(head) and not MARKDOWN_RULE.fullmatch(lines[i - 1])]
-    if not numbers:
-        return None
-    lost = sum(bool(re.search(r"\w", line)) for line in lines) - len(numbers) - cells.count(head)
-    notes = (f"{lost} other lines are not used",) if lost else ()
-    return Table(path, "F", "a table among other lines", head, [cells[i - 1] for i in numbers], numbers, notes=notes)
+    def is_head(row: Sequence[str]) -> bool:
+        plain = normalize_names(row)
+        return has_sides(plain, names) or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
+
+    cells = [between_bars(BARS.split(line)) if "|" in line else [] for line in lines]
+    ruled = [bool(MARKDOWN_RULE.fullmatch(line)) for line in (*lines, "")]
+    known: dict[tuple[str, ...], list[dict[int, list[str]]]] = {}  # header -> the rows of each table, by line
+    head: tuple[str, ...] = ()
+    for i, row in enumerate(cells):
+        if len(row) > 1 and not ruled[i] and (ruled[i + 1] or tuple(row) in known or is_head(row)):
+            head = tuple(row)
+            known.setdefault(head, []).append({})
+        elif len(row) == len(head) > 1 and not ruled[i] and {*row} != {"..."}:
+            known[head][-1][i + 1] = [cell.replace("\\|", "|") for cell in row]
+    filled = sum(bool(re.search(r"\w", line)) for line in lines)
+    for head, tables in known.items():
+        distinct = [t for k, t in enumerate(tables) if [*t.values()] not in [[*u.values()] for u in tables[:k]]]
+        rows = {number: row for table in distinct for number, row in table.items()}
+        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows.values() for cell in row)
+        notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
+        if lost := filled - sum(map(len, tables)) - len(tables):
+            notes.append(f"{lost} other lines are not used")
+        if rows:
+            said = f"{kind}a table among other lines"
+            yield Table(path, "F", said, [*head], [*rows.values()], [*rows], notes=tuple(notes))
+    for mark in BETWEEN:
+        pairs = {
+            i: [*map(str.strip, line.split(mark))]
+            for i, line in enumerate(lines, 1)
+            if line.count(mark) == 1 and line[0] != "|"
+        }
+        pairs = {i: pair for i, pair in pairs.items() if all(pair)}
+        if len(pairs) >= FEWEST:
+            notes = [f"{filled - len(pairs)} other lines are not used"] * (filled > len(pairs))
+            said = f"{kind}lines of two texts with {mark.strip() or 'a tab'!r} between"
+            yield Table(path, "H", said, None, [*pairs.values()], [*pairs], notes=tuple(notes), samples=True)
+
+
+def has_sides(plain: Sequence[str], names: Names) -> bool:
+    return all(any(names.form(side, name) for name in plain) for side in SIDES)
+
+
+def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> Table | None:
+    """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
+
+    def fits(table: Table) -> bool:
+        if all(map(str.isdigit, wanted)) and wanted:
+            return table.titles is None
+        plain = table.names or []
+        return {*normalize_names(wanted)} <= {*plain} if wanted else has_sides(plain, names)
+
+    fitting = [table for table in tables if fits(table)]
+    return max(fitting, key=lambda table: len(table.rows), default=None)
 
 
 def finder(names: Names) -> Callable[[str], list[Label]]:
@@ -241,8 +305,9 @@ def stated_finder(labels: Sequence[str]) -> Callable[[str], list[Label]]:
     if len({*map(plain_label, labels)}) != 2 or len(labels) != 2:
         raise UserError(f"--labels={','.join(labels)}: expected two labels, of references and of predictions.")
     either = "|".join(r"\s+".join(map(re.escape, label.strip(" :").split())) for label in labels)
+    bare = rf"(?!\s*(?:[\\|]|(?:{either})(?!\w)))"  # names of columns, as pandas prints them, are no labels
     pattern = re.compile(
-        rf"(?<!\w)({either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:[:=\uff1a]|->|=>)*", re.IGNORECASE
+        rf"(?<!\w)({either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a]|->|=>)+|{bare})", re.IGNORECASE
     )
     return lambda line: [Label(plain_label(m[1]), m[1], m.start(), m.end()) for m in pattern.finditer(line)]
 
@@ -461,11 +526,11 @@ def on_one(text: Printed) -> Pairs:
 
 
 def without_quotes(rows: list[list[str]], sides: int) -> list[list[str]]:
-    """Return rows without the quotes around texts, if each text of a side has the same ones."""
+    """Return rows without the quotes around texts, if each text of a side has some (`'a'` or, of bytes, `b'a'`)."""
     for index in range(sides):
-        marks = {row[index][:1] + row[index][-1:] for row in rows}
-        if marks in ({"''"}, {'""'}) and all(len(row[index]) > 1 for row in rows):
-            rows = [[*row[:index], row[index][1:-1], *row[index + 1 :]] for row in rows]
+        inner = [QUOTED.fullmatch(row[index]) for row in rows]
+        if all(inner):
+            rows = [[*row[:index], found[1], *row[index + 1 :]] for row, found in zip(rows, inner, strict=True)]
     return rows
 
 
@@ -480,18 +545,28 @@ def notebook_lines(file: Lines) -> list[str] | None:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
     joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
-    return [line for text in joined for line in SERIES.sub(r"\1", text).splitlines()]
+    whole = (re.sub(r"(?<=>),\n +(?=<tf)", ", ", SERIES.sub(r"\1", text)) for text in joined)  # lists of tensors
+    return [line for text in whole for line in text.splitlines()]
 
 
 def shown_text(data: Mapping[str, Any]) -> str:
-    """Return an output's text: plain, or HTML without its tags if the plain text says only that it is HTML."""
+    """Return an output's text: plain, or HTML without its tags if it has tables, or the plain text says only HTML."""
     plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
-    if not page or not plain.startswith("<IPython"):
+    if not page or not ("<table" in page or plain.startswith("<IPython")):
         return plain
+    page = re.sub(r"<tr.*?</tr>", barred, re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL), flags=re.DOTALL)
     return html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<br ?/?>|</(?:p|div|tr|li|h\d)>", "\n", page)))
+
+
+def barred(row: re.Match[str]) -> str:
+    """Return a row of a table in HTML as one of Markdown; a rule stands below a header."""
+    cells = re.findall(r"<(t[hd])\b[^>]*>(.*?)</t[hd]>", row[0], re.DOTALL)
+    texts = [" ".join(re.sub(r"<[^>]*>", " ", text).split()).replace("|", r"\|") for _, text in cells]
+    return f"| {' | '.join(texts)} |\n" + "|---|\n" * all(kind == "th" for kind, _ in cells)
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:
     """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
-    heads = Counter(mark[1] for line in lines if (mark := MARKED.match(line.strip())))
-    return [head for head, count in heads.most_common() if count > 1]
+    found = (mark[1] or mark[2] for line in lines if (mark := MARKED.match(line.strip())))
+    heads = Counter(re.sub(r"(?<=\w)\s+\d+$", "", head) for head in found)  # a number is of the sample
+    return [head for head, count in heads.most_common() if count > 1 and head not in INSTALLING]

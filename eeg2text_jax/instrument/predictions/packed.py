@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import re
 import time
 import zipfile
 import zlib
@@ -96,6 +97,9 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         with contextlib.suppress(UnicodeDecodeError):
             return data.decode("utf-16").encode(), TEXT
+    if data.isascii() and len(re.findall(rb"\+A[A-Za-z0-9+/]{2}-", data[:500])) > 3:
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode("utf-7").encode(), TEXT
     if data.startswith(b"PAR1"):
         return as_csv(parquet_rows(data, path), path), "Parquet"
     if data.startswith(b"\x89HDF"):

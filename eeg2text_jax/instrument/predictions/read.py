@@ -23,7 +23,13 @@ from eeg2text_jax.instrument.predictions._containers import (
     lines_table,
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
-from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table, notebook_lines, recurring_heads
+from eeg2text_jax.instrument.predictions._labelled import (
+    LAYOUTS,
+    labelled_table,
+    notebook_lines,
+    recurring_heads,
+    tables_among,
+)
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names
 from eeg2text_jax.instrument.predictions.columns import (
     conversions,
@@ -31,9 +37,11 @@ from eeg2text_jax.instrument.predictions.columns import (
     join_names,
     roles,
     samples,
+    spaced,
     split_list,
     test_part,
     unread_conditions,
+    ways,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
@@ -181,6 +189,7 @@ def table_of_file(
         return lines_table(lines, names, "P")
     printed = notebook_lines(lines) if plain and alone else None
     table, refusal = None, None
+    wanted = [column.partition("=")[2] or column for column in columns]
     if printed is None and not labels and plain and layout in (None, "J", "K"):
         try:
             table = json_table(lines, names, alone=alone)
@@ -189,12 +198,11 @@ def table_of_file(
     if layout == "J" and table is None:
         raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
     if table is None and refusal is None and printed is None and not labels and layout in (None, "F", "H"):
-        wanted = [column.partition("=")[2] or column for column in columns]
         table = csv_table(lines, names, layout, wanted, alone=alone)
     unsure = table is None or (table.layout == "H" and layout is None and alone)
     if unsure and plain and layout in (None, *LAYOUTS):
         texts, kind = (lines, "") if printed is None else (printed, "printed outputs of a notebook, ")
-        if labelled := labelled_table(lines.path, texts, names, labels, kind):
+        if labelled := labelled_table(lines.path, texts, names, labels, kind, () if table else wanted):
             if not alone:
                 raise UserError(
                     f"{lines.path}: is of layout {labelled.layout}, with references and predictions of its own; leave "
@@ -202,20 +210,32 @@ def table_of_file(
                 )
             return labelled
     if table is None and (refusal or alone):
-        raise refusal or UserError(f"{lines.path}: {no_layout(printed or lines, layout, labels, printed is not None)}")
+        raise refusal or UserError(
+            f"{lines.path}: {no_layout(printed or lines, layout, labels, names, printed is not None)}"
+        )
     return table or lines_table(lines, names)
 
 
-def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, is_notebook: bool) -> str:
+def no_layout(
+    texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, names: Names, is_notebook: bool
+) -> str:
     """Return the message for a text that is no table and has no known labels."""
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     heads = [repr(head) for head in recurring_heads(texts)]
-    if not (heads or is_notebook or layout in LAYOUTS):
+    tables = [t for t in tables_among(epath.Path(), [*texts], names) if len(spaced(t)) > 1]
+    table = max(tables, key=lambda t: len(t.rows), default=None)
+    if not (heads or table or is_notebook or layout in LAYOUTS):
         return NO_TABLE.format(hint=TEXTS_ALONE)
     said = f"; lines begin with {join_names(heads)}" if heads else ""
+    said += "; name the labels with --labels=TRUE,PREDICTED" if heads or table is None else ""
+    said += (
+        f"; {f'line {table.numbers[0]}'} begins {table.kind} ({table.first_rows()}): {ways(table, spaced(table))}"
+        if table
+        else ""
+    )
     alone = "" if is_notebook else f"; or, {TEXTS_ALONE}"
-    hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED{alone}"
+    hint = f"no samples of known labels{said}{alone}"
     return f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
 
 
@@ -234,14 +254,15 @@ def read_two(
             f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
             f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
         )
-    sides = []
-    for file, role, column in zip((reference, lines), SIDES, columns or (None, None), strict=True):
+    tables, stated = [], columns or (None, None)
+    for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
         if column and table.titles is None and table.layout in ("P", "K"):
             raise UserError(
                 f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
             )
-        sides.append(Side(table, role, column, names, groups))
+        tables.append(table)
+    sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     if layout == "K" and not all(side.keys for side in sides):
         raise UserError(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
