@@ -29,10 +29,9 @@ NO_TABLE = (
 )
 TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
 CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE)  # its time, then its text
-TIMED = re.compile(  # id, channel, onset, duration, word, confidence; or id, channel, speaker, onset, end, text
-    r"(\S+) \S+ (?:[\d.]+ [\d.]+ ([^\s\d]\S*)(?: [\d.-]+)?|\S+ ([\d.]+) [\d.]+ (?:<[^>]*> )?(.*))"
-)
-TIMED_LINE = re.compile(r"(?!;;)\S").match  # not a comment
+# Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
+CTM = re.compile(r"(\S+) (\S+) [\d.]+ [\d.]+ (\S+)(?: [\d.-]+)?")
+STM = re.compile(r"(\S+) \S+ \S+ ([\d.]+) [\d.]+ (?:<[^>]*> )?(.*)")
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -62,6 +61,7 @@ class Table:
     without a header). `numbers` has the number of each row's `unit` (line, item, row) in the file. `roles` is set if
     the layout itself says what the columns hold. `coded`: each line has an id beside its text.
     `grouped`: rows of one id are several references of one text. `samples`: the first row is surely no header.
+    `firsts`: title -> the rows in which there were several texts, of which the cell has the first.
     """
 
     path: epath.Path
@@ -76,6 +76,7 @@ class Table:
     coded: bool = False
     grouped: bool = False
     samples: bool = False
+    firsts: dict[str, set[int]] = dataclasses.field(default_factory=dict)
     names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
 
     def __post_init__(self) -> None:
@@ -263,20 +264,23 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
 
 def timed_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the texts of subtitles (SRT, WebVTT), or those by id of HTK (`.mlf`) and NIST (`.ctm`, `.stm`)."""
-    text, words = "\n".join(lines) + "\n", [*map(TIMED.fullmatch, filter(TIMED_LINE, lines))]
-    of_id: dict[str, list[str]] = {}
-    if lines and lines[0] == "#!MLF!#":
-        for block in re.split(r"^\.$", text.partition("\n")[2], flags=re.MULTILINE):
+    text, filled = "\n".join(lines) + "\n", [line for line in lines if line.strip() and not line.startswith(";;")]
+    rows: list[tuple[str, ...]] = []
+    if text.startswith("#!MLF!#\n"):
+        for block in re.split(r"^\.$", text.partition("\n")[2].strip(), flags=re.MULTILINE):
             key, *labels = block.strip().split("\n")
             fields = [line.split() for line in itertools.takewhile("///".__ne__, labels)]
-            spoken = [f[2] if len(f) > 2 and f[0].isdigit() and f[1].isdigit() else f[0] for f in fields if f]
-            of_id |= {key.strip('"'): spoken} if key else {}
+            words = [f[2] if len(f) > 2 and (f[0] + f[1]).isdigit() else f[0] for f in fields if f]
+            rows += [(re.sub(r"^\*/|\.\w+$", "", key.strip('"')), " ".join(words))] if key else []
     elif len(cues := CUE.findall(text)) > 1:
         return Table(path, "P", "subtitles", None, [[" ".join(re.sub(r"<[^>]*>", "", cue).split())] for cue in cues])
-    elif words and all(words):
-        for word in words:  # a `.ctm` has a word on each line, a `.stm` a text
-            of_id.setdefault(word[1] if word[2] else f"{word[1]} {word[3]}", []).append(word[2] or word[4])
-    rows = [(key, " ".join(spoken)) for key, spoken in of_id.items()]
+    elif filled and all(map(CTM.fullmatch, filled)):
+        words = [CTM.fullmatch(line).groups() for line in filled]
+        one = len({channel for _, channel, _ in words}) == 1
+        spoken = itertools.groupby(words, lambda word: word[0] if one else f"{word[0]} {word[1]}")
+        rows = [(key, " ".join(word for *_, word in of)) for key, of in spoken]
+    elif filled and all(map(STM.fullmatch, filled)):
+        rows = [(f"{found[1]} {found[2]}", found[3]) for found in map(STM.fullmatch, filled)]
     return Table(path, "P", "texts by id", None, rows, coded=True) if rows else None
 
 
@@ -423,23 +427,22 @@ def objects_table(
             f"{path}, {unit} {first}: no turn of the chat {chat!r} is known to be the reference or prediction; "
             'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
         )
-    plain = [dict(flat(row, names, notes)) for row in plain]
-    titles = list(plain[0])
-    cells = [[row.get(title, ABSENT) for title in titles] for row in plain]
-    return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes))
+    flats = [{name: (value, more) for name, value, more in flat(row, names)} for row in plain]
+    titles = list(flats[0])
+    cells = [[row.get(title, (ABSENT,))[0] for title in titles] for row in flats]
+    firsts = {title: {i for i, row in enumerate(flats) if row.get(title, ("", False))[-1] is True} for title in titles}
+    return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes), firsts=firsts)
 
 
-def flat(row: dict[str, Any], names: Names, notes: dict[str, None], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a row's names and values; an object in it, or the first of a list, gives a value for each name: `a.b`."""
+def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False) -> Iterator[tuple[str, Any, bool]]:
+    """Yield names, values, and whether a value is one of several: of an object in a row, or of the first in a list."""
     for name, value in row.items():
-        several = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
-        inner = value[0] if several else value
-        if isinstance(inner, dict) and not (several and names.is_text(normalize(name))):
-            if several and len(value) > 1:
-                notes[f"of the objects in a list {above + name!r} the first counts"] = None
-            yield from flat(inner, names, notes, f"{above}{name}.")
+        listed = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+        inner = value[0] if listed and not names.is_text(normalize(name)) else value  # not of the n best
+        if isinstance(inner, dict):
+            yield from flat(inner, names, f"{above}{name}.", more or (inner is not value and len(value) > 1))
         else:
-            yield above + name, value
+            yield above + name, value, more
 
 
 def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:

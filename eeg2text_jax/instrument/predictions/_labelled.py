@@ -22,6 +22,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars
 from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
+from eeg2text_jax.instrument.predictions.columns import holds_words
 from eeg2text_jax.instrument.predictions.packed import Lines
 
 BLOCKS = {  # layout -> its labels and what closes a block
@@ -220,10 +221,11 @@ def tables_among(
 
     def is_head(row: Sequence[str]) -> bool:
         plain = normalize_names(row)
-        return has_sides(plain, names) or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
+        known = all(any(names.form(side, name) for name in plain) for side in SIDES)
+        return known or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
 
     cells = [between_bars(BARS.split(line)) if "|" in line else [] for line in lines]
-    ruled = [bool(MARKDOWN_RULE.fullmatch(line)) for line in (*lines, "")]
+    ruled = ["|" in line and bool(MARKDOWN_RULE.fullmatch(line)) for line in (*lines, "")]
     known: dict[tuple[str, ...], list[dict[int, list[str]]]] = {}  # header -> the rows of each table, by line
     head: tuple[str, ...] = ()
     for i, row in enumerate(cells):
@@ -256,18 +258,16 @@ def tables_among(
             yield Table(path, "H", said, None, [*pairs.values()], [*pairs], notes=tuple(notes), samples=True)
 
 
-def has_sides(plain: Sequence[str], names: Names) -> bool:
-    return all(any(names.form(side, name) for name in plain) for side in SIDES)
-
-
 def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> Table | None:
     """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
 
     def fits(table: Table) -> bool:
         if all(map(str.isdigit, wanted)) and wanted:
             return table.titles is None
-        plain = table.names or []
-        return {*normalize_names(wanted)} <= {*plain} if wanted else has_sides(plain, names)
+        if wanted:
+            return {*normalize_names(wanted)} <= {*(table.names or ())}
+        texts = [name for i, name in enumerate(table.names or ()) if holds_words(table, i)]
+        return all(any(names.form(side, name) for name in texts) for side in SIDES)
 
     fitting = [table for table in tables if fits(table)]
     return max(fitting, key=lambda table: len(table.rows), default=None)
@@ -305,7 +305,8 @@ def stated_finder(labels: Sequence[str]) -> Callable[[str], list[Label]]:
     if len({*map(plain_label, labels)}) != 2 or len(labels) != 2:
         raise UserError(f"--labels={','.join(labels)}: expected two labels, of references and of predictions.")
     either = "|".join(r"\s+".join(map(re.escape, label.strip(" :").split())) for label in labels)
-    bare = rf"(?!\s*(?:[\\|]|(?:{either})(?!\w)))"  # names of columns, as pandas prints them, are no labels
+    # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
+    bare = rf"(?!\s*(?:[\\|]|(?:{either})(?!\w)|\w+(?: \w+)?\s*:))"
     pattern = re.compile(
         rf"(?<!\w)({either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a]|->|=>)+|{bare})", re.IGNORECASE
     )

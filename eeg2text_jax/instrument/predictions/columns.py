@@ -354,23 +354,24 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
         raise UserError(
             f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
             f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
-            f"references, PREDICTION of the file of predictions), such as {such}, or say --format=P if the lines are no "
-            "table."
+            f"references, PREDICTION of the file of predictions), such as {such}, or say --format=P if the lines are "
+            "no table."
         )
     return positions[0]
 
 
 def likely(table: Table, other: Table, names: Names) -> str:
     """Return the column of one of two files that may hold its texts: with spaces, in both files, or named as a text."""
-    plain = table.names or [""] * table.width
+    tops = [of.titles or [str(cell) for cell in of.rows[0]] for of in (table, other)]
+    plain, others = map(normalize_names, tops)
 
     def rank(i: int) -> tuple[bool, ...]:
-        same = [other.column(k) for k, name in enumerate(other.names or ()) if name == plain[i] != ""]
+        same = plain[i] in others and other.column(others.index(plain[i]))[1:] != table.column(i)[1:]
         named = any(map(names.is_text, re.split(r"[_.]", plain[i])))
-        return i in spaced(table), same != [] and same[0] != table.column(i), not same and named
+        return i in spaced(table), same, named and plain[i] not in others
 
     best = max(range(table.width), key=rank)
-    return table.titles[best] if table.titles else str(best + 1)
+    return tops[0][best] if table.titles or len(plain[best].split("_")) < 5 else str(best + 1)
 
 
 def parse_list(cell: str) -> list | None:
@@ -439,6 +440,8 @@ def texts(
             continue
         where = f"{place} {table.numbers[row]}" + (f", id {table.rows[row][0]!r:.60}" if table.coded else "")
         text, how = text_of(value, side, table.shown(index), where)
+        if table.titles and row in table.firsts.get(table.titles[index], ()):
+            how = FIRST_OF_SEVERAL
         if how:
             changed.setdefault(f"{side}s {how}", set()).add(row)
         column.append(text)

@@ -47,6 +47,7 @@ from eeg2text_jax.instrument.predictions.file import (
     HAN,
     MODES,
     UNKNOWN,
+    Prediction,
     PredictionSet,
     complete,
     is_own,
@@ -224,16 +225,14 @@ def no_layout(
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     heads = [repr(head) for head in recurring_heads(texts)]
     tables = [t for t in tables_among(epath.Path(), [*texts], names) if len(spaced(t)) > 1]
-    table = max(tables, key=lambda t: len(t.rows), default=None)
+    table = max((t for t in tables if t.titles or len(t.rows) >= FEW), key=lambda t: len(t.rows), default=None)
     if not (heads or table or is_notebook or layout in LAYOUTS):
         return NO_TABLE.format(hint=TEXTS_ALONE)
     said = f"; lines begin with {join_names(heads)}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or table is None else ""
-    said += (
-        f"; {f'line {table.numbers[0]}'} begins {table.kind} ({table.first_rows()}): {ways(table, spaced(table))}"
-        if table
-        else ""
-    )
+    if table is not None:
+        found = f"from line {table.numbers[0]}, {table.kind} ({table.first_rows()})"
+        said += f"; {found}: {ways(table, spaced(table))}"
     alone = "" if is_notebook else f"; or, {TEXTS_ALONE}"
     hint = f"no samples of known labels{said}{alone}"
     return f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
@@ -368,6 +367,17 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
     yield from repeated_rows(read)
     yield from exchanged_columns(read)
     yield from other_marks(read)
+    yield from ends(read.predictions)
+
+
+def ends(rows: Sequence[Prediction]) -> Iterator[str]:
+    """Yield notes on a word, such as `endseq`, with which nearly all predictions begin or end and no reference has."""
+    spoken = [p.prediction.split() for p in rows if p.prediction.strip()]
+    for place, how in ((0, "begin"), (-1, "end")):
+        word, count = Counter(words[place] for words in spoken).most_common(1)[0] if spoken else ("", 0)
+        varied = 2 * len({p.prediction for p in rows}) > len(rows) > 4
+        if varied and 10 * count >= 9 * len(rows) and not any(word in p.reference.split() for p in rows):
+            yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
