@@ -218,3 +218,11 @@ def test_a_token_at_the_end_of_the_predictions_is_said(write):
     )
     plain = "ground_truth,prediction\n" + "".join(f"{r},{r}\n" for r, p in PAIRS)
     assert "counts as a wrong word" not in describe(read_any(write(plain)))
+
+
+def test_objects_of_a_log_among_those_of_samples_are_left_out(write):
+    lines = [{"loss": 2.0, "step": 1}, *({"label": r, "prediction": p} for r, p in PAIRS), {"eval_loss": 1.0}]
+    for form in (json.dumps, str):  # as JSON, and as the dicts that a trainer prints
+        found = read_any(write("\n".join(map(form, lines))))
+        assert pairs(found) == PAIRS
+        assert found.notes == ("2 lines without two texts are not used, such as line 1",)

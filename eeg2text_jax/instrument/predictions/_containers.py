@@ -417,6 +417,12 @@ def objects_table(
 ) -> Table:  # fmt: skip
     """Return JSON objects as a table with the names of the first; a chat becomes the side that is missing."""
     notes: dict[str, None] = {}
+    both = [i for i, row in enumerate(rows) if sum(map(names.is_text, normalize_names(row))) > 1]
+    if both and both[0] > 0 and len(both) > 1:  # a log, whose first objects hold figures
+        notes[f"{len(rows) - len(both)} {unit}s without two texts are not used, such as {unit} {[*numbers, 1][0]}"] = (
+            None
+        )
+        rows, numbers = [rows[i] for i in both], [[*(numbers or range(1, len(rows) + 1))][i] for i in both]
     plain = [without_chat(row, names, notes) for row in rows]
     titles, first = list(plain[0]), next(iter(numbers), 1)
     if len(set(normalize_names(titles))) < len(titles):
