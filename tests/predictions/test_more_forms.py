@@ -136,18 +136,78 @@ def test_label_files_of_htk_are_texts_by_id(write):
     assert pairs(read_any(write(outputs, "out.mlf"), reference=reference)) == PAIRS[::-1]
 
 
-@pytest.mark.parametrize("word", ["", "7 "])
-def test_words_and_texts_with_times_are_joined_by_id(write, word):
-    ctm = "".join(
-        f"u{i} 1 {k}.0 0.5 {w} 0.9\n" for i, (_, p) in enumerate(PAIRS) for k, w in enumerate((word + p).split())
+NIST = {
+    "a word a line": "u{i} 1 0.5 0.5 {text:.3} 0.9\n",
+    "a digit a line": "u{i} 1 0.5 0.5 7 0.9\n",
+    "a text a line": "talk 1 s{i} {i}.5 {i}.9 <o,f0> {text}\n",
+}
+
+
+@pytest.mark.parametrize("form", NIST.values(), ids=NIST)
+def test_files_of_nist_are_refused_by_name(write, form):
+    one, two = (";; a\n" + "".join(form.format(i=i, text=of[k]) for i, of in enumerate(PAIRS)) for k in (0, 1))
+    with pytest.raises(UserError, match=r"a file of NIST .*write a text on each line"):
+        read_any(write(one, "out"), reference=write(two, "true"))
+
+
+MARKED = {
+    "WMT": '<seg id="{i}">{text} &amp;\n <b>so</b></seg>\n',
+    "Moses": "{i} ||| {text} & so ||| F0= -1.5 ||| -0.3\n",
+    "Whisper": "[00:0{i}.000 --> 00:0{i}.900]  {text} & so\n",
+    "Audacity": "{i}.5 {i}.9 {text} & so\n",
+}
+
+
+@pytest.mark.parametrize("form", MARKED.values(), ids=MARKED)
+def test_texts_among_marks_are_read(write, form):
+    one, two = ("".join(form.format(i=i, text=of[k]) for i, of in enumerate(PAIRS)) for k in (0, 1))
+    plain = write("".join(f"{r} & so\n" for r, _ in PAIRS), "plain.txt")
+    for reference in (write(one, "true"), plain):
+        found = read_any(write(two, "out"), reference=reference)
+        assert pairs(found) == [(f"{r} & so", f"{p} & so") for r, p in PAIRS]
+
+
+LINES = {
+    "in quotes": '"{text}"\n',
+    "a list of Python": "['', {text!r},\n",
+    "id and bar": "u{i}|{text}\n",
+    "id and comma": "u{i},{text}\n",
+    "id and colon": "u{i}: {text}\n",
+    "id and quotes": 'u{i}: "{text}"\n',
+}
+
+
+@pytest.mark.parametrize("form", LINES.values(), ids=LINES)
+def test_marks_around_texts_are_no_part_of_them(write, form):
+    def side(k):
+        of = [form.format(i=i, text=of[k]) for i, of in enumerate(PAIRS)]
+        return "[" + "".join(of).replace("['', ", " ") + "]" if "[" in form else "".join(of)
+
+    assert pairs(read_any(write(side(1), "out"), reference=write(side(0), "true"))) == PAIRS
+
+
+def test_a_page_is_a_table(write):
+    def page(titles, rows):
+        line = "".join(f"<th>{title}</th>" for title in titles)
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
+        return f"<!DOCTYPE html><html><h1>A page</h1><table><tr>{line}</tr>\n{body}</table></html>"
+
+    assert pairs(read_any(write(page(["Reference", "Hypothesis"], PAIRS)))) == PAIRS
+    one, two = (page(["id", "text"], [[f"u{i}", of[k]] for i, of in enumerate(PAIRS)][:: 1 - 2 * k]) for k in (0, 1))
+    assert pairs(read_any(write(two, "out"), reference=write(one, "true"))) == PAIRS[::-1]
+
+
+def test_ids_and_the_names_of_sound_files_are_joined(write):
+    manifest = "".join(
+        json.dumps({"audio_filepath": f"/a/u-{i}.wav", "text": r}) + "\n" for i, (r, _) in enumerate(PAIRS)
     )
-    reference = write("".join(f"u{i} {r}\n" for i, (r, _) in enumerate(PAIRS)), "true.txt")
-    assert pairs(read_any(write(ctm, "out.ctm"), reference=reference)) == [(r, word + p) for r, p in PAIRS]
-    stm = [
-        ";; a comment\n" + "".join(f"talk 1 s{k} {i}.5 {i}.9 <o,f0> {t[k]}\n" for i, t in enumerate(PAIRS))
-        for k in (0, 1)
-    ]
-    assert pairs(read_any(write(stm[1], "out.stm"), reference=write(stm[0], "true.stm"))) == PAIRS
+    outputs = write("".join(f"u-{i}\t{p}\n" for i, (_, p) in reversed([*enumerate(PAIRS)])), "out")
+    assert pairs(read_any(outputs, reference=write(manifest, "true"))) == PAIRS[::-1]
+
+
+def test_a_textgrid_is_refused_by_name(write):
+    with pytest.raises(UserError, match="a TextGrid of Praat"):
+        read_any(write('File type = "ooTextFile"\nObject class = "TextGrid"\n'), reference=write("a\n", "true"))
 
 
 def test_a_field_of_an_object_in_json_is_a_column(write):

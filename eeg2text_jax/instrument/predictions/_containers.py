@@ -4,6 +4,7 @@ import ast
 import contextlib
 import csv
 import dataclasses
+import html
 import itertools
 import json
 import re
@@ -28,10 +29,15 @@ NO_TABLE = (
     "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
 )
 TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
-CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE)  # its time, then its text
+MARKED = {  # what a file of texts among marks is -> the pattern of a text; the first two have lines of other kinds
+    "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE),
+    "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
+    "lines with times": re.compile(r"^(?:\[[\d:.]+ --> [\d:.]+\]|[\d.]+\s+[\d.]+)[ \t]+([^\s\d].*)\n", re.MULTILINE),
+    "lines of Moses": re.compile(r"^\d+ \|\|\| (.*?) \|\|\| .*\n", re.MULTILINE),
+}
 # Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
-CTM = re.compile(r"(\S+) (\S+) [\d.]+ [\d.]+ (\S+)(?: [\d.-]+)?")
-STM = re.compile(r"(\S+) \S+ \S+ ([\d.]+) [\d.]+ (?:<[^>]*> )?(.*)")
+NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
+KEYED = re.compile(r"([^\s|,;]+?)(?::?\s+|[|,;]\s*)(.*)")  # an id, then a text
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -245,8 +251,10 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     lines have it, ids need no digit.
     """
     texts = line_texts(lines)
-    if layout != "P" and (table := timed_table(lines.path, texts)):
+    if layout != "P" and (table := marked_table(lines.path, texts)):
         return table
+    if len(texts) > 1 and all(re.fullmatch(r"\".*\"|'.*'", text) for text in texts):
+        texts = [text[1:-1] for text in texts]
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
@@ -254,34 +262,38 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     matches = [TRN.fullmatch(text) for text in filled]
     pairs = [(match[2], match[1]) for match in matches if match]
     if len(pairs) < len(filled):
-        pairs = [(*text.split(None, 1), "", "")[:2] for text in filled]
-    ids = [key for key, _ in pairs]
+        pairs = [found.groups() if (found := KEYED.fullmatch(text)) else (text, "") for text in filled]
+    ids, quoted = [key for key, _ in pairs], all(re.fullmatch(r"\".*\"", text) for _, text in pairs)
+    pairs = [(key, text[1:-1]) for key, text in pairs] if quoted else pairs
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
     if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=(), coded=True)
 
 
-def timed_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
-    """Return the texts of subtitles (SRT, WebVTT), or those by id of HTK (`.mlf`) and NIST (`.ctm`, `.stm`)."""
+def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
+    """Return the texts of subtitles and of other files of `MARKED`, or those by id of a label file of HTK (`.mlf`).
+
+    Raises UserError for words with times, as in files of NIST.
+    """
     text, filled = "\n".join(lines) + "\n", [line for line in lines if line.strip() and not line.startswith(";;")]
-    rows: list[tuple[str, ...]] = []
     if text.startswith("#!MLF!#\n"):
-        for block in re.split(r"^\.$", text.partition("\n")[2].strip(), flags=re.MULTILINE):
+        rows: list[tuple[str, str]] = []
+        for block in filter(None, re.split(r"^\.$", text[8:].strip(), flags=re.MULTILINE)):
             key, *labels = block.strip().split("\n")
             fields = [line.split() for line in itertools.takewhile("///".__ne__, labels)]
             words = [f[2] if len(f) > 2 and (f[0] + f[1]).isdigit() else f[0] for f in fields if f]
-            rows += [(re.sub(r"^\*/|\.\w+$", "", key.strip('"')), " ".join(words))] if key else []
-    elif len(cues := CUE.findall(text)) > 1:
-        return Table(path, "P", "subtitles", None, [[" ".join(re.sub(r"<[^>]*>", "", cue).split())] for cue in cues])
-    elif filled and all(map(CTM.fullmatch, filled)):
-        words = [CTM.fullmatch(line).groups() for line in filled]
-        one = len({channel for _, channel, _ in words}) == 1
-        spoken = itertools.groupby(words, lambda word: word[0] if one else f"{word[0]} {word[1]}")
-        rows = [(key, " ".join(word for *_, word in of)) for key, of in spoken]
-    elif filled and all(map(STM.fullmatch, filled)):
-        rows = [(f"{found[1]} {found[2]}", found[3]) for found in map(STM.fullmatch, filled)]
-    return Table(path, "P", "texts by id", None, rows, coded=True) if rows else None
+            rows.append((re.sub(r"^\*/|\.\w+$", "", key.strip('"')), " ".join(words)))
+        return Table(path, "P", "texts by id", None, rows, coded=True)
+    for kind, pattern in MARKED.items():
+        found = pattern.findall(text)
+        tagged = kind in [*MARKED][:2]
+        if len(found) > 1 and (tagged or len(found) == len(filled)):
+            bare = [html.unescape(re.sub(r"<[^>]*>", "", one)) for one in found] if tagged else found
+            return Table(path, "P", kind, None, [[" ".join(one.split())] for one in bare])
+    if filled and all(map(NIST.fullmatch, filled)):
+        raise UserError(f"{path}: a file of NIST (.ctm, .stm), with times; write a text on each line, or `ID text`.")
+    return None
 
 
 def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
@@ -306,6 +318,9 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     try:
         content: Any = DECODER.decode("\n".join(lines))
     except (ValueError, RecursionError) as error:
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            if isinstance(content := ast.literal_eval("\n".join(lines)), list):  # as Python prints it
+                return table_of(content, lines.path, names, alone=alone)
         extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
         begin = "\n".join((first, *others[:2]))
         if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):

@@ -28,6 +28,7 @@ FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's out
     lambda key: re.sub(r"^[STHD]-(?=\d+$)", "", key),
     lambda key: re.sub(r"^(\d+)\.0$", r"\1", key),
     lambda key: re.sub(r"\.[A-Za-z]\w{1,3}$", "", key),
+    lambda key: re.sub(r"^.*/|\.[A-Za-z]\w{1,3}$", "", key),  # where only one file has folders
 )
 MOST_ENDS = 8  # suffixes of ids that name systems
 ANY = re.compile("")
@@ -113,7 +114,8 @@ class Join:
     def ids(self) -> tuple[list[str], list[str]]:
         """Return the ids of both files, in the first of `FORMS` in which all match and none of a file become equal."""
         ids, reference_ids = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
-        for form in FORMS:
+        folders = ["/" in "".join(of[:1]) for of in (ids, reference_ids)]
+        for form in FORMS if folders[0] != folders[1] else FORMS[:-1]:
             changed, reduced = [*map(form, ids)], [*map(form, reference_ids)]
             distinct = len({*changed}) == len({*ids}) and len({*reduced}) == len({*reference_ids})
             if distinct and {*changed} <= {*reduced}:

@@ -535,8 +535,10 @@ def without_quotes(rows: list[list[str]], sides: int) -> list[list[str]]:
     return rows
 
 
-def notebook_lines(file: Lines) -> list[str] | None:
-    """Return the printed outputs of a notebook (`.ipynb`) as lines, None for other files."""
+def printed_lines(file: Lines) -> tuple[list[str], str] | None:
+    """Return the lines that a notebook printed, or those of a page (HTML), and which it is; None for other files."""
+    if re.match(rb"\s*<(?:!doctype html|html|table)\b", file.data, re.IGNORECASE):
+        return shown_text({"text/html": "\n".join(file)}).splitlines(), "a page, "
     if b'"nbformat"' not in file.data:
         return None
     try:
@@ -547,13 +549,13 @@ def notebook_lines(file: Lines) -> list[str] | None:
         return None
     joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
     whole = (re.sub(r"(?<=>),\n +(?=<tf)", ", ", SERIES.sub(r"\1", text)) for text in joined)  # lists of tensors
-    return [line for text in whole for line in text.splitlines()]
+    return [line for text in whole for line in text.splitlines()], "printed outputs of a notebook, "
 
 
 def shown_text(data: Mapping[str, Any]) -> str:
     """Return an output's text: plain, or HTML without its tags if it has tables, or the plain text says only HTML."""
     plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
-    if not page or not ("<table" in page or plain.startswith("<IPython")):
+    if not page or (plain and "<table" not in page and not plain.startswith("<IPython")):
         return plain
     page = re.sub(r"<tr.*?</tr>", barred, re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL), flags=re.DOTALL)
     return html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<br ?/?>|</(?:p|div|tr|li|h\d)>", "\n", page)))

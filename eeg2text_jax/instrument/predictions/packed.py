@@ -31,6 +31,7 @@ OTHERS = {
     b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), (PICKLE, AS_TEXT)),
     b"\x93NUMPY": ("a NumPy array", AS_TEXT),
+    b'File type = "ooTextFile"': ("a TextGrid of Praat", AS_TEXT),
     b"%PDF": ("a PDF", AS_TEXT),
     **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
