@@ -37,7 +37,10 @@ MARKED = {  # what a file of texts among marks is -> the pattern of a text; the 
 }
 # Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
+HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MULTILINE)  # a file of words, and they
+HTK_WORD = re.compile(r"^(?:\d+ \d+ )?(\S+)", re.MULTILINE)
 KEYED = re.compile(r"([^\s|,;]+?)(?::?\s+|[|,;]\s*)(.*)")  # an id, then a text
+QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -253,8 +256,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     texts = line_texts(lines)
     if layout != "P" and (table := marked_table(lines.path, texts)):
         return table
-    if len(texts) > 1 and all(re.fullmatch(r"\".*\"|'.*'", text) for text in texts):
-        texts = [text[1:-1] for text in texts]
+    texts = unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
@@ -263,12 +265,18 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     pairs = [(match[2], match[1]) for match in matches if match]
     if len(pairs) < len(filled):
         pairs = [found.groups() if (found := KEYED.fullmatch(text)) else (text, "") for text in filled]
-    ids, quoted = [key for key, _ in pairs], all(re.fullmatch(r"\".*\"", text) for _, text in pairs)
-    pairs = [(key, text[1:-1]) for key, text in pairs] if quoted else pairs
+    ids = [key for key, _ in pairs]
+    pairs = [*zip(ids, unquoted([text for _, text in pairs]), strict=True)]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
     if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=(), coded=True)
+
+
+def unquoted(texts: list[str]) -> list[str]:
+    """Return texts without the quotes around them, if each of several has some (`'a'`, `"a"` or, of bytes, `b'a'`)."""
+    inner = [QUOTED.fullmatch(text) for text in texts]
+    return [found[1] for found in inner] if len(texts) > 1 and all(inner) else texts
 
 
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
@@ -278,12 +286,8 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """
     text, filled = "\n".join(lines) + "\n", [line for line in lines if line.strip() and not line.startswith(";;")]
     if text.startswith("#!MLF!#\n"):
-        rows: list[tuple[str, str]] = []
-        for block in filter(None, re.split(r"^\.$", text[8:].strip(), flags=re.MULTILINE)):
-            key, *labels = block.strip().split("\n")
-            fields = [line.split() for line in itertools.takewhile("///".__ne__, labels)]
-            words = [f[2] if len(f) > 2 and (f[0] + f[1]).isdigit() else f[0] for f in fields if f]
-            rows.append((re.sub(r"^\*/|\.\w+$", "", key.strip('"')), " ".join(words)))
+        bodies = [(key, body.partition("\n///")[0]) for key, body in HTK.findall(text)]
+        rows = [(key, " ".join(HTK_WORD.findall(body))) for key, body in bodies]
         return Table(path, "P", "texts by id", None, rows, coded=True)
     for kind, pattern in MARKED.items():
         found = pattern.findall(text)

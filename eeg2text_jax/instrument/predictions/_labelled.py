@@ -19,7 +19,7 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars, unquoted
 from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.columns import holds_words
@@ -60,7 +60,6 @@ EPOCH = re.compile(r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
 BARS = re.compile(r"(?<!\\)\|")
 BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
-QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
 TENSOR = re.compile(  # a text as TensorFlow prints it
     r"<tf\.Tensor: [^>]*?numpy=b?('[^'>]*'|\"[^\">]*\")>|tf\.Tensor\(b?('[^']*'|\"[^\"]*\"), shape=\(\), [^)]*\)"
 )
@@ -152,8 +151,10 @@ def labelled_lines(
         notes.append(f"the pairs stand among lines of {len(epochs)} epochs or steps; the pairs of all of them are used")
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
-    cells = without_quotes([[row.get(name, "") for name in used] for row in rows], len(text.core))
-    cells = [[*map(without_gaps, row)] for row in cells] if {*text.core} == {"ref", "hyp"} else cells
+    columns = [[row.get(name, "") for row in rows] for name in used]
+    columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
+    gaps = {*text.core} == {"ref", "hyp"}
+    cells = [[*map(without_gaps, row)] if gaps else [*row] for row in zip(*columns, strict=True)]
     layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
     kind = f"{kind}labelled lines"
@@ -246,12 +247,10 @@ def tables_among(
             said = f"{kind}a table among other lines"
             yield Table(path, "F", said, [*head], [*rows.values()], [*rows], notes=tuple(notes))
     for mark in BETWEEN:
+        split = {i: line.split(mark) for i, line in enumerate(lines, 1) if mark in line and line[0] != "|"}
         pairs = {
-            i: [*map(str.strip, line.split(mark))]
-            for i, line in enumerate(lines, 1)
-            if line.count(mark) == 1 and line[0] != "|"
+            i: [*map(str.strip, pair)] for i, pair in split.items() if len(pair) == 2 and all(map(str.strip, pair))
         }
-        pairs = {i: pair for i, pair in pairs.items() if all(pair)}
         if len(pairs) >= FEWEST:
             notes = [f"{filled - len(pairs)} other lines are not used"] * (filled > len(pairs))
             said = f"{kind}lines of two texts with {mark.strip() or 'a tab'!r} between"
@@ -262,10 +261,9 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
     """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
 
     def fits(table: Table) -> bool:
-        if all(map(str.isdigit, wanted)) and wanted:
-            return table.titles is None
         if wanted:
-            return {*normalize_names(wanted)} <= {*(table.names or ())}
+            numbers = all(map(str.isdigit, wanted)) and table.titles is None
+            return numbers or {*normalize_names(wanted)} <= {*(table.names or ())}
         texts = [name for i, name in enumerate(table.names or ()) if holds_words(table, i)]
         return all(any(names.form(side, name) for name in texts) for side in SIDES)
 
@@ -524,15 +522,6 @@ def on_one(text: Printed) -> Pairs:
         if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):
             rows = [{**row, left: row[left].removesuffix(mark).rstrip()} for row in rows]
     return rows, [i + 1 for i in places], unused_lines(text, lost, "other lines are not used", lost[:1])
-
-
-def without_quotes(rows: list[list[str]], sides: int) -> list[list[str]]:
-    """Return rows without the quotes around texts, if each text of a side has some (`'a'` or, of bytes, `b'a'`)."""
-    for index in range(sides):
-        inner = [QUOTED.fullmatch(row[index]) for row in rows]
-        if all(inner):
-            rows = [[*row[:index], found[1], *row[index + 1 :]] for row, found in zip(rows, inner, strict=True)]
-    return rows
 
 
 def printed_lines(file: Lines) -> tuple[list[str], str] | None:
