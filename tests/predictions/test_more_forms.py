@@ -286,3 +286,19 @@ def test_objects_of_a_log_among_those_of_samples_are_left_out(write):
         found = read_any(write("\n".join(map(form, lines))))
         assert pairs(found) == PAIRS
         assert found.notes == ("2 lines without two texts are not used, such as line 1",)
+
+
+def test_two_columns_of_texts_are_proposed(write):
+    table = "utterance,asr_system,human\n" + "".join(f"u{i},{p},{r}\n" for i, (r, p) in enumerate(PAIRS))
+    with pytest.raises(UserError, match=r"such as --columns=asr_system,human or --columns=human,asr_system"):
+        read_any(write(table))
+
+
+def test_boxes_around_a_table_in_a_log_are_read(write):
+    head = "┏━━━┳━━━┓\n┃ Reference ┃ Prediction ┃\n┡━━━╇━━━┩\n"
+    assert pairs(read_any(write(head + "".join(f"│ {r} │ {p} │\n" for r, p in PAIRS) + "└───┴───┘\n"))) == PAIRS
+
+
+def test_lists_of_bytes_are_texts(write):
+    log = "".join(f"target: [b'{r}' b'x y']\npred: [b'{p}']\n" for r, p in PAIRS)
+    assert pairs(read_any(write(log))) == PAIRS

@@ -256,7 +256,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     texts = line_texts(lines)
     if layout != "P" and (table := marked_table(lines.path, texts)):
         return table
-    texts = unquoted(texts)
+    texts = texts if layout == "P" else unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])

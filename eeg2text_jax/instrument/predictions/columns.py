@@ -234,11 +234,11 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             f"name it with {wanted}."
         )
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
-    example = f", such as {option('--columns', twins)}" if twins else ""
-    return (
-        f"{said} reference and prediction among {join_names(table.titles)}; its first rows are {table.first_rows()}; "
-        f"name two with {NAME_BOTH}{example}."
-    )
+    two = [i for i in spaced(table) if table.names[i] not in known]
+    how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', twins)}" if twins else "")
+    how = ways(table, two) if len(two) == 2 and not twins else how
+    among = f"{join_names(table.titles)}; its first rows are {table.first_rows()}"
+    return f"{said} reference and prediction among {among}; {how}."
 
 
 def option(name: str, values: Sequence[str]) -> str:
@@ -384,7 +384,8 @@ def parse_list(cell: str) -> list | None:
     except (ValueError, RecursionError):
         pass
     try:  # NumPy prints no commas; without commas, Python would join adjacent strings
-        return ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text))
+        items = ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=b?['\"])", ", ", text))
+        return [item.decode("utf8", "replace") if isinstance(item, bytes) else item for item in items]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
