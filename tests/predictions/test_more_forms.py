@@ -296,7 +296,9 @@ def test_two_columns_of_texts_are_proposed(write):
 
 def test_boxes_around_a_table_in_a_log_are_read(write):
     head = "┏━━━┳━━━┓\n┃ Reference ┃ Prediction ┃\n┡━━━╇━━━┩\n"
-    assert pairs(read_any(write(head + "".join(f"│ {r} │ {p} │\n" for r, p in PAIRS) + "└───┴───┘\n"))) == PAIRS
+    assert (
+        pairs(read_any(write(head + "".join(f"│ {r} │ {p} │\n" for r, p in PAIRS) + "└───┴───┘\n│   ├── a\n"))) == PAIRS
+    )
 
 
 def test_lists_of_bytes_are_texts(write):

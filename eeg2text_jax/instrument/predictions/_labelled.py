@@ -58,7 +58,8 @@ LOG_LINE = re.compile(
 )
 EPOCH = re.compile(r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
-BARS = re.compile(r"(?<!\\)\||[\u2502\u2503\u2506]")  # and those of the packages rich and polars
+BARS = re.compile(r"(?<!\\)\|")
+BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
 BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
 TENSOR = re.compile(  # a text as TensorFlow prints it
     r"<tf\.Tensor: [^>]*?numpy=b?('[^'>]*'|\"[^\">]*\")>|tf\.Tensor\(b?('[^']*'|\"[^\"]*\"), shape=\(\), [^)]*\)"
@@ -225,7 +226,8 @@ def tables_among(
         known = all(any(names.form(side, name) for name in plain) for side in SIDES)
         return known or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
 
-    cells = [between_bars(BARS.split(line)) if BARS.search(line) else [] for line in lines]
+    lines = [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in lines]
+    cells = [between_bars(BARS.split(line)) if "|" in line else [] for line in lines]
     ruled = ["|" in line and bool(MARKDOWN_RULE.fullmatch(line)) for line in (*lines, "")]
     known: dict[tuple[str, ...], list[dict[int, list[str]]]] = {}  # header -> the rows of each table, by line
     head: tuple[str, ...] = ()
