@@ -282,10 +282,14 @@ def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list
         notices.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
     for condition, look in zip(aligned.conditions, looks, strict=True):
         if look.empty:
-            notices.append(Notice("empty", f"{condition.name}: {look.empty} of {look.rows} predictions are empty"))
+            blank = sum(not text.strip() for text in condition.texts)
+            bare = " or hold no word beside special tokens and marks" if blank < look.empty else ""
+            said = f"{condition.name}: {look.empty} of {look.rows} predictions are empty{bare}"
+            notices.append(Notice("empty", said))
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
-            notices.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
+            top = f"; {look.top} are {look.top_text!r:.60}" if look.top_text else ""  # the notice on empty ones says it
+            notices.append(Notice("collapsed", message + top))
         listed = sum(rows for text, rows in Counter(condition.texts).items() if key(text) in sentences)
         if listed >= CHOSEN * look.rows and look.distinct > 1:
             message = f"{condition.name}: {listed} of {look.rows} predictions are test sentences"
