@@ -11,7 +11,6 @@ from configs.arguments import parse
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.backbones.build import random_spec
 from eeg2text_jax.runs.opening import AnyTokenizer
-from eeg2text_jax.training.configuration import to_json
 
 
 def test_values_and_defaults():
@@ -64,7 +63,7 @@ def test_every_value_of_an_argument_gives_a_configuration_of_its_own(name, monke
         beside, made = BESIDE.get(f"{name}/{option}", BESIDE.get(name, "")), []
         for value in (allowed, FREE.get(option, "folder")) if isinstance(allowed, str) else filter(None, allowed):
             with contextlib.suppress(UserError):  # not with the other arguments
-                made.append(to_json(module.get_config(f"{beside}{option}={value}")))
+                made.append(module.get_config(f"{beside}{option}={value}").to_json_best_effort())
         assert len({*made}) == len(made) > 1, option
 
 

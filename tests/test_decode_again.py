@@ -26,13 +26,12 @@ from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import read_split_file, write_split_file
 from eeg2text_jax.data.text import load_tokenizer, train_tokenizer
-from eeg2text_jax.instrument.auditing.notices import Level, Provenance
+from eeg2text_jax.instrument.auditing.notices import Origin, Provenance
 from eeg2text_jax.instrument.predictions.read import read_any
-from eeg2text_jax.instrument.workdir import ADDED, Workdir, is_of_its_run, read_configuration
+from eeg2text_jax.instrument.workdir import ADDED, Workdir, fields_digest, is_of_its_run, read_configuration
 from eeg2text_jax.models.pretrained.load import read_config
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import Again, compare_files, decode_again
-from eeg2text_jax.training.configuration import fields_digest
 from eeg2text_jax.training.study import open_data
 
 
@@ -82,7 +81,7 @@ def test_a_header_of_version_0_2_is_read(forged):
     assert later <= decode.keys()
     change_rows(forged, lambda row: row, decode={name: decode[name] for name in decode.keys() - later})
     Workdir(forged).record("predictions.jsonl")
-    assert decode_again(read_any(rows)).provenance.level is Level.DECODED_AGAIN
+    assert decode_again(read_any(rows)).provenance.level is Origin.DECODED_AGAIN
     change_rows(forged, lambda row: row, decode={name: decode[name] for name in decode.keys() - later - {"num_beams"}})
     Workdir(forged).record("predictions.jsonl")
     with pytest.raises(UserError, match="decode in its header is not what"):
@@ -449,7 +448,7 @@ def test_what_was_and_was_not_checked_is_said_of_each_file(monkeypatch):
     """The run's train part is what the audit looks test sentences up in, unless another text is given."""
     made = [
         Again(
-            Provenance(Level.DECODED_AGAIN, "again", (f"rows {n}", "split"), (f"data {n}",)),
+            Provenance(Origin.DECODED_AGAIN, "again", (f"rows {n}", "split"), (f"data {n}",)),
             {"training_text": [str(n)]},
         )
         for n in range(3)

@@ -12,13 +12,13 @@ from eeg2text_jax import audit
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.commands.paper_tables import TABLES, footnotes, runs_of
-from eeg2text_jax.commands.papers import parse_part
 from eeg2text_jax.commands.reproduce import (
     Wanted,
     commands,
     demo_seconds,
     make_demo_data,
     make_runs,
+    parse_part,
     price_of,
     table_of,
 )

@@ -15,8 +15,8 @@ from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import fold_parts, make_folds
 from eeg2text_jax.data.splits.split import read_split_file
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions
-from eeg2text_jax.runs import run_folds as running
-from eeg2text_jax.runs.run_folds import judge_folds, leaked_text, run_folds
+from eeg2text_jax.runs import pipeline as running
+from eeg2text_jax.runs.pipeline import judge_folds, leaked_text, run_folds
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.sections import read_settings
 
