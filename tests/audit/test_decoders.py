@@ -65,6 +65,20 @@ def test_a_choice_from_a_list_larger_than_the_file_is_judged_with_its_list():
         quick(listed, {}, choices=others)
 
 
+def test_a_choice_without_errors_is_judged_if_its_control_shows_the_choice_or_its_list_is_given():
+    rows, _ = written(4)
+    perfect = changed(rows, prediction=lambda r: r.reference)
+    barred = quick(perfect, {"noise": rows})
+    assert barred.verdict.headline == "not judgeable: a target reached the decoder"
+    assert "if the decoder chose from a list, give it with --choices" in barred.limits[0]
+    some = [changed([r], prediction=rows[-1].reference)[0] if i == 9 else r for i, r in enumerate(rows)]
+    assert quick(perfect, {"noise": some}).verdict.base.value == "not judgeable", "one of many is a coincidence"
+    stated = quick(perfect, {"noise": rows}, choices=[r.reference for r in rows])
+    for found in (stated, quick(perfect, {"shuffled": exchanged(perfect)})):
+        assert found.verdict.base.value == "uses EEG"
+        assert any("Unusual" in limit and "hold their reference" in limit for limit in found.limits)
+
+
 def test_a_decoder_that_stops_after_some_words_is_judged():
     rows, vocabulary = written(4)
     good = decoded(rows, vocabulary, 0.97)

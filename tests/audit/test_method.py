@@ -4,8 +4,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy.stats import norm, t
 
 from eeg2text_jax import audit
+from eeg2text_jax.instrument.auditing.report import verdict_part
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.predictions.file import Prediction
 
 NOUNS = ["river", "engine", "garden", "letter", "doctor", "window", "market", "forest", "bottle", "captain", "ladder"]
@@ -88,6 +91,26 @@ def test_every_figure_follows_from_the_page(seed: int, right: float) -> None:
     )
     assert found.mde == pytest.approx(mde, rel=1e-4)
     assert result.mde > 1.001 * mde, "EEG must beat its own null, too"
-    from scipy.stats import norm
-
     assert found.p == pytest.approx(norm.sf(effect / sd), abs=0.02)  # drawn pairings against their normal limit
+
+
+@pytest.mark.parametrize("share", [0.999, 1.001, 1.5])
+def test_the_p_of_equivalence_is_printed_in_place_of_that_of_a_difference(share: float) -> None:
+    texts, eeg, noise = rows_of(1, 0.0)
+    effect, _, se, interval, _ = by_hand(texts, eeg, noise)
+    margin = share * max(map(abs, interval))  # 1 is where the interval touches the margin
+    result = audit(eeg, {"noise": noise}, margin=margin)
+    p = t.sf((margin - abs(effect)) / se, len(texts) - 1)
+    assert (p < 0.05) == (share > 1)
+    (found,), shown = result.to_json()["comparisons"], result_text(result, verbose=True)
+    if share < 1:
+        assert (result.verdict.base.value, found["p_equivalence"]) == ("underpowered", None)
+        assert "equivalence" not in shown
+        return
+    assert (result.verdict.base.value, found["p_equivalence"]) == ("equivalent to control", pytest.approx(p))
+    for text in (shown, verdict_part(result)):
+        assert f"{effect:+.2f} points" in text
+        assert f"p = {p:.3f} for equivalence" in text
+        assert f"{found['contrast']['p']:.3f}" not in text, "the p of the difference"
+    assert f"{p:.3f} (equivalence)" in shown
+    assert f"<b>{p:.3f}</b><span>p of equivalence" in verdict_part(result)

@@ -1,12 +1,14 @@
 """Signs of a target: what teacher forcing and copied targets show, and what honest decoders of any kind do not."""
 
 import dataclasses
+import functools
 import random
 import re
 
 import numpy as np
 import pytest
 from cheats import CHEATS
+from decoder_zoo import draw
 from rows import changed, row
 
 from eeg2text_jax.instrument.auditing._signs import Weight, signs_of
@@ -125,6 +127,31 @@ def test_a_decoder_whose_words_follow_its_own_shows_nothing():
         return " ".join(out[1:])
 
     assert found(said(rows, read)) == {}
+
+
+@pytest.mark.parametrize("kind", ["forced_sampled", "forced_greedy"])
+def test_in_text_of_templates_forced_words_contradict_although_templates_tell_of_words_on_both_sides(kind):
+    assert found(draw(kind, 0.3, 0).eeg) == {"looks_teacher_forced": CONTRADICTED}
+
+
+@pytest.mark.parametrize("right", [0.05, 0.3])
+def test_in_text_of_templates_a_decoder_of_like_meanings_shows_nothing(right):
+    """A wrong word is one that stands between the same words as the true one."""
+    drawn, around = draw("forced_sampled", right, 0), {}
+    for text, _ in drawn.scene.training:
+        before = text.split()
+        for a, word, b in zip(["", *before], before, [*before[1:], ""], strict=False):
+            around.setdefault(word, set()).update({a, f"{b} after"})
+
+    @functools.cache
+    def like(word):
+        own = around.get(word, set())
+        return sorted(around, key=lambda other: (-len(own & around[other]) / len(own | around[other]), other))[1:6]
+
+    said_words = said(
+        drawn.eeg, lambda r, rng: " ".join(w if rng.random() < right else rng.choice(like(w)) for w in words_of(r))
+    )
+    assert found(said_words) == {}
 
 
 def punctuated(sentences=60, readers=4, seed=5):

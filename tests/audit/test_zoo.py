@@ -53,6 +53,7 @@ def test_an_honest_decoder_has_content_with_its_quality_and_its_control_has_none
     poor, middling, good = (draw(kind, quality, 0, size=60) for quality in (0.0, 0.5, 1.0))
     assert poor.eeg != middling.eeg != good.eeg
     assert good.controls == poor.controls == draw(kind, 0.5, 0, size=60).controls
+    assert not good.choices or {row.prediction for row in [*poor.eeg, *good.eeg]} <= set(good.choices)
     # Lengths are known to both sides, and in templates the length tells a little.
     none, half, whole = (content(found.eeg) for found in (poor, middling, good))
     assert whole > half > none

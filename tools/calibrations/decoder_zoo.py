@@ -453,7 +453,10 @@ def draw(kind: str, quality: float, seed: int, size: int | None = None, readers:
     scene = scene_of(text, seed, size, readers)
     eeg = predictions(scene, decode(decoder, scene, quality, f"{kind} eeg"), "eeg")
     silent = decode(decoder if kind in HONEST else babble, scene, 0.0, f"{kind} noise")
-    return DecodedSet(kind, eeg, {"noise": predictions(scene, silent, "noise")}, scene)
+    trained = [text for text, _ in scene.training]
+    lists = {"choice_from_list": scene.sentences, "choice_from_large_list": trained + scene.sentences}
+    choices = (lists | {"nearest_phrase": trained}).get(kind, [])
+    return DecodedSet(kind, eeg, {"noise": predictions(scene, silent, "noise")}, scene, choices)
 
 
 def main() -> None:

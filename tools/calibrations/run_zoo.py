@@ -6,9 +6,10 @@
 
 One line a kind and quality with the counts of verdicts. Below: honest decoders that were accused (not judgeable, or of
 unproven origin although the file states that it ran free), kinds whose verdict gets weaker as quality grows, honest
-decoders of quality 1 in which nothing was found, leaks that pass as *uses EEG* (without a control, as *content above
-its null*), nulls of which content was claimed.
-The exit status is 1 if an honest decoder was accused. --kinds takes names, `honest`, `leaks` or `nulls`.
+decoders of quality 1 in which nothing was found, nulls of which content was claimed; and a table of leaks of quality
+above 0: sets that pass as *uses EEG* (without a control, as *content above its null*), of these those with an odd sign
+beside the verdict, claims with a qualifier that restricts them, sets that are barred, and sets in which nothing was
+found. The exit status is 1 if an honest decoder was accused. --kinds takes names, `honest`, `leaks` or `nulls`.
 """
 
 import argparse
@@ -44,6 +45,7 @@ class Job(NamedTuple):
     seed: int
     alone: bool
     proof: str | None
+    choices: bool
 
 
 class Found(NamedTuple):
@@ -55,7 +57,8 @@ class Found(NamedTuple):
     verdict: str
     status: int
     effect: float | None
-    why: str  # codes of the flags that bar a verdict
+    why: str  # codes of the notices that bar a verdict
+    odd: str  # codes of the signs that stand beside it
     headline: str
 
 
@@ -63,11 +66,13 @@ def judged(job: Job) -> Found:
     """Audit one set."""
     found = draw_null(job.kind, job.seed) if job.kind in NULLS else draw(job.kind, job.quality, job.seed)
     controls = {} if job.alone else found.controls
-    result = audit(found.eeg, controls, **({"proof": job.proof} if job.proof else {}))
+    choices = list(found.choices) if job.choices else []
+    result = audit(found.eeg, controls, choices=choices, proof=job.proof or "")
     effect = result.comparisons[0].contrast.effect
     why = ",".join(sorted({notice.code for notice in result.notices if notice.bars}))
+    odd = ",".join(sorted({notice.code for notice in result.notices if notice.rows and not notice.bars}))
     plain = result.verdict.base.value if not result.verdict.restrictions else result.verdict.value
-    return Found(job.kind, job.quality, job.seed, plain, result.exit_status, effect, why, result.verdict.headline)
+    return Found(job.kind, job.quality, job.seed, plain, result.exit_status, effect, why, odd, result.verdict.headline)
 
 
 def family(kind: str) -> str:
@@ -100,16 +105,13 @@ def line(ones: Sequence[Found]) -> str:
 def summary(found: Sequence[Found]) -> int:
     """Print what must not be, and what is counted; return how many honest sets were accused."""
     of = {name: [one for one in found if family(one.kind) == name] for name in FAMILIES}
-    accused = [one for one in of["honest"] if one.verdict in DOUBTS]
+    accused = [one for one in of["honest"] if one.verdict.startswith(DOUBTS)]
     missed = [one for one in of["honest"] if one.quality == 1 and one.verdict not in CLAIMS + DOUBTS]
     false = [one for one in of["honest"] if one.quality == 0 and one.verdict in CLAIMS]
-    passed = [one for one in of["leaks"] if one.quality > 0 and one.verdict in PLAIN]
-    leaking = sum(one.quality > 0 for one in of["leaks"])
     lists = {
         f"honest sets accused (of {len(of['honest'])}; must be 0)": accused,
         "honest sets of quality 1 in which nothing was found": missed,
         "honest sets of quality 0 in which content was claimed": false,
-        f"leaks that pass plainly (of {leaking})": passed,
         f"nulls of which content was claimed (of {len(of['nulls'])}; genres alone: {', '.join(GENRES_ALONE)})": [
             one for one in of["nulls"] if one.verdict in CLAIMS
         ],
@@ -118,11 +120,25 @@ def summary(found: Sequence[Found]) -> int:
         print(f"\n{len(ones)} {title}")
         for kind, count in Counter(one.kind for one in ones).most_common():
             print(f"  {count:4} {kind}")
+    if leaks := [one for one in of["leaks"] if one.quality > 0]:
+        leak_table(leaks)
     weaker = falls(of["honest"])
     print(f"\n{len(weaker)} verdicts of honest decoders that get weaker as quality grows (must be 0)")
     for line in weaker:
         print(f"  {line}")
     return len(accused)
+
+
+def leak_table(found: Sequence[Found]) -> None:
+    """Print what became of leaks, kind by kind."""
+    print(f"\n{'leak':24} {'sets':>5} {'pass':>5} {'odd':>5} {'restricted':>10} {'barred':>6} {'nothing':>7}")
+    for kind in [*dict.fromkeys(one.kind for one in found), "all"]:
+        ones = [one for one in found if kind in (one.kind, "all")]
+        passed = [one for one in ones if one.verdict in PLAIN]
+        restricted = sum(one.verdict.startswith(CLAIMS) and one.verdict not in PLAIN for one in ones)
+        barred, odd = sum(one.verdict.startswith(DOUBTS) for one in ones), sum(bool(one.odd) for one in passed)
+        nothing = len(ones) - len(passed) - restricted - barred
+        print(f"{kind:24} {len(ones):5} {len(passed):5} {odd:5} {restricted:10} {barred:6} {nothing:7}")
 
 
 def main() -> int:
@@ -134,6 +150,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--alone", action="store_true", help="without the control")
     parser.add_argument("--proof", help="a statement of the authors, as the option of the audit")
+    parser.add_argument("--choices", action="store_true", help="give the lists that decoders choose from")
     parser.add_argument("--out", type=Path, help="JSON lines with every verdict")
     flags = parser.parse_args()
     kinds = [kind for name in flags.kinds for kind in FAMILIES.get(name, [name])]
@@ -143,7 +160,7 @@ def main() -> int:
             f"--kinds: {unknown[0]} is not known; choose from {', '.join([*FAMILIES, *HONEST, *LEAKS, *NULLS])}"
         )
     jobs = [
-        Job(kind, quality, seed, flags.alone, flags.proof)
+        Job(kind, quality, seed, flags.alone, flags.proof, flags.choices)
         for kind in kinds
         for quality in ((0.0,) if kind in NULLS else flags.qualities)
         for seed in range(flags.first_seed, flags.first_seed + flags.sets)

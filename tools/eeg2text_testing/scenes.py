@@ -136,9 +136,10 @@ def babble(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class DecodedSet:
-    """Rows under EEG and under controls, and the scene that they were made from."""
+    """Rows under EEG and under controls, the scene that they were made from, the list that the decoder chose from."""
 
     kind: str
     eeg: list[Prediction]
     controls: dict[str, list[Prediction]]
     scene: Scene
+    choices: Sequence[str] = ()

@@ -8,7 +8,7 @@ special tokens, marks of word pieces and final punctuation are removed first.
 
 Measured on 148 sets of published predictions (`tools/calibrations/published_signs.py`) and on simulated decoders. Not
 told apart from a leak: a recording that tells of punctuation and hardly of words, and a file of perfect choices from a
-list that is not given.
+list that is not given, and that no control shows.
 """
 
 import dataclasses
@@ -31,7 +31,9 @@ LONG = 5  # a reference of fewer words may be matched by chance
 # After the same true word two wrong words are equal FOLLOWS times as often as their sentences explain, as after the
 # same predicted word, and as before the same true word; by SURE standard errors, in KINDS different pairs of words.
 # So it is in 20 of 43 published teacher-forced sets (1.4 to 3.4 times); at most 1.2 times in free-running sets and
-# decoders that work, 1.3 in simulated decoders that know the class of a sentence or of each word.
+# decoders that work, 1.3 in simulated decoders that know the class of a sentence or of each word. Where words before
+# the same true word are equal FOLLOWS times as often, too, the square counts: up to 1.2 times in decoders that write
+# words of like meaning, 1.3 to 5 in teacher-forced text of templates.
 FOLLOWS, KINDS, SURE = 1.4, 15, 3.0
 # Of the marks whose two neighbor words are wrong, the share that is right, less the same share in predictions for a
 # similar sentence: .09 to .43 (3.5 to 13 standard errors) in 37 of 43 published teacher-forced sets (four others are
@@ -83,7 +85,7 @@ def signs_of(
       sentence: index of each row's reference, int `[N]`.
       subjects: the reader of each row, `[N]`; "" if not known.
       averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
-      choices: the sentences that the decoder chose from, as the authors state.
+      choices: sentences that the decoder chose from, as the authors state, or as its outputs under controls show.
     """
     rows = _Rows(texts, references, sentence, subjects, choices)
     if rows.n < FEW_ROWS:
@@ -91,6 +93,13 @@ def signs_of(
     rules = [_words_follow_the_target, _marks_of_the_target, _copies, _whole_or_lost, _given_beginning]
     rules += [] if averaged else [_same_for_all]
     return [sign for rule in rules if (sign := rule(rows)) is not None]
+
+
+def others_chosen(texts: Sequence[str], references: Sequence[str], sentence: np.ndarray) -> list[str]:
+    """Return the predictions that are another long sentence of the file, if they are not few: a choice among these."""
+    place = {words(text): s for s, text in enumerate(references) if len(words(text)) >= LONG}
+    others = [text for text, s in zip(texts, sentence.tolist(), strict=True) if place.get(words(text), s) != s]
+    return others if len(others) > max(1, A_FEW * len(texts)) else []
 
 
 class _Rows:
@@ -183,11 +192,11 @@ def _words_follow_the_target(rows: _Rows) -> Sign | None:
     """
     before, predicted = _equal_words(places := _wrong_after_wrong(rows))
     after, _ = _equal_words(_wrong_after_wrong(rows, backwards=True))
-    usual = max(1.0, predicted.ratio, after.ratio)
+    # Words on both sides tell of a place with a class, or of a phrase with words exchanged, but not equally well.
+    both_sides = after.ratio if after.ratio < FOLLOWS else after.ratio**2
+    usual = max(1.0, predicted.ratio, both_sides)
     bound = usual * before.expected
     if before.kinds < KINDS or before.ratio < FOLLOWS * usual or before.equal < bound + SURE * bound**0.5:
-        return None
-    if after.ratio >= FOLLOWS:  # words on both sides tell of a place: its class, or a phrase with words exchanged
         return None
     a, b = (places[i] for i in before.shown)
     return Sign(
@@ -340,8 +349,9 @@ def _copies(rows: _Rows) -> Sign | None:
     """Find predictions, of the file or of one reader, that nearly all hold their reference.
 
     Contradicted is a file that holds their inner punctuation as well, which no recording tells. It is odd if the
-    decoder is stated to choose from a list, if what is wrong is another sentence of the file (so that it chose among
-    these), or if the references have no such marks: an honest decoder without errors looks the same.
+    decoder is stated to choose from a list, if what is wrong, under EEG or a control, is another sentence of the file
+    (so that it chose among these), or if the references have no such marks: an honest decoder without errors looks the
+    same.
     """
     long = rows.lengths >= LONG
     for whose, indices in [("", np.arange(rows.n)), *((" of one reader", indices) for indices in rows.readers)]:
@@ -366,7 +376,8 @@ def _copied(rows: _Rows, indices: np.ndarray, whose: str) -> Sign | None:
         Weight.CONTRADICTED if sure else Weight.ODD,
         f"{rows.held[indices].sum()} of {len(indices)} predictions{whose} hold their reference "
         + (
-            "to the letter, punctuation included: a column was read twice, or the targets were written out"
+            "to the letter, punctuation included: a column was read twice, or the targets were written out; if the "
+            "decoder chose from a list, give it with --choices"
             if sure
             else "word for word: a column was read twice, the targets were written out, or the decoder makes no errors"
         ),

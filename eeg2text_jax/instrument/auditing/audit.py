@@ -11,21 +11,9 @@ import numpy as np
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import clock_of_rows
 from eeg2text_jax.instrument.auditing import notices
-from eeg2text_jax.instrument.auditing._signs import Sign, Weight, signs_of
+from eeg2text_jax.instrument.auditing._signs import Sign, Weight, others_chosen, signs_of
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition, align
-from eeg2text_jax.instrument.auditing.notices import (
-    AVERAGED,
-    GroupAnswer,
-    Notice,
-    Origin,
-    Provenance,
-    answer_groups,
-    answer_time,
-    checked_proof,
-    labels_of,
-    provenance_of,
-    questions,
-)
+from eeg2text_jax.instrument.auditing.notices import GroupAnswer, Notice, Origin, Provenance, questions
 from eeg2text_jax.instrument.auditing.result import (
     AuditResult,
     ConditionSummary,
@@ -40,6 +28,7 @@ from eeg2text_jax.instrument.auditing.table import (
     Cells,
     Endpoint,
     RankFigures,
+    Scorer,
     checked_points,
     figures_of,
     fill,
@@ -172,7 +161,7 @@ def audit(
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
     eeg, controls, seeds_stated, labels = as_conditions(eeg, controls, references, mode, options.name, columns)
     groups = labels if options.groups is None else options.groups
-    options = dataclasses.replace(options, proof=checked_proof(options.proof), groups=groups)
+    options = dataclasses.replace(options, proof=notices.checked_proof(options.proof), groups=groups)
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
     result = Audit(aligned, options).result()
@@ -196,31 +185,33 @@ class Audit:
             self.endpoint = text_endpoint(options.endpoint)
             self.scores, self.perfect = text_scorer(aligned, self.endpoint), _perfect(self.endpoint, aligned)
         self.margin = self.endpoint.margin if options.margin is None else options.margin
-        self.cells = [
-            fill(condition, aligned.references, self.strata.members, self.scores) for condition in aligned.conditions
-        ]
+        self.cells = self._fill(self.scores)
         growth = (aligned.n_words, self.strata.sentences, self.perfect)
         self.clock = clock_of_rows(aligned.eeg.rows)
         self.growth = 0.0 if self.ranked else variance_growth(aligned.eeg, *growth)
+
+    def _fill(self, scores: Scorer) -> list[Cells]:
+        """Return the table of every condition."""
+        return [fill(c, self.aligned.references, self.strata.members, scores) for c in self.aligned.conditions]
 
     def result(self) -> AuditResult:
         """Return the verdict with everything that leads to it."""
         aligned, options = self.aligned, self.options
         singles, pairs = self.contrasts()
         signs = self._signs()
-        contradicted = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.CONTRADICTED]
-        origin = provenance_of(
+        of_signs = notices.of_signs(signs, aligned.eeg.name, known_free=options.decoded is not None)
+        origin = notices.provenance_of(
             aligned.eeg.mode,
             decoded=options.decoded,
             proof=options.proof,
             stated_by=options.stated_by,
-            contradictions=[] if options.decoded else contradicted,
+            contradictions=[notice.message for notice in of_signs if notice.bars],
         )
         looks = None if self.ranked else [notices.look_of(condition) for condition in aligned.conditions]
-        limits = self._notices(signs, looks)
+        limits = self._notices(of_signs, looks)
         comparisons = self._decide(singles[0], pairs, limits, origin)
         main = deciding_one(comparisons)
-        labels = {column: labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
+        labels = {column: notices.labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
         groups = self._groups(labels, comparisons)
         ruling, time = self._ruling(main, comparisons, groups, labels, limits)
         deciding = [c.contrast for c in comparisons if not c.question]
@@ -231,11 +222,11 @@ class Audit:
         secondary = [
             dataclasses.replace(s, adjusted=p) for s, p in zip(secondary, adjusted[len(deciding) :], strict=True)
         ]
-        odd = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.ODD]
+        odd = {sign.code for sign in signs if sign.weight is Weight.ODD}
         return AuditResult(
             verdict=ruling,
             sentence=in_words(main, singles[0], mde, self.margin, ruling.recording),
-            limits=limits_of(ruling, main, limits, origin, time, odd),
+            limits=limits_of(ruling, limits, origin, time, odd),
             metric=self.endpoint.label,
             signature=self.endpoint.signature,
             mode=aligned.eeg.mode,
@@ -288,24 +279,25 @@ class Audit:
 
     def _signs(self) -> list[Sign]:
         """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
-        eeg = self.aligned.eeg
-        averaged = bool(AVERAGED.search(self.options.proof))
+        (eeg, *controls), references = self.aligned.conditions, self.aligned.references
+        averaged = bool(notices.AVERAGED.search(self.options.proof))
         if self.ranked:
             return rank_signs(eeg, averaged=averaged)
         if eeg.mode == "teacher_forced":
             return []
         check_choices(eeg.texts, self.options.choices)
-        texts = (eeg.texts, self.aligned.references, eeg.sentence, eeg.subjects)
-        return signs_of(*texts, averaged=averaged, choices=self.options.choices)
+        others = [text for c in controls for text in others_chosen(c.texts, references, c.sentence)]
+        texts, choices = (eeg.texts, references, eeg.sentence, eeg.subjects), [*self.options.choices, *others]
+        return signs_of(*texts, averaged=averaged, choices=choices)
 
-    def _notices(self, signs: Sequence[Sign], looks: Sequence[notices.Look] | None) -> list[Notice]:
+    def _notices(self, of_signs: Sequence[Notice], looks: Sequence[notices.Look] | None) -> list[Notice]:
         aligned, options = self.aligned, self.options
         limits = [] if looks is None else notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
         limits += notices.unfit(aligned)
         if aligned.eeg.mode == "teacher_forced":
             message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
             limits.append(Notice("teacher_forced", message, notices.ALL))
-        limits += notices.of_signs(signs, aligned.eeg.name, known_free=options.decoded is not None)
+        limits += of_signs
         if options.training_text is not None:
             apart = bool(options.decoded or options.choices)
             limits += notices.of_training_text(aligned, options.training_text, apart=apart)
@@ -326,7 +318,8 @@ class Audit:
                 verdict = Verdict.UNPROVEN
             if any(notice.bars == notices.ALL or pair.control in notice.bars for notice in limits):
                 verdict = Verdict.NOT_JUDGEABLE
-            comparisons.append(Comparison(pair, verdict, asked.get(pair.control, "")))
+            alike = pair.equivalence_p(self.margin) if verdict is Verdict.EQUIVALENT else None
+            comparisons.append(Comparison(pair, verdict, asked.get(pair.control, ""), alike))
         return comparisons
 
     def _pair(self, control: str) -> tuple[Condition, ...]:
@@ -334,7 +327,7 @@ class Audit:
 
     def _groups(self, labels: Mapping[str, np.ndarray], comparisons: Sequence[Comparison]) -> list[GroupAnswer]:
         pairs = [self._pair(c.control) for c in comparisons if not c.question]
-        answers = (answer_groups(self.aligned, of, column, pairs, self.scores) for column, of in labels.items())
+        answers = (notices.answer_groups(self.aligned, of, column, pairs, self.scores) for column, of in labels.items())
         return [answer for of_column in answers for answer in of_column]
 
     def _ruling(
@@ -346,7 +339,7 @@ class Audit:
         limits: Sequence[Notice],
     ) -> tuple[Ruling, str]:
         """Return the verdict with its qualifiers, and the answer about time in words."""
-        status, time = answer_time(self.aligned, comparisons, timed=bool(self.clock.timed.any()))
+        status, time = notices.answer_time(self.aligned, comparisons, timed=bool(self.clock.timed.any()))
         signal = SIGNALS.get(self.options.recording, self.options.recording)
         if main.verdict not in FOUND:
             spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
@@ -363,18 +356,12 @@ class Audit:
 
     def _secondary(self, comparisons: Sequence[Comparison]) -> tuple[list[Secondary], list[str]]:
         """Return the further endpoints of each deciding comparison, and the notes of all metrics."""
-        secondary = []
+        secondary, names = [], ["", *(c.name for c in self.aligned.conditions[1:])]  # "": EEG alone
         for endpoint in self.options.secondary:
-            scores = text_scorer(self.aligned, endpoint)
-            cells = [
-                fill(condition, self.aligned.references, self.strata.members, scores)
-                for condition in self.aligned.conditions
-            ]
-            for comparison in comparisons:
-                if not comparison.question:
-                    names = [c.name for c in self.aligned.conditions]
-                    indices = [0, names.index(comparison.control)] if comparison.control else [0]
-                    secondary.append(Secondary(endpoint.label, endpoint.signature, self._contrast(cells, indices), 1.0))
+            cells = self._fill(text_scorer(self.aligned, endpoint))
+            for place in (names.index(c.control) for c in comparisons if not c.question):
+                found = self._contrast(cells, [0, place] if place else [0])
+                secondary.append(Secondary(endpoint.label, endpoint.signature, found, 1.0))
         return secondary, [note for e in (self.endpoint, *self.options.secondary) for note in e.notes()]
 
     def _summaries(self, singles: Sequence[Contrast], looks: Sequence[notices.Look] | None) -> list[ConditionSummary]:
@@ -386,9 +373,9 @@ class Audit:
 
     def _choices(self) -> list[str]:
         """Return what is not the default, in words."""
-        options, default = self.options, WORDS if not self.ranked else None
+        options = self.options
         choices = [options.plan] if options.plan else []
-        if default is not None and self.endpoint.label != default.label:
+        if not self.ranked and self.endpoint.label != WORDS.label:
             choices.append(f"endpoint {self.endpoint.label}")
         if self.margin != self.endpoint.margin:
             choices.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
@@ -403,18 +390,13 @@ class Audit:
         """Return all rows with their content, for the report; none if they are too many for a page."""
         if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
             return []
-        return [
-            RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, own, others, content)
-            for condition, cells in zip(self.aligned.conditions, self.cells, strict=True)
-            for row, s, own, others, content in zip(
-                condition.rows,
-                condition.sentence.tolist(),
-                cells.own.tolist(),
-                cells.others.tolist(),
-                cells.content.tolist(),
-                strict=True,
-            )
-        ]
+        rows = []
+        for condition, cells in zip(self.aligned.conditions, self.cells, strict=True):
+            texts = (self.aligned.references[s] for s in condition.sentence.tolist())
+            figures = (one.tolist() for one in (cells.own, cells.others, cells.content))
+            for row, text, *points in zip(condition.rows, texts, *figures, strict=True):
+                rows.append(RowContent(condition.name, row.subject, text, row.prediction, *points))
+        return rows
 
 
 def check_choices(texts: Sequence[str], choices: Sequence[str]) -> None:

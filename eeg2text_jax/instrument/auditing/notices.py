@@ -235,29 +235,14 @@ class Look:
     top: int  # rows with it
     mean_words: float
 
-    several: int  # sentences with at least two rows
-    alike: int  # of these, sentences whose rows all have the same prediction
-
 
 def look_of(condition: Condition) -> Look:
     """Describe the predicted texts of a condition by their plain words."""
     texts = [" ".join(words(text)) for text in condition.texts]
     counts = Counter(texts)
     top_text, top = min(counts.items(), key=lambda item: (-item[1], item[0]))
-    by_sentence: dict[int, list[str]] = {}
-    for s, text in zip(condition.sentence.tolist(), texts, strict=True):
-        by_sentence.setdefault(s, []).append(text)
-    several = [rows for rows in by_sentence.values() if len(rows) > 1]
-    return Look(
-        rows=len(texts),
-        distinct=len(counts),
-        empty=counts[""],
-        top_text=top_text,
-        top=top,
-        mean_words=float(np.mean([len(text.split()) for text in texts])),
-        several=len(several),
-        alike=sum(len(set(rows)) == 1 for rows in several),
-    )
+    mean_words = float(np.mean([len(text.split()) for text in texts]))
+    return Look(len(texts), len(counts), counts[""], top_text, top, mean_words)
 
 
 def unfit(aligned: Aligned) -> list[Notice]:
@@ -279,7 +264,9 @@ def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list
     """Return notices about predicted texts: their form, silence and collapse."""
     notices, sentences = [], set(map(key, aligned.references))
     if of_words and (why := other_form(aligned.eeg.texts, aligned.references)):
-        notices.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
+        shown = zip(aligned.eeg.sentence.tolist()[:2], aligned.eeg.texts[:2], strict=True)
+        rows = tuple((aligned.references[s], text) for s, text in shown)
+        notices.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, rows))
     for condition, look in zip(aligned.conditions, looks, strict=True):
         if look.empty:
             blank = sum(not text.strip() for text in condition.texts)
@@ -297,31 +284,19 @@ def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list
     return notices
 
 
-def _two(aligned: Aligned) -> tuple[tuple[str, str], ...]:
-    rows = zip(aligned.eeg.sentence.tolist()[:2], aligned.eeg.texts[:2], strict=True)
-    return tuple((aligned.references[s], text) for s, text in rows)
-
-
-def _lacks_donors(control: Condition) -> bool:
-    shuffled = any(row.eval_condition == SHUFFLED for row in control.rows)
-    return shuffled and not all(row.donor for row in control.rows)
-
-
-def _donors(control: Condition) -> Notice:
-    message = (
-        f"{control.name}: the rows do not say whose recording was their input (field donor); if the model works, the "
-        "control's null contains hits on the donors' sentences, and the content difference is too large"
-    )
-    return Notice("donors", message)
-
-
 def of_design(aligned: Aligned) -> list[Notice]:
     """Return notices about rows that were left out, unknown donors, and too few training seeds."""
     notices = [
         Notice("rows_left_out", f"{name}: {left} of {total} rows are not in every condition and were left out")
         for name, left, total in aligned.left_out
     ]
-    notices += [_donors(control) for control in aligned.conditions[1:] if _lacks_donors(control)]
+    donors = (
+        "the rows do not say whose recording was their input (field donor); if the model works, the control's null "
+        "contains hits on the donors' sentences, and the content difference is too large"
+    )
+    for control in aligned.conditions[1:]:
+        if any(row.eval_condition == SHUFFLED and not row.donor for row in control.rows):
+            notices.append(Notice("donors", f"{control.name}: {donors}"))
     trained = {condition.rows[0].train_condition for condition in aligned.conditions}
     if len(aligned.seeds) < 3 and len(trained) > 1:
         message = (
@@ -386,13 +361,10 @@ def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
     rows = [without_unknown(row) for row in rows if row.reference.strip()]
     if not rows:
         return []
-    places = {text: index for index, text in enumerate(sorted({key(row.reference) for row in rows}))}
-    sentence = np.array([places[key(row.reference)] for row in rows])
-    texts: dict[int, str] = {}
-    for s, row in sorted(zip(sentence.tolist(), rows, strict=True), key=lambda pair: (pair[0], pair[1].reference)):
-        texts.setdefault(s, row.reference)
-    references = [texts[s] for s in range(len(places))]
-    none = np.zeros(len(rows), int)
+    texts = {key(text): text for text in sorted((row.reference for row in rows), reverse=True)}
+    references = [texts[text] for text in sorted(texts)]
+    places = {text: index for index, text in enumerate(sorted(texts))}
+    sentence, none = np.array([places[key(row.reference)] for row in rows]), np.zeros(len(rows), int)
     condition = Condition(name, tuple(rows), sentence, none, none - 1)
     notices: list[Notice] = []
     if condition.mode != "teacher_forced":
@@ -439,9 +411,14 @@ class GroupAnswer:
         return Level.UNKNOWN
 
     @property
-    def text(self) -> str:
+    def figures(self) -> tuple[str, str]:
+        """Content between and within groups, in words."""
         between, within = ("too few to tell" if c is None else figures_text(c) for c in (self.between, self.within))
-        against = f" against {self.control}" if self.control else ""
+        return between, within
+
+    @property
+    def text(self) -> str:
+        against, (between, within) = f" against {self.control}" if self.control else "", self.figures
         return f"by {self.column} ({self.groups} groups){against}: between groups {between}; within groups {within}"
 
 
@@ -467,7 +444,8 @@ def answer_groups(
 ) -> list[GroupAnswer]:
     """Measure content between and within the groups `labels` `[S]` for each pair (EEG and a control, or EEG alone)."""
     kinds = [f"{g}\n{t}\n{r}" for g, t, r in zip(labels, aligned.tasks, aligned.readers, strict=True)]
-    inside = next((s for s in (length_strata(k, aligned.n_words) for k in (kinds, labels)) if _enough(s)), None)
+    strata = (length_strata(k, aligned.n_words) for k in (kinds, labels))
+    inside = next((s for s in strata if exchangeable(s).sum() >= MIN_SENTENCES), None)
     within = Strata(strata_members(divided(inside, aligned.references)) if inside is not None else [])
     names, group = np.unique(labels, return_inverse=True)
     conditions = list({c.name: c for pair in pairs for c in pair}.values())
@@ -480,10 +458,6 @@ def answer_groups(
         inner = _contrast(within, [cells[c.name] for c in pair], pair) if cells else None
         answers.append(GroupAnswer(column, pair[1].name if len(pair) > 1 else "", len(names), whole, inner))
     return answers
-
-
-def _enough(strata: np.ndarray) -> bool:
-    return bool(exchangeable(strata).sum() >= MIN_SENTENCES)
 
 
 def _contrast(strata: Strata, cells: Sequence[Cells], pair: Sequence[Condition]) -> Contrast:

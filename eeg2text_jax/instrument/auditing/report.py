@@ -194,16 +194,16 @@ def verdict_part(result: AuditResult) -> str:
     ).replace("0 %", "0&nbsp;%")
     if result.verdict.base is Verdict.NOT_JUDGEABLE:  # the figures mean nothing, so the evidence against them is shown
         return box + "".join(table(("reference", "output"), n.rows) for n in result.notices if n.bars and n.rows)
-    main, less = result.deciding.contrast, result.verdict.base is Verdict.CONTROL_BETTER
+    main, (p, of) = result.deciding.contrast, result.deciding.p
     readers = f", {result.n_subjects} readers" if result.n_subjects > 1 else ""
-    what, size = "content difference" if main.control else "content", "at most" if less else "at least"
+    what, size = "content difference" if main.control else "content", "at most" if of == "less" else "at least"
+    chance = f"p: share of random pairings of outputs and sentences that give {size} this"
+    if of == "equivalence":
+        chance = f"p of equivalence: how often figures are this close to 0 if the true ones are {result.margin:g} apart"
     each = " in each condition" if len(result.conditions) > 1 else ""
     numbers = [
         (f"{main.effect:+.2f}", f"{what} in points of 100, 90&nbsp;% interval {interval_text(main.interval())}"),
-        (
-            p_cell(main.p_less if less else main.decisive_p),
-            f"p: share of random pairings of outputs and sentences that give {size} this",
-        ),
+        (p_cell(p), chance),
         (f"{result.mde:.2f}", "smallest detectable effect: 90&nbsp;% of such studies would find it"),
         (str(result.n_sentences), f"sentences ({result.n_rows} rows{each}{readers})"),
     ]
@@ -238,10 +238,8 @@ def _comparison_part(result: AuditResult) -> str:
     if main.p_seeds is not None:
         seeds = ", ".join(f"{effect:+.2f}" for effect in main.seed_effects)
         lines.append(f"Training seeds: {seeds}; t test over seeds {p_text(main.p_seeds)}; the larger p decides.")
-    if result.adjusted_p != main.decisive_p:
-        lines.append(
-            f"Deciding comparison, {p_text(result.adjusted_p)} by Holm's method over all deciding comparisons."
-        )
+    if result.adjusted_p != main.decisive_p == result.deciding.p[0]:
+        lines.append(f"Deciding comparison, {p_text(result.adjusted_p)} by Holm's method over all that decide.")
     drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
     shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons, result.verdict.recording))
     return f"{shown}<figure>{drawn}</figure>{bullets([*lines, *results.evidence_lines(result)])}"
@@ -249,7 +247,7 @@ def _comparison_part(result: AuditResult) -> str:
 
 def _condition_part(result: AuditResult) -> str:
     """Return tables of the conditions: scores with their nulls, and what the outputs look like."""
-    heads = ("condition", "distinct outputs", "most frequent output", "words", "empty", "sentences with one output")
+    heads = ("condition", "distinct outputs", "most frequent output", "words", "empty")
     rows = [
         (
             c.name,
@@ -257,7 +255,6 @@ def _condition_part(result: AuditResult) -> str:
             f"{look.top} times: {look.top_text:.70}" if look.top > 1 else "each once",
             f"{look.mean_words:.1f}",
             str(look.empty),
-            f"{look.alike} of {look.several}" if look.several else "–",
         )
         for c in result.conditions
         if (look := c.look) is not None
@@ -270,10 +267,9 @@ def _condition_part(result: AuditResult) -> str:
 def _question_part(result: AuditResult) -> str:
     """Return what the content is about (the sentence, its kind, its time), who carries it, and content by reader."""
     heads = ("groups", "against", "between groups (the kind)", "within groups (the sentence)", "content is")
-    groups = []
-    for a in result.groups:
-        figures = ("too few to tell" if c is None else figures_text(c) for c in (a.between, a.within))
-        groups.append((f"{a.column} ({a.groups})", a.control or "other sentences", *figures, str(a.level)))
+    groups = [
+        (f"{a.column} ({a.groups})", a.control or "other sentences", *a.figures, str(a.level)) for a in result.groups
+    ]
     lines = [result.time, *(f"{carrier}." for carrier in result.verdict.carriers)]
     if result.verdict.base in FOUND and not result.verdict.carriers:
         each = [*["any one reader"][: result.n_subjects > 1], *["any one group"][: bool(result.groups)]]

@@ -8,7 +8,7 @@ import importlib
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -318,9 +318,7 @@ def effect_rows(comparisons: Sequence[Comparison], recording: str = "EEG") -> li
             c.control or "other sentences",
             f"{c.contrast.effect:+.2f}",
             interval_text(c.contrast.interval()),
-            f"{p_cell(c.contrast.p_less)} (less)"
-            if c.verdict is Verdict.CONTROL_BETTER
-            else p_cell(c.contrast.decisive_p),
+            p_cell(c.p[0]) + (f" ({c.p[1]})" if c.p[1] else ""),
             f"{c.verdict.named(recording)}{' (does not decide)' if c.question else ''}",
         )
         for c in comparisons
@@ -369,9 +367,9 @@ def evidence_lines(result: AuditResult) -> list[str]:
 
 
 def limits_of(
-    ruling: Ruling, main: Comparison, notices: Sequence[Notice], provenance: Provenance, time: str, odd: Sequence[str]
+    ruling: Ruling, notices: Sequence[Notice], provenance: Provenance, time: str, odd: Collection[str]
 ) -> list[str]:
-    """Return sentences on what limits a verdict, the most important first."""
+    """Return sentences on what limits a verdict, the most important first; `odd` are the codes of odd signs."""
     if ruling.base is Verdict.NOT_JUDGEABLE:
         shown = [pair for notice in notices if notice.bars for pair in notice.rows][:2]
         return [
@@ -379,15 +377,15 @@ def limits_of(
             *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
         ]
     lines = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
+    unusual = [f"Unusual, as a decoder or a target may make it: {n.message}." for n in notices if n.code in odd]
     if ruling.base in FOUND:
         lines.append(provenance.sentence)
-        lines += [f"{notice.message}." for notice in notices if notice.code == "chosen"][:1]
-        lines += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
+        lines += [f"{notice.message}." for notice in notices if notice.code == "chosen"][:1] + unusual
         lines += [time] if ruling.time is not Time.BEYOND else []
         if ruling.level is Level.UNKNOWN:
             lines.append("Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.")
     rest = (f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd)
-    return list(dict.fromkeys([*lines, *rest]))
+    return list(dict.fromkeys([*lines, *unusual, *rest]))
 
 
 def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v or --html=report.html") -> str:
@@ -396,7 +394,7 @@ def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v o
     rows = condition_rows(result)
     rows = rows if verbose else rows[:MOST_SHOWN]
     size = f"{result.n_rows} rows, {result.n_sentences} sentences, {result.n_strata} strata of {result.alike}"
-    lines = [f"{result.metric} in points; {size}", *_columns(condition_headings(result), *rows)]
+    lines = [f"{result.metric} in points; {size}", columns_text(condition_headings(result), *rows)]
     if hidden > 0 and not verbose:
         lines.append(f"and {hidden} more")
     if verbose:
@@ -413,13 +411,13 @@ def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v o
 
 def _verbose_lines(result: AuditResult) -> list[str]:
     """Return tables of comparisons, further endpoints and reported scores, and all notes."""
-    lines = [*_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)), ""]
+    lines = [columns_text(EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)), ""]
     lines += [f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."]
     if result.secondary:
-        lines += ["", *_columns(SECONDARY_HEADINGS, *secondary_rows(result)), ""]
+        lines += ["", columns_text(SECONDARY_HEADINGS, *secondary_rows(result)), ""]
     if result.reported:
         heads = ("as papers print it", *(c.name for c in result.conditions))
-        lines += ["", *_columns(heads, *reported_rows(result)), "(in brackets: against other sentences)"]
+        lines += ["", columns_text(heads, *reported_rows(result)), "(in brackets: against other sentences)"]
     lines += [f"Groups {answer.text}." for answer in result.groups]
     lines += evidence_lines(result)
     lines += [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
@@ -430,12 +428,7 @@ def _verbose_lines(result: AuditResult) -> list[str]:
     return lines + [f"{note[:1].upper()}{note[1:]}." for note in result.notes]
 
 
-def _columns(*rows: Sequence[str]) -> list[str]:
+def columns_text(*rows: Sequence[str]) -> str:
     """Return rows of cells as lines of text, with the columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def columns_text(*rows: Sequence[str]) -> str:
-    """Return rows of cells as text, with the columns aligned."""
-    return "\n".join(_columns(*rows))
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -401,14 +401,8 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
     metrics: list[tuple[Metric, dict[str, int]]] = [
         (word_bleu(), {"BLEU-1": 0, "BLEU-4": 3}),
         (word_error_rate(), {"WER": 0}),
+        (of_rouge := rouge(), {f"ROUGE-{kind} F": of_rouge.columns.index(f"rouge-{kind}-f".lower()) for kind in "1L"}),
     ]
-    summaries = rouge()
-    metrics.append(
-        (
-            summaries,
-            {"ROUGE-1 F": summaries.columns.index("rouge-1-f"), "ROUGE-L F": summaries.columns.index("rouge-l-f")},
-        )
-    )
     others = _others(len(aligned.references), members)
     for metric, columns in metrics:
         try:

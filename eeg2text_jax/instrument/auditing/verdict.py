@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 
@@ -29,23 +30,21 @@ class Strata:
 
     Attributes:
       members: sentences of each stratum.
-      kept: all sentences of the strata, in the order of `members`, `[S']`.
+      sentences: all sentences of the strata, in the order of `members`, `[S']`.
     """
 
     def __init__(self, members: Sequence[np.ndarray]) -> None:
         self.members = list(members)
         self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)
-        self._pairings: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.sentences)
 
+    @functools.cached_property
     def pairings(self) -> list[np.ndarray]:
-        """Return for each stratum the references of its sentences in each pairing, `[PAIRINGS, n]`; always the same."""
-        if self._pairings is None:
-            rng = np.random.default_rng(0)
-            self._pairings = [rng.random((PAIRINGS, len(m)), np.float32).argsort(1) for m in self.members]
-        return self._pairings
+        """For each stratum the references of its sentences in each pairing, `[PAIRINGS, n]`; always the same."""
+        rng = np.random.default_rng(0)
+        return [rng.random((PAIRINGS, len(m)), np.float32).argsort(1) for m in self.members]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +92,12 @@ class Contrast:
     def reach(self) -> float:
         """The largest absolute value of the 90 % interval: the smallest margin of equivalence."""
         return max(map(abs, self.interval()))
+
+    def equivalence_p(self, margin: float) -> float:
+        """Return the p of equivalence: the larger one of two t tests that the effect is inside -margin and +margin."""
+        from scipy import stats  # slow to import
+
+        return float(stats.t.sf((margin - abs(self.effect)) / max(self.se, NOTHING), len(self.content) - 1))
 
     @property
     def varies(self) -> bool:
@@ -171,7 +176,7 @@ def _pairing_p(strata: Strata, parts: Sequence[np.ndarray], sd: float) -> tuple[
         z = NormalDist().cdf(observed / (sd * len(strata)))
         return 1 - z, z
     drawn = np.zeros(PAIRINGS)
-    for part, pairing in zip(parts, strata.pairings(), strict=True):
+    for part, pairing in zip(parts, strata.pairings, strict=True):
         drawn += part[np.arange(len(part)), pairing].sum(1)
     slack = 1e-9 * max(1.0, abs(observed))
     more, less = (drawn >= observed - slack).sum(), (drawn <= observed + slack).sum()
@@ -202,12 +207,11 @@ def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
     The effects of a study are normal around d, with the covariance of random pairings plus the growth at d.
     """
     size = len(contrasts[0].content)
-    covariance = np.array(
-        [
-            [sum((x * y).sum() / (len(x) - 1) for x, y in zip(a.centred, b.centred, strict=True)) for b in contrasts]
-            for a in contrasts
-        ]
-    )
+
+    def of(a: Contrast, b: Contrast) -> float:
+        return sum(float((x * y).sum()) / (len(x) - 1) for x, y in zip(a.centred, b.centred, strict=True))
+
+    covariance = np.array([[of(a, b) for b in contrasts] for a in contrasts])
     return max(_solve(covariance / size**2, growth), *(c.mde for c in contrasts))
 
 
@@ -261,22 +265,19 @@ def seed_mde(effects: np.ndarray) -> float:
     return float(shift * np.std(effects, ddof=1) / np.sqrt(n))
 
 
-def by_sentence(condition: Condition, values: np.ndarray, mask: np.ndarray, size: int) -> np.ndarray:
-    """Return the mean of the values of rows in `mask` for each sentence, `[S]`; NaN for a sentence without a row."""
-    with np.errstate(invalid="ignore"):
-        total = np.bincount(condition.sentence[mask], values[mask], size)
-        return total / np.bincount(condition.sentence[mask], minlength=size)
-
-
 Side = tuple[Condition, Cells]  # a condition with its table
 
 
 def content_from(sides: Sequence[Side], masks: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Return the content of each sentence, EEG's minus the control's if there is one, from the rows in `masks`, `[S]`.
+    """Return the content of each sentence, EEG's minus the control's if there is one, `[S]`; NaN: a side has no row.
 
     `masks` has for each side whether its rows count, bool `[N]`.
     """
-    parts = [by_sentence(side, cells.content, rows, size) for (side, cells), rows in zip(sides, masks, strict=True)]
+    parts = []
+    for (side, cells), rows in zip(sides, masks, strict=True):
+        of = side.sentence[rows]
+        with np.errstate(invalid="ignore"):
+            parts.append(np.bincount(of, cells.content[rows], size) / np.bincount(of, minlength=size))
     return parts[0] - parts[1] if len(parts) > 1 else parts[0]
 
 
@@ -476,10 +477,20 @@ class Comparison:
     contrast: Contrast
     verdict: Verdict
     question: str = ""  # what a control that does not decide asks; "" if the control decides
+    p_equivalence: float | None = None  # of *equivalent to control* alone
 
     @property
     def control(self) -> str:
         return self.contrast.control
+
+    @property
+    def p(self) -> tuple[float, str]:
+        """The p that belongs to the verdict, and what it is for if not for more content."""
+        if self.p_equivalence is not None:
+            return self.p_equivalence, "equivalence"
+        if self.verdict is Verdict.CONTROL_BETTER:
+            return self.contrast.p_less, "less"
+        return self.contrast.decisive_p, ""
 
 
 def judge(pair: Contrast, alone: Contrast, margin: float, *, identical: bool = False) -> Verdict:
@@ -530,38 +541,38 @@ def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
 def in_words(main: Comparison, alone: Contrast, mde: float, margin: float, signal: str) -> str:
     """Return the verdict in a sentence that a lay reader understands; `signal` is EEG, fMRI or MEG."""
     against = f"with {main.control}" if main.control else "against other sentences"
-    figures = figures_text(main.contrast)
+    figures = figures_text(main.contrast, main.p_equivalence)
+    better = f"better with {signal} than {against}" if main.control else "better than others"
+    fit, power = (
+        f"fit their own sentences {better}: {figures}",
+        f"90 % of such studies would find an effect of {mde:.2f}",
+    )
     match main.verdict:
-        case Verdict.USES_EEG | Verdict.BELOW_MARGIN if main.control:
-            less = f", but by less than the margin of {margin:g}" if main.verdict is Verdict.BELOW_MARGIN else ""
-            return f"The outputs fit their own sentences better with {signal} than {against}: {figures}{less}."
+        case Verdict.USES_EEG:
+            return f"The outputs {fit}."
+        case Verdict.BELOW_MARGIN if main.control:
+            return f"The outputs {fit}, but by less than the margin of {margin:g}."
         case Verdict.CONTENT | Verdict.BELOW_MARGIN:
-            return f"The outputs fit their own sentences better than others: {figures}. Only a control could say why."
+            return f"The outputs {fit}. Only a control could say why."
+        case Verdict.UNPROVEN:
+            return f"The outputs {fit}. A decoder that was given the true text with {signal} would look the same."
         case Verdict.NOT_JUDGEABLE:
             return "There is no verdict, and nothing follows from the figures."
-        case Verdict.UNPROVEN:
-            better = f"better with {signal} than {against}" if main.control else "better than others"
-            return (
-                f"The outputs fit their own sentences {better}: {figures}. A decoder that was given the true text with "
-                f"{signal} would look the same."
-            )
         case Verdict.EQUIVALENT if not main.contrast.varies:
             return f"The outputs with {signal} and {against} are the same."
         case Verdict.EQUIVALENT:
-            less = f"less than {margin:g} point{'s' * (margin != 1)}"
-            figures = f"{main.contrast.effect:+.2f} points (90 % CI {interval_text(main.contrast.interval())})"
+            less = f"less than {margin:g} point{'' if margin == 1 else 's'}"
             return f"On average over the sentences, content differs by {less} from the control's: {figures}."
         case Verdict.CONTROL_BETTER:
             return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
-        case Verdict.UNDERPOWERED | Verdict.NO_CONTENT if not alone.varies:
+        case _ if not alone.varies:
             return "The outputs score the same against every sentence, so nothing can be found in them."
+        case Verdict.UNDERPOWERED if main.control and main.contrast.above:
+            return (
+                f"Too few sentences to tell: the outputs fit their own sentences better than {main.control}'s do "
+                f"({figures}), but were not found to fit them better than others ({figures_text(alone)}); {power}."
+            )
         case Verdict.UNDERPOWERED:
-            power = f"an effect of {mde:.2f} would have been found in 90 % of such studies"
-            if main.control and main.contrast.above:
-                return (
-                    f"Too few sentences to tell: the outputs fit their own sentences better than {main.control}'s do "
-                    f"({figures}), but were not found to fit them better than others ({figures_text(alone)}); {power}."
-                )
             return f"Too few sentences to tell: with {signal} minus {against}, {figures}; {power}."
         case Verdict.NO_CONTENT if main.control and main.contrast.above:
             return (
@@ -569,15 +580,14 @@ def in_words(main: Comparison, alone: Contrast, mde: float, margin: float, signa
                 f"difference from {main.control} says only that its outputs fit other sentences better than their own."
             )
         case _:
-            return (
-                f"Nothing shows that the outputs fit their own sentences better than others: {figures}; an effect of "
-                f"{mde:.2f} would have been found in 90 % of such studies."
-            )
+            return f"Nothing shows that the outputs fit their own sentences better than others: {figures}; {power}."
 
 
-def figures_text(result: Contrast) -> str:
-    """Return effect, interval and p in words; p is for less content where EEG has less."""
+def figures_text(result: Contrast, p_equivalence: float | None = None) -> str:
+    """Return effect, interval and p in words: p of equivalence if given, else for more content, or less where less."""
     p, word = (result.decisive_p, "") if result.effect >= 0 or not result.below else (result.p_less, " for less")
+    if p_equivalence is not None:
+        p, word = p_equivalence, " for equivalence"
     return f"{result.effect:+.2f} points (90 % CI {interval_text(result.interval())}; {p_text(p)}{word})"
 
 
