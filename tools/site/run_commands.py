@@ -52,7 +52,8 @@ SMALL = (  # what stands for a part of a command
     ("-m slow", r"\g<0> tests/decoding/test_dataset.py"),
     (r"tools/test\.sh(?!.* tests/)", r"\g<0> tests/test_plan.py"),
     (r"tools/demo\w*\.sh", r"\g<0> $PWD/out"),
-    (r"(?<=bench --config=)\S+", "demo"),
+    (r"(?<=bench --config=)\S+|(?<=preflight --config=)(paper|llm)\S+", "demo"),
+    ("topology=v5e ", "topology=v5e:1x1 "),
     (r" tools/", f" {ROOT}/tools/"),
 )
 LONG = (
