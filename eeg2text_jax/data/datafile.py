@@ -166,8 +166,7 @@ class Frames:
         except (OSError, RuntimeError, KeyError) as error:
             raise UserError(
                 f"{self.path}: {'frames' if len(self.shape) > 2 else 'samples in time'} {rows.start} to {rows.stop} "
-                f"cannot be read, the file may be damaged "
-                f"({first_line(error)}); make it again with `eeg2text prepare`."
+                f"cannot be read, the file may be damaged ({first_line(error)}); make it again with `eeg2text prepare`."
             ) from error
 
     def _dataset(self) -> h5py.Dataset:
@@ -431,10 +430,9 @@ def _check_types(kind: str, features: h5py.Dataset, columns: Mapping[str, np.nda
         raise ValueError(f"features have the type {features.dtype} and shape {features.shape}; expected {types}")
     for name, values in columns.items():
         expected = np.dtype(np.int64 if name in NUMBERS else np.float64 if name in REALS else object)
-        if values.dtype != expected or values.ndim != 1:
+        length = len(columns["sentence"] if name in CLOCK_COLUMNS else values)
+        if values.dtype != expected or values.shape != (length,):
             raise ValueError(f"{name} has the type {values.dtype} and shape {values.shape}; expected {expected} [N]")
-    if len({len(columns[name]) for name in {"sentence", *CLOCK_COLUMNS} & {*columns}}) > 1:
-        raise ValueError("columns of time disagree in length")
 
 
 def _check_sums(data: DataFile, stated: dict[str, str] | None, digests: Mapping[str, str]) -> None:

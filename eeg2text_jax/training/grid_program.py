@@ -27,8 +27,8 @@ from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.models.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, Seq2SeqModel, unit_length
-from eeg2text_jax.models.pretrained.load import frozen_params, start_from_checkpoint, start_of_encoder
-from eeg2text_jax.models.pretrained.wave_folder import trained_beside
+from eeg2text_jax.models.pretrained.load import assemble, frozen_params, start_from_checkpoint, tensor_shapes
+from eeg2text_jax.models.pretrained.wave_folder import wave_sources
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.configuration import fields_digest
 from eeg2text_jax.training.metrics_log import not_finite
@@ -91,9 +91,11 @@ def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
 
 def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
     """Return the paths of an encoder of waves that are frozen: for `trained`, see `model.encoder_train`."""
+    waves, kind = model.eeg.waves, model.eeg.kind
     if trained == "all":
-        return ("eeg/encoder/positions",) if model.eeg.waves.stack.frozen_positions else ()
-    beside = trained_beside(model.eeg)
+        return ("eeg/encoder/positions",) if waves.stack.frozen_positions else ()
+    # What the encoder's own folder lacks, is trained.
+    beside = ("bridge", *(f"conv_{n}" for n in range(len(waves.strides) - 1 if kind == "whisper" else 0)))
     leaves = (path for path in flatten(model.shapes["eeg"]) if path.partition("/")[0] not in beside)
     return tuple(f"eeg/{path}" for path in leaves if path.rpartition("/")[2] not in ("lora_a", "lora_b"))
 
@@ -393,8 +395,9 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
     trained = {} if before is None else flatten(trained_params(before))
     carried = {path: leaf for path, leaf in trained.items() if path in paths}
     if study.config.model.encoder_checkpoint and "eeg/bridge/kernel" not in carried:
-        name, eeg = study.config.model.encoder_checkpoint, study.model.eeg
-        carried |= start_of_encoder(eeg, name, study.model.shapes, len(study.arms), placement.shardings)
+        name, shapes = study.config.model.encoder_checkpoint, study.model.shapes
+        sources = wave_sources(study.model.eeg, name, tensor_shapes(shapes))
+        carried |= flatten(assemble(sources, shapes, placement.shardings, arms=len(study.arms)))
         print(f"{name}: {sum(leaf[0].size for leaf in carried.values()) / 1e6:.1f} M parameters of the encoder loaded")
     if carried.keys() == paths:
         params = unflatten(carried)
