@@ -125,7 +125,7 @@ class Layer(nnx.Module):
     def _sublayers(self, x: jax.Array, within: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
         """Apply self-attention `within`, cross-attention `cross` unless None, and the feed-forward network to `x`."""
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
-        after: tuple[Any, Any] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
+        after: tuple[Any, ...] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
         if self.scaled:
             scales = (self.self_scale[...], self.ffn_scale[...])
             after = tuple(lambda x, s=s: affine(x, s.astype(x.dtype), None, x.dtype) for s in scales)

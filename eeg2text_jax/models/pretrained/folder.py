@@ -248,7 +248,8 @@ def with_adapters(folder: Path, spec: Seq2SeqSpec, names: Table) -> Seq2SeqSpec:
         rank, alpha, dropout = int(fields["r"]), float(fields["lora_alpha"]), float(fields["lora_dropout"])
         wanted = fields["target_modules"]
         each = [wanted] if isinstance(wanted, str) else [rf"(.*\.)?{re.escape(name)}" for name in wanted]
-        found, used = set(), set()
+        found: set[tuple[str, str]] = set()
+        used: set[str] = set()
         for side, target, rule in _adaptable(names):
             if fits := {text for text in each if re.fullmatch(text, rule.source.removesuffix(".weight"))}:
                 found, used = found | {(side, target)}, used | fits

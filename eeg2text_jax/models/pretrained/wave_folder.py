@@ -73,9 +73,11 @@ def wave_spec(config: ModelSettings, features: int, channels: Channels, d_model:
 def _trained(config: ModelSettings, stack: StackSpec) -> StackSpec:
     """Return the transformer with the section's dropout, and adapters if only these are trained."""
     lora, names = config.lora, ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout")
-    adapters = LoraSpec(lora.rank, lora.alpha, lora.dropout, tuple(LORA_TARGETS[name] for name in lora.targets))
-    trained = adapters if config.encoder_train == "adapters" else None
-    return dataclasses.replace(stack, lora=trained, **dict.fromkeys(names, config.dropout))
+    changes: dict[str, Any] = dict.fromkeys(names, config.dropout)
+    if config.encoder_train == "adapters":
+        targets = tuple(LORA_TARGETS[name] for name in lora.targets)
+        changes["lora"] = LoraSpec(lora.rank, lora.alpha, lora.dropout, targets)
+    return dataclasses.replace(stack, **changes)
 
 
 def read_fields(name: str, kind: str) -> dict[str, Any]:
