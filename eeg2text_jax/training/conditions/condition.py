@@ -166,7 +166,7 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
     if mask.shape[1] > MOST_DENSE:
         phases = _phases(uniform, length[:, :, 0])[:, :, None]
         flat = jnp.where(_like(mask, features), features, 0).reshape(*mask.shape, -1)
-        turned = jnp.exp(1j * phases) * _dft(flat, length)
+        turned = _turn(phases) * _dft(flat, length)
         turned = jnp.where(words[None, :, None] < length, turned, jnp.zeros((), turned.dtype))
         fed = _dft(turned.conj(), length).real / length.astype(phases.dtype)
         return fed.astype(features.dtype).reshape(features.shape)
@@ -191,11 +191,16 @@ def _dft(values: jax.Array, length: jax.Array) -> jax.Array:
     n = values.shape[1]
     size, place = 1 << (2 * n - 2).bit_length(), jnp.arange(n, dtype=jnp.int32)[None, :, None]
     turns = (place * place) % (2 * length)  # exact integers; needs n < 46341
-    chirp = jnp.exp(1j * (jnp.pi * turns.astype(jnp.float32) / length.astype(jnp.float32)))  # --> [B, W, 1]
+    chirp = _turn(jnp.pi * turns.astype(jnp.float32) / length.astype(jnp.float32))  # --> [B, W, 1]
     both = jnp.zeros((len(length), size, 1), chirp.dtype).at[:, :n].set(chirp)
     both = both.at[:, size - n + 1 :].set(chirp[:, :0:-1])
     product = jnp.fft.fft(values.astype(chirp.dtype) * chirp.conj(), size, axis=1) * jnp.fft.fft(both, axis=1)
     return jnp.fft.ifft(product, axis=1)[:, :n] * chirp.conj()
+
+
+def _turn(phase: jax.Array) -> jax.Array:
+    """Return `exp(i phase)`."""
+    return jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
 
 
 def _like(values: jax.Array, features: jax.Array) -> jax.Array:
