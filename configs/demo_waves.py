@@ -47,7 +47,7 @@ def get_config(argument: str = "planted") -> ConfigDict:
     else:
         c.model.encoder = given.encoder
         c.model.shape.max_position_embeddings = 128
-        c.model.waves.update({"strides": (2, 2, 2), "patch": PATCH, "overlap": 0})
+        c.model.waves.update({"strides": (2, 2, 2, 5), "patch": PATCH, "overlap": 0})  # a position is a word
     if data == "drift":
         c.data.synthetic.update({"drift": 2.0, "order": "blocks", "groups": 6, "vocabulary": 240})
         c.data.synthetic.update({"sentences": 600, "subjects": 3, "tasks": 1})

@@ -136,9 +136,10 @@ def with_made_up_data(config: Settings, folder: Path) -> Settings:
             channels = made_up_channels(config.data)
             places = [[name, *place] for name, place in zip(channels.names, channels.places, strict=True)]
             writer.provenance = {"sfreq": channels.rate or 200.0, "channels": channels.names, "electrodes": places}
-        for number, length in enumerate(sentence_lengths(SENTENCES) * longest // LONGEST):
-            features = rng.standard_normal((length, *shape), np.float32)
-            writer.add(Sample(features, " ".join(rng.choice(words, length)), "made-up", "made-up", number))
+        for number, count in enumerate(sentence_lengths(SENTENCES).tolist()):
+            features = rng.standard_normal((-(-count * longest // LONGEST), *shape), np.float32)
+            text = " ".join(rng.choice(words, count))
+            writer.add(Sample(features, text, "made-up", "made-up", number, "made-up", 60.0 * number, 30.0))
     changes: dict[str, Any] = {"data.source": MADE_UP, "model.checkpoint": "", "model.encoder_checkpoint": ""}
     if config.text.tokenizer and Path(config.text.tokenizer).is_dir():
         changes["text.tokenizer"] = str(Path(config.text.tokenizer).resolve())

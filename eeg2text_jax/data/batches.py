@@ -174,9 +174,8 @@ def _wave_scale(data: DataFile, rows: np.ndarray) -> FeatureScale:
         total, squares, count = total + waves.sum(axis=0), squares + (waves**2).sum(axis=0), count + len(waves)
     mean = total / count
     deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))  # each sentence's mean is about 0
-    flat = least == most
-    scale = np.where(flat, np.inf, deviation).astype(np.float32)
-    return FeatureScale(mean.astype(np.float32), scale, np.flatnonzero(flat), np.array([], int))
+    scale = np.where(least == most, np.inf, deviation).astype(np.float32)
+    return FeatureScale(mean.astype(np.float32), scale, np.flatnonzero(least == most), np.array([], int))
 
 
 def make_batch(

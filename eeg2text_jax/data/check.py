@@ -136,9 +136,8 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
 
 def unit_of(outline: DataFile) -> str:
     """Return the plural name of a sample's positions: "frames", "moments" (of waves), "windows" or "words"."""
-    if outline.is_windows or outline.is_waves:
-        return "frames" if outline.is_windows else "moments"
-    return "windows" if "windows of" in outline.features_are else "words"
+    of_words = "windows" if "windows of" in outline.features_are else "words"
+    return "frames" if outline.is_windows else "moments" if outline.is_waves else of_words
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:

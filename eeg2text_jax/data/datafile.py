@@ -166,8 +166,7 @@ class Frames:
         except (OSError, RuntimeError, KeyError) as error:
             raise UserError(
                 f"{self.path}: {'frames' if len(self.shape) > 2 else 'samples in time'} {rows.start} to {rows.stop} "
-                f"cannot be read, the file may be damaged "
-                f"({first_line(error)}); make it again with `eeg2text prepare`."
+                f"cannot be read, the file may be damaged ({first_line(error)}); make it again with `eeg2text prepare`."
             ) from error
 
     def _dataset(self) -> h5py.Dataset:
@@ -403,6 +402,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
                 check_own(file["/"].id, name.encode())
             numbers = (*NUMBERS, *REALS)
             columns = {name: file[name][:] if name in numbers else file[name].asstr()[:] for name in names}
+            _check_types(kind, file["features"], columns)
             if "recording" in file:
                 columns["clock"] = Clock(*(columns.pop(name) for name in CLOCK_COLUMNS))
             about = str(file.attrs["features_are"]), str(file.attrs["provenance"])
@@ -421,6 +421,18 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
             f"{path}: cannot be read as an eeg2text data file, it may be cut short "
             f"({first_line(error)}); make it again with `eeg2text prepare`."
         ) from error
+
+
+def _check_types(kind: str, features: h5py.Dataset, columns: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError if features or columns have not the types and dimensions of the format `kind`."""
+    types = {WAVES: "float16"}.get(kind, "float16 or float32" if "volumes" in kind else "float32")
+    if features.dtype.name not in types.split() or features.ndim != (4 if "volumes" in kind else 2):
+        raise ValueError(f"features have the type {features.dtype} and shape {features.shape}; expected {types}")
+    for name, values in columns.items():
+        expected = np.dtype(np.int64 if name in NUMBERS else np.float64 if name in REALS else object)
+        length = len(columns["sentence"] if name in CLOCK_COLUMNS else values)
+        if values.dtype != expected or values.shape != (length,):
+            raise ValueError(f"{name} has the type {values.dtype} and shape {values.shape}; expected {expected} [N]")
 
 
 def _check_sums(data: DataFile, stated: dict[str, str] | None, digests: Mapping[str, str]) -> None:
@@ -446,8 +458,6 @@ def _check_columns(data: DataFile) -> None:
     lengths = {len(data.subject), len(data.task), len(data.sentence_index), len(offsets) - 1}
     if lengths != {n} or offsets[0] != 0 or not _covers_features(data):
         raise UserError(f"{data.path}: its columns disagree in length; make it again with `eeg2text prepare`.")
-    if data.clock is not None and any(len(column) != n for column in data.clock.columns().values()):
-        raise UserError(f"{data.path}: its columns of time disagree in length; make it again with `eeg2text prepare`.")
     wrong = {"has no words": np.flatnonzero(data.n_words < 1)}
     if isinstance(data.features, np.ndarray):
         words = np.flatnonzero(~np.isfinite(data.features).all(axis=1))

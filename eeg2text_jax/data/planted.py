@@ -12,9 +12,9 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -232,6 +232,15 @@ def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
                                for n, (x, y) in TEN_TWENTY.items() if n in names]  # fmt: skip
     provenance = {"source": "synthetic", **dataclasses.asdict(spec), **about}
     return Source(samples(), provenance, f"synthetic waves of {width} channels, {rate:g} samples a second")
+
+
+def synthetic_source(spec: SyntheticSpec, raw: Mapping[str, Any]) -> Source:
+    """Return synthetic features of words, or waves if the section `raw` of the configuration asks for them."""
+    check_memory(spec)
+    if raw["features"] == "waves":
+        return synthetic_waves(spec, raw["resample"] or 64.0, raw["window"])
+    provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
+    return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
 
 
 def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

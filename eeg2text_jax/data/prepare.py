@@ -13,14 +13,7 @@ from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri._scans import FmriSpec, is_fmri
-from eeg2text_jax.data.planted import (
-    PlantedSpec,
-    SyntheticSpec,
-    check_memory,
-    synthetic_samples,
-    synthetic_waves,
-    write_planted,
-)
+from eeg2text_jax.data.planted import PlantedSpec, SyntheticSpec, synthetic_source, write_planted
 from eeg2text_jax.data.raw.find import RawSpec, is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings, RecordingSpec
@@ -90,11 +83,7 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     """Open the sources with the reader for their name, ending and content. Raises UserError if no reader fits."""
     if sources == ("synthetic",):
         spec = source_settings(SyntheticSpec, config.synthetic, "data.synthetic")
-        check_memory(spec)
-        if config.raw["features"] == "waves":
-            return synthetic_waves(spec, config.raw["resample"] or 64.0, config.raw["window"])
-        provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
-        return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
+        return synthetic_source(spec, config.raw)
     paths, columns = _paths(sources), Columns(**config.columns)
     suffixes = {path.suffix for path in paths}
     if len(paths) == 1 and suffixes <= {".tsv", ".csv"}:

@@ -253,21 +253,13 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
     """Return checks as (field, whether the value is valid, what was expected)."""
-    searches = spec.num_beams > 1
+    searches, least, ends = spec.num_beams > 1, 2 + len(spec.decoder_prompt), ", ".join(map(str, spec.eos_token_id))
     single = ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")  # each of them is written
     return [
         *((name, (getattr(spec, name) or 0) >= 0, "a token id, or None for none") for name in single),
         ("eos_token_id", bool(spec.eos_token_id), "at least one token id"),
-        (
-            "max_length",
-            spec.max_length >= 2 + len(spec.decoder_prompt),
-            f"at least {2 + len(spec.decoder_prompt)} (the start token, decoder_prompt and one more)",
-        ),
-        (
-            "decoder_prompt",
-            not {*spec.decoder_prompt} & {*spec.eos_token_id},
-            f"no end token ({', '.join(map(str, spec.eos_token_id))}) in it",
-        ),
+        ("max_length", spec.max_length >= least, f"at least {least} (the start token, decoder_prompt and one more)"),
+        ("decoder_prompt", not {*spec.decoder_prompt} & {*spec.eos_token_id}, f"no end token ({ends}) in it"),
         ("min_length", 0 <= spec.min_length <= spec.max_length, f"between 0 and max_length ({spec.max_length})"),
         ("num_beams", spec.num_beams >= 1, "at least 1"),
         (

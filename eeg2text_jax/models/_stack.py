@@ -1,7 +1,6 @@
 """The transformer layer, and a stack of layers with position embeddings and norms: every encoder and decoder."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -37,6 +36,7 @@ from eeg2text_jax.models.nnx_bridge import Keep, map_layers, scan_layers, separa
 from eeg2text_jax.models.spec import StackSpec
 
 Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> rows added to the residual
+After = Callable[[jax.Array], jax.Array]  # what is applied to those rows before
 
 
 class Layer(nnx.Module):
@@ -125,21 +125,17 @@ class Layer(nnx.Module):
     def _sublayers(self, x: jax.Array, within: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
         """Apply self-attention `within`, cross-attention `cross` unless None, and the feed-forward network to `x`."""
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
-        after: tuple[Any, Any] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
+        after: tuple[Any, ...] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
         if self.scaled:
-            after = partial(_scaled, self.self_scale[...]), partial(_scaled, self.ffn_scale[...])
+            scales = (self.self_scale[...], self.ffn_scale[...])
+            after = tuple(lambda x, s=s: affine(x, s.astype(x.dtype), None, x.dtype) for s in scales)
         x = self._around(self.self_norm, within, x, sites[0], after[0])
         if cross is not None:
             x = self._around(self.cross_norm, cross, x, sites[1])
         return self._around(self.ffn_norm, self.ffn, x, sites[2], after[1])
 
     def _around(
-        self,
-        norm: Norm,
-        sublayer: Sublayer,
-        x: jax.Array,
-        key: jax.Array | None,
-        after: Callable[[jax.Array], jax.Array] | None = None,
+        self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: After | None = None
     ) -> jax.Array:
         """Apply a sublayer with its residual and norm; `after`, unless None, is applied to the sublayer's output.
 
@@ -152,10 +148,6 @@ class Layer(nnx.Module):
         x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
         x = product(x) if norm.centered else x
         return x if self.pre_norm else row_major(norm(x))
-
-
-def _scaled(scale: jax.Array, x: jax.Array) -> jax.Array:
-    return affine(x, scale.astype(x.dtype), None, x.dtype)
 
 
 class Stack(nnx.Module):

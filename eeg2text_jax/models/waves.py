@@ -96,7 +96,7 @@ class ConvEncoder(nnx.Module):
     """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        waves, n_in = _waves(spec), spec.features
+        waves, n_in = spec.waves, spec.features
         for number, stride in enumerate(waves.strides):
             setattr(self, f"conv_{number}", Downsampling(n_in, waves.stack.width, stride, dtype, rngs))
             n_in = waves.stack.width
@@ -117,12 +117,6 @@ class ConvEncoder(nnx.Module):
 
 def _bridge(n_in: int, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.Linear:
     return nnx.Linear(n_in, d_model, dtype=dtype, kernel_init=jax.nn.initializers.xavier_uniform(), rngs=rngs)
-
-
-def _waves(spec: EEGSpec) -> WaveSpec:
-    if spec.waves is None:
-        raise ValueError(f"{spec.kind} needs a WaveSpec")
-    return spec.waves
 
 
 # Patches: each channel of a recording in pieces of equal length.
@@ -149,14 +143,22 @@ def cut(waves: WaveSpec, samples: jax.Array, mask: jax.Array, dtype: jnp.dtype) 
     return jnp.stack(pieces, axis=2), real
 
 
-def pooled(spec: EEGSpec, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return positions for the language model: the mean of `x [B, C, P, E]` over channels, or all of `[B, C * P, E]`.
+class PatchEncoder(nnx.Module):
+    """An encoder of patches without its classifier, then the bridge; `tokens` computes all but the bridge."""
 
-    `mask [B, P]` is that of the patches; the result has one of its own.
-    """
-    if _waves(spec).pooled:
-        return x.mean(axis=1), mask
-    return x.reshape(x.shape[0], -1, x.shape[-1]), jnp.tile(mask, (1, x.shape[1]))
+    spec: EEGSpec
+    bridge: nnx.Linear
+
+    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+        """Return embeddings `[B, S, D]` and their mask `[B, S]`: of means over channels, or of every channel."""
+        x, real = self.tokens(samples, mask, **options)
+        if self.spec.waves.pooled:
+            return self.bridge(x.mean(axis=1)), real
+        return self.bridge(x.reshape(x.shape[0], -1, x.shape[-1])), jnp.tile(real, (1, x.shape[1]))
+
+    def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+        """Return the patches `[B, C, P, E]` after all layers, and the mask `[B, P]`."""
+        raise NotImplementedError
 
 
 class GroupNorm(nnx.Module):
@@ -184,15 +186,13 @@ class PatchStem(nnx.Module):
     def __init__(self, convolutions: Sequence[PatchConvolution], dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         n_in = 1
         for number, each in enumerate(convolutions):
-            options: dict[str, Any] = {
-                "taps": each.taps,
-                "stride": each.stride,
-                "padding": each.padding,
-                "planar": True,
-            }
-            setattr(self, f"conv_{number}", Convolution(n_in, each.filters, dtype, rngs, **options))
-            setattr(self, f"norm_{number}", GroupNorm(each.filters, each.groups, dtype))
-            n_in = each.filters
+            filters, taps, stride, padding, groups = each
+            convolution = Convolution(
+                n_in, filters, dtype, rngs, taps=taps, stride=stride, padding=padding, planar=True
+            )
+            setattr(self, f"conv_{number}", convolution)
+            setattr(self, f"norm_{number}", GroupNorm(filters, groups, dtype))
+            n_in = filters
         self.count = len(convolutions)
 
     def __call__(self, patches: jax.Array, mask: jax.Array) -> jax.Array:
@@ -203,25 +203,21 @@ class PatchStem(nnx.Module):
         return x.reshape(batch, channels, count, *x.shape[2:])
 
 
-def stem_width(waves: WaveSpec) -> int:
-    """Return the number of values that `PatchStem` makes of a patch."""
-    length = waves.patch
-    for each in waves.convolutions:
+def stem_width(length: int, convolutions: Sequence[PatchConvolution]) -> int:
+    """Return the number of values that `PatchStem` makes of a patch of `length` samples."""
+    for each in convolutions:
         length = (length + 2 * each.padding - each.taps) // each.stride + 1
-    return length * waves.convolutions[-1].filters
+    return length * convolutions[-1].filters
 
 
 # LaBraM: convolutions of each patch, tables of channels and times, a transformer over all patches of all channels.
 
 
-class LabramEncoder(nnx.Module):
-    """LaBraM's neural tokenizer without its classifier, then the bridge.
-
-    As in braindecode, the first patch gets row 0 of the table of times, and the first token no row.
-    """
+class LabramEncoder(PatchEncoder):
+    """LaBraM's neural tokenizer; its first patch has row 0 of the table of times, as in braindecode."""
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        waves = _waves(spec)
+        waves = spec.waves
         width = waves.stack.width
 
         def table(rows: int) -> nnx.Param:
@@ -235,15 +231,8 @@ class LabramEncoder(nnx.Module):
         self.bridge = _bridge(width, d_model, dtype, rngs)
         self.spec, self.dtype = spec, dtype
 
-    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return embeddings `[B, S, D]` and their mask `[B, S]`, see `pooled`."""
-        x, real = self.tokens(samples, mask, **options)
-        x, real = pooled(self.spec, x, real)
-        return self.bridge(x), real
-
     def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return the patches `[B, C, P, E]` after all layers, and the mask `[B, P]`."""
-        waves = _waves(self.spec)
+        waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         x = self.stem(patches, real)
         x = x.reshape(*x.shape[:3], -1) + self.times[: x.shape[2]].astype(self.dtype)[None, None]
@@ -263,7 +252,8 @@ class CrissCross(nnx.Module):
     """A layer whose first half of features attends to the channels of a time, the second to the times of a channel."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.channels, self.times = (Attention(half(spec), dtype, rngs) for _ in range(2))
+        half = dataclasses.replace(spec, width=spec.width // 2, heads=spec.heads // 2)
+        self.channels, self.times = (Attention(half, dtype, rngs) for _ in range(2))
         self.self_norm, self.ffn_norm = Norm(spec, dtype), Norm(spec, dtype)
         self.ffn, self.rate = FeedForward(spec, dtype, rngs), spec.dropout
 
@@ -282,16 +272,9 @@ class CrissCross(nnx.Module):
         return shard_rows(x + dropout(rows, self.rate, sites[3], site=1).reshape(x.shape))
 
 
-def half(spec: StackSpec) -> StackSpec:
-    """Return the description of the attention of one half of a `CrissCross` layer."""
-    return dataclasses.replace(spec, width=spec.width // 2, heads=spec.heads // 2)
-
-
-class CbramodEncoder(nnx.Module):
-    """CBraMod without its classifier, then the bridge."""
-
+class CbramodEncoder(PatchEncoder):
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        waves = _waves(spec)
+        waves = spec.waves
         stack, width = waves.stack, waves.stack.width
         self.stem = PatchStem(waves.convolutions, dtype, rngs)
         self.spectrum = make_dense(stack, waves.patch // 2 + 1, width, dtype, rngs)
@@ -304,16 +287,10 @@ class CbramodEncoder(nnx.Module):
         self.bridge = _bridge(waves.outputs, d_model, dtype, rngs)
         self.spec, self.dtype = spec, dtype
 
-    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return embeddings `[B, S, D]` and their mask `[B, S]`, see `pooled`."""
-        x, real = pooled(self.spec, *self.tokens(samples, mask, **options))
-        return self.bridge(x), real
-
     def tokens(
         self, samples: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None, **options: Any
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the patches `[B, C, P, E]` after all layers, and the mask `[B, P]`."""
-        waves = _waves(self.spec)
+        waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         start, _, keys = dropout_keys(dropout_key, waves.stack.layers)
         x = self.stem(patches, real).swapaxes(-1, -2)  # a filter's outputs are side by side
@@ -347,11 +324,9 @@ class CbramodEncoder(nnx.Module):
 # REVE: a dense layer of each patch, embeddings of its place in space and time, a transformer over all patches.
 
 
-class ReveEncoder(nnx.Module):
-    """REVE without its classifier, then the bridge."""
-
+class ReveEncoder(PatchEncoder):
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        waves = _waves(spec)
+        waves = spec.waves
         plain = dataclasses.replace(waves.stack, norm="layer", norm_eps=1e-5, bias=True)
         self.patch = make_dense(plain, waves.patch, waves.stack.width, dtype, rngs)
         self.place = nnx.Linear(4, waves.stack.width, use_bias=False, dtype=dtype, rngs=rngs)
@@ -360,48 +335,36 @@ class ReveEncoder(nnx.Module):
         self.bridge = _bridge(waves.stack.width, d_model, dtype, rngs)
         self.spec, self.dtype = spec, dtype
 
-    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return embeddings `[B, S, D]` and their mask `[B, S]`, see `pooled`."""
-        x, real = pooled(self.spec, *self.tokens(samples, mask, **options))
-        return self.bridge(x), real
-
     def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return the patches `[B, C, P, E]` after all layers, and the mask `[B, P]`."""
-        waves = _waves(self.spec)
+        waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
-        places = places_in_time(waves, patches.shape[2])
-        learned = self.place_norm(gelu(self.place(jnp.asarray(places, self.dtype))))
-        where = self.norm(jnp.asarray(waves_of(waves, places), self.dtype) + learned)  # --> [C, P, E]
+        places, embedded = (jnp.asarray(each, self.dtype) for each in places_in_time(waves, patches.shape[2]))
+        where = self.norm(embedded + self.place_norm(gelu(self.place(places))))  # --> [C, P, E]
         x = self.patch(patches) + where[None]
         seen = jnp.tile(real, (1, x.shape[1]))
         return self.encoder(x.reshape(x.shape[0], -1, x.shape[-1]), seen, **options).reshape(x.shape), real
 
 
-def places_in_time(waves: WaveSpec, count: int) -> np.ndarray:
-    """Return x, y, z and number of each patch, float32 `[C, P, 4]`."""
-    places = np.asarray(waves.places, np.float32).reshape(-1, 1, 3)
-    number = np.broadcast_to(np.arange(count, dtype=np.float32)[None, :, None], (len(places), count, 1))
-    return np.concatenate([np.broadcast_to(places, (len(places), count, 3)), number], axis=-1)
+def places_in_time(waves: WaveSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`.
 
-
-def waves_of(waves: WaveSpec, places: np.ndarray) -> np.ndarray:
-    """Return cosines and sines of all combinations of frequencies along the four axes of `places`, `[C, P, E]`."""
+    It has the cosines and sines of all combinations of frequencies along these four axes.
+    """
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
+    places = np.empty((len(waves.places), count, 4), np.float32)
+    places[..., :3], places[..., 3] = np.array(waves.places)[:, None], np.arange(count)
     scaled = places * np.array([1, 1, 1, of_time], np.float32) + np.float32(margin)
     rates = (2 * math.pi * np.arange(waves.frequencies) / (1 + 2 * margin)).astype(np.float32)
     angles = np.zeros((*places.shape[:2], 1), np.float32)
     for axis in range(4):  # the last axis varies fastest
         angles = (angles[..., None] + scaled[..., axis, None, None] * rates).reshape(*places.shape[:2], -1)
     angles = angles[..., : waves.stack.width // 2]
-    return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
+    return places, np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
 
 
 ENCODER_CLASSES = {
-    **dict.fromkeys(("conv", "whisper"), ConvEncoder),
-    "labram": LabramEncoder,
-    "cbramod": CbramodEncoder,
-    "reve": ReveEncoder,
-}
+    "conv": ConvEncoder, "whisper": ConvEncoder, "labram": LabramEncoder, "cbramod": CbramodEncoder, "reve": ReveEncoder
+}  # fmt: skip
 
 
 def positions_of(eeg: EEGSpec, words: int) -> int:

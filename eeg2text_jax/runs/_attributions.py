@@ -42,11 +42,9 @@ class ChannelShares:
     def __init__(self, study: Study):
         self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
         self._types = study.data.types if self.places else ()
-        self._rate = study.data.sfreq if self.places else 0.0
-        longest = max(words for words, _ in study.config.batch.buckets) if self._rate else 0
-        self._seconds = math.ceil(longest / self._rate) if self._rate else 0
-        # shares [channels] of each arm, or [seconds, channels]
-        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+        self._rate, longest = study.data.sfreq, max(words for words, _ in study.config.batch.buckets)
+        self._seconds = math.ceil(longest / self._rate) if self._rate else 1
+        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [seconds, channels]
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
         """Add the shares of the study's arms; `texts [A][N]` were decoded by the arms from the EEG of the test part."""
@@ -54,9 +52,8 @@ class ChannelShares:
         labels = padded_labels(study, [text for arm_texts in texts for text in arm_texts]).reshape(
             len(study.arms), len(rows), -1
         )
-        program = attribution_program(
-            study.model, mesh, study.config.decode.tensor_parallel, self._rate, max(1, self._seconds)
-        )
+        together = study.config.decode.tensor_parallel
+        program = attribution_program(study.model, mesh, together, self._rate, self._seconds)
         params = place_params(study, params, mesh)
 
         def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
@@ -66,9 +63,9 @@ class ChannelShares:
             study, rows, "eeg", mesh, run, "attribute texts to channels", labels
         )  # [A, N, F = channels * bands], or [A, N, seconds, channels]
         for arm, arm_sizes in zip(study.arms, sizes, strict=True):
-            parts = arm_sizes.reshape(len(rows), max(1, self._seconds), -1, len(self.places))
+            parts = arm_sizes.reshape(len(rows), self._seconds, -1, len(self.places))
             share = mean_share(parts.sum(axis=2, dtype=np.float64).reshape(len(rows), -1), study.data.subject[rows])
-            self._of_arms[arm.condition].append(share.reshape(-1, len(self.places)) if self._seconds else share)
+            self._of_arms[arm.condition].append(share.reshape(self._seconds, -1))
 
     def write(self, out: epath.Path) -> None:
         """Write positions (and types, unless all are EEG) of channels, and their shares, mean over arms, as JSON.
@@ -79,8 +76,8 @@ class ChannelShares:
         content: dict[str, Any] = {"electrodes": self.places}
         if set(self._types) - {"eeg"}:
             content["types"] = self._types
-        content["shares"] = {name: mean.reshape(-1, mean.shape[-1]).sum(0).round(6) for name, mean in means.items()}
-        if self._seconds:
+        content["shares"] = {name: mean.sum(axis=0).round(6) for name, mean in means.items()}
+        if self._rate:
             content["seconds"] = {name: mean.round(6) for name, mean in means.items()}
         write_text(out, json.dumps(content, default=np.ndarray.tolist) + "\n")
 

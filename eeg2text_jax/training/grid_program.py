@@ -25,7 +25,6 @@ from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, Seq2SeqModel, unit_length
 from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.pretrained.load import frozen_params
-from eeg2text_jax.models.pretrained.wave_folder import trained_beside
 from eeg2text_jax.training.sections import OptimSettings, Settings
 from eeg2text_jax.training.step import GridProgram, make_optimizer, reconstruction_loss, trainable_only, without_frozen
 from eeg2text_jax.training.study import Arm, Study, StudyArrays, init_keys
@@ -77,9 +76,11 @@ def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
 
 def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
     """Return the paths of an encoder of waves that are frozen: for `trained`, see `model.encoder_train`."""
+    waves, kind = model.eeg.waves, model.eeg.kind
     if trained == "all":
-        return ("eeg/encoder/positions",) if model.eeg.waves.stack.frozen_positions else ()
-    beside = trained_beside(model.eeg)
+        return ("eeg/encoder/positions",) if waves.stack.frozen_positions else ()
+    # What the encoder's own folder lacks, is trained.
+    beside = ("bridge", *(f"conv_{n}" for n in range(len(waves.strides) - 1 if kind == "whisper" else 0)))
     leaves = (path for path in flatten(model.shapes["eeg"]) if path.partition("/")[0] not in beside)
     return tuple(f"eeg/{path}" for path in leaves if path.rpartition("/")[2] not in ("lora_a", "lora_b"))
 

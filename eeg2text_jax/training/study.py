@@ -142,8 +142,7 @@ def check_source(model: Seq2SeqModel, config: Settings) -> None:
     if most is not None and length > most:
         raise UserError(
             f"batch.buckets: a recording of {longest} words or samples has {length} positions, but the encoder has "
-            f"{most}; shorten the buckets and data.max_words, or let the brain encoder shorten recordings more "
-            "(model.waves)."
+            f"{most}; shorten the buckets and data.max_words, or let model.waves shorten recordings more."
         )
 
 

@@ -29,6 +29,21 @@ def get_config():
     return c
 """
 
+SMALL_WAVES = """from configs import waves
+
+
+def get_config():
+    c = waves.get_config("encoder=labram,weights=random,checkpoint=random,seconds=1,rate=64")
+    sides = {f"{side}_{name}": n for side in ("encoder", "decoder")
+             for name, n in {"layers": 1, "attention_heads": 2, "ffn_dim": 16}.items()}
+    c.model.shape = {**c.model.shape, "d_model": 16, **sides}
+    c.model.encoder_width, c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 24, 1, 2, 16
+    c.model.waves.patch = 16
+    c.batch.size, c.batch.buckets, c.parallel.mesh = 8, ((64, 56),), (1, 1)
+    c.decode.max_length, c.decode.num_beams, c.decode.batch_size = 6, 2, 8
+    return c
+"""
+
 
 def lowered_by(arguments: list[str], folder) -> dict[str, str]:
     """Name of a jitted function -> its lowered text (StableHLO), of the programs that a command compiles."""
@@ -88,6 +103,24 @@ def test_without_recordings_some_are_made_up(tmp_path, monkeypatch, capsys):
     assert "data made up" in told
     assert main([*command, "--baseline=nothing.json"]) == 2
     assert "--baseline=nothing.json: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", ["its own", "made up"])
+def test_waves_are_measured(data, tmp_path, monkeypatch):
+    """Of synthetic recordings, and of a file of waves that is made up, with channels that LaBraM knows."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.py").write_text(SMALL_WAVES)
+    own = as_flag(
+        data__raw__features="waves", data__raw__window=0.15, data__synthetic__features=4, data__max_words=60,
+        batch__buckets=((60, 56),), model__encoder="conv", model__encoder_width=16,
+    )  # fmt: skip
+    config = "--config=small.py" if data == "made up" else own
+    assert main(["bench", config, "--steps=2", "--json=first.json"]) == 0
+    report = json.loads(Path("first.json").read_text())
+    assert report["data"] == data
+    assert report["config"]["data"]["raw"]["features"] == "waves"
+    assert min(report["train"][f"{of}samples_per_second"] for of in ("", "input_")) > 0
+    assert report["decode"]["samples_per_second"] > 0
 
 
 def test_a_slower_build_is_called_worse():

@@ -1,11 +1,15 @@
 """The inputs of the controls on waves against scripts of NumPy and SciPy that follow docs/controls.md."""
 
+import itertools
+
+import h5py
 import numpy as np
 import pytest
 import scipy.signal
-from tiny_run import data_spec
+import scipy.stats
+from tiny_run import data_spec, study_in, tiny_settings
 
-from eeg2text_jax.data.batches import Samples, feature_scale
+from eeg2text_jax.data.batches import Samples, feature_scale, make_batch
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted import SyntheticSpec, synthetic_waves
 from eeg2text_jax.data.rows import write
@@ -105,3 +109,143 @@ def test_donors_and_neighbors_last_about_as_long(waves):
         apart = np.maximum(begin - end[i], begin[i] - end)
         assert near[neighbors[i]]
         assert apart[neighbors[i]] <= apart[near].min() + 1e-6
+
+
+EVALUATED = ("eeg", "noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "zero", "shuffled", "time_reversed",
+             "phase_randomized", "subject_mean", "length_only", "clock", "neighbor", "nearest_in_time",
+             "same_place")  # fmt: skip
+
+
+class Recorded:
+    """What a script reads of the data file and the split of a run, and what its batch of the test part is fed."""
+
+    def __init__(self, folder):
+        settings = tiny_settings(
+            data__raw__features="waves", data__raw__window=0.25, data__synthetic__features=6, data__max_words=320,
+            data__synthetic__subjects=2, data__synthetic__tasks=2, data__synthetic__order="blocks",
+            data__synthetic__groups=2, data__synthetic__vocabulary=60, data__synthetic__drift=1.0,
+            data__synthetic__sentences=200, split__ratio=(0.6, 0.1, 0.3),
+            batch__buckets=((320, 56),), model__encoder="conv", model__encoder_width=16,
+            shape={"max_position_embeddings": 128},
+            grid__train_conditions=("eeg", "label_shuffle"), grid__eval_conditions=EVALUATED,
+        )  # fmt: skip
+        self.study = study_in(folder, settings)
+        with h5py.File(folder / "data.h5") as file:
+            samples, offsets = file["features"][:].astype(np.float64), file["offsets"][:]
+            names = ("sentence", "subject", "task", "recording")
+            self.sentence, self.subject, self.task, self.recording = (file[name].asstr()[:] for name in names)
+            self.onset, self.duration = file["onset"][:], file["duration"][:]
+        parts = self.study.split.parts
+        self.train, self.test = parts["train"], parts["test"]
+        raw = [samples[a:b] for a, b in itertools.pairwise(offsets)]
+        every = np.concatenate([raw[i] for i in self.train])
+        self.waves = [(each - every.mean(0)) / every.std(0) for each in raw]
+        self.halves = np.array([round(len(each) / RATE * 2) for each in raw])
+        self.batch = make_batch(self.study.samples, self.test, (320, 56), len(self.test))
+
+    def fed(self, name, step=0):
+        """The input of each sample of the batch, `[its length, channels]`; behind it are zeros."""
+        arrays = self.study.arrays
+        context = ConditionContext.of(self.batch, arrays.condition, arrays.means, np.int32(step), arrays.kernel)
+        fed = np.asarray(apply_condition(name, self.batch["features"], self.batch["mask"], context), np.float64)
+        assert not fed[~self.batch["mask"]].any()
+        return [each[: len(self.waves[i])] for each, i in zip(fed, self.test, strict=True)]
+
+    def apart(self, i, others):
+        """Seconds between the end of one recording and the begin of the other."""
+        end = self.onset + self.duration
+        return np.maximum(self.onset[others] - end[i], self.onset[i] - end[others])
+
+    def source(self, fed):
+        """The recording that is fed, cut or repeated."""
+        fits = [j for j, each in enumerate(self.waves)
+                if np.allclose(each[np.arange(len(fed)) % len(each)], fed, atol=5e-3)]  # fmt: skip
+        assert len(fits) == 1
+        return fits[0]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    return Recorded(tmp_path_factory.mktemp("recorded"))
+
+
+def test_real_recordings_are_fed_as_described(recorded):
+    """EEG, reversed EEG, donors and neighbors: which ones follows from the data file's columns alone."""
+    pairs = zip(recorded.test, recorded.fed("eeg"), recorded.fed("time_reversed"), strict=True)
+    for i, eeg, backwards in pairs:
+        np.testing.assert_allclose(eeg, recorded.waves[i], atol=5e-3)
+        np.testing.assert_array_equal(backwards, eeg[::-1])
+    for i, shuffled, neighbor in zip(recorded.test, recorded.fed("shuffled"), recorded.fed("neighbor"), strict=True):
+        j, other = recorded.source(shuffled), recorded.sentence != recorded.sentence[i]
+        like = np.isin(np.arange(len(other)), recorded.test) & other
+        like &= (recorded.subject == recorded.subject[i]) & (recorded.task == recorded.task[i])
+        gap = np.abs(recorded.halves - recorded.halves[i])
+        assert like[j]
+        assert gap[j] == gap[like].min()
+        near = other & (recorded.recording == recorded.recording[i])
+        near &= (gap <= 2) if (near & (gap <= 2)).any() else near
+        k = recorded.source(neighbor)
+        assert near[k]
+        assert recorded.apart(i, k) == pytest.approx(recorded.apart(i, np.flatnonzero(near)).min())
+
+
+@pytest.mark.parametrize("name", ["noise", "noise_redrawn", "noise_uniform", "noise_spectrum"])
+def test_noises_are_fed_as_described(recorded, name):
+    first, again, later = recorded.fed(name), recorded.fed(name), recorded.fed(name, step=1)
+    for before, same, after in zip(first, again, later, strict=True):
+        np.testing.assert_array_equal(before, same)
+        assert np.array_equal(before, after) == (name != "noise_redrawn")
+    every, recordings = np.concatenate(first), np.concatenate([recorded.waves[i] for i in recorded.test])
+    if name == "noise_uniform":
+        assert scipy.stats.kstest(every.ravel(), "uniform").pvalue > 1e-3
+    elif name != "noise_spectrum":
+        assert scipy.stats.kstest(every.ravel(), "norm").pvalue > 1e-3
+    trained = np.concatenate([recorded.waves[i] for i in recorded.train])
+    spectra = [scipy.signal.welch(x, RATE, nperseg=32, axis=0)[1][1:-1] for x in (trained, every)]
+    off = np.abs(np.log10(spectra[1] / (spectra[0] if name == "noise_spectrum" else spectra[1].mean(0))))
+    assert off.mean() < 0.1
+    assert np.abs(np.corrcoef(every.T, recordings.T)[:6, 6:]).max() < 0.05
+
+
+def test_constants_and_the_clock_are_fed_as_described(recorded):
+    names = ("zero", "length_only", "subject_mean", "clock")
+    fed = {name: recorded.fed(name) for name in names}
+    for name in names:
+        assert all((each == each[0]).all() for each in fed[name])
+    whole = np.concatenate([recorded.waves[i] for i in recorded.train]).mean(0)
+    for at, i in enumerate(recorded.test):
+        own = [recorded.waves[j] for j in recorded.train if recorded.subject[j] == recorded.subject[i]]
+        np.testing.assert_array_equal(fed["zero"][at], 0)
+        np.testing.assert_allclose(fed["length_only"][at][0], whole, atol=1e-4)
+        np.testing.assert_allclose(fed["subject_mean"][at][0], np.concatenate(own).mean(0), atol=1e-4)
+    clock, since = np.stack([each[0] for each in fed["clock"]]), np.empty(len(recorded.test))
+    for at, i in enumerate(recorded.test):
+        since[at] = recorded.onset[i] - recorded.onset[recorded.recording == recorded.recording[i]].min()
+    predictors = np.concatenate([clock, np.ones((len(clock), 1))], axis=1)
+    told = predictors @ np.linalg.lstsq(predictors, since, rcond=None)[0]
+    assert np.median(np.abs(told - since)) < 0.1 * since.max()
+
+
+def test_phases_alone_are_random(recorded):
+    for i, fed in zip(recorded.test, recorded.fed("phase_randomized"), strict=True):
+        before, after = (np.fft.rfft(x, axis=0) for x in (recorded.waves[i], fed))
+        np.testing.assert_allclose(np.abs(after), np.abs(before), atol=2e-3 * np.abs(before).max())
+        turns = np.angle(after[1:-1] / before[1:-1])
+        assert np.abs(np.exp(1j * turns[:, 0]).mean()) < 0.6
+
+
+def test_texts_are_exchanged_and_copied_as_described(recorded):
+    samples = recorded.study.samples
+    for i in recorded.test:
+        there = recorded.train[recorded.recording[recorded.train] == recorded.recording[i]]
+        copied = samples.copies["nearest_in_time"][i]
+        assert recorded.apart(i, copied) == pytest.approx(recorded.apart(i, there).min())
+        elsewhere = samples.copies["same_place"][i]
+        assert recorded.recording[elsewhere] != recorded.recording[i]
+        assert elsewhere in recorded.train
+    new = {}
+    for i in recorded.train:
+        assert recorded.sentence[samples.label_rows[i]] != recorded.sentence[i]
+        new.setdefault(recorded.sentence[i], set()).add(recorded.sentence[samples.label_rows[i]])
+    assert all(len(texts) == 1 for texts in new.values())
+    assert set.union(*new.values()) == {*new} == {*recorded.sentence[recorded.train]}

@@ -1,5 +1,7 @@
 """Data files of waves: what `prepare` writes, what a batch reads of them, and what damage does."""
 
+import collections
+import random
 import re
 
 import h5py
@@ -135,6 +137,74 @@ def test_damage_at_a_hundred_places_is_refused_by_name(waves, tmp_path):
     assert judged(path, original) == "refused"
     path.write_bytes(whole)
     assert judged(path, original) == "same"
+
+
+def flip_a_sample(path, rng):
+    """A bit of the samples."""
+    with h5py.File(path) as file:
+        chunks = [file["features"].id.get_chunk_info(n) for n in range(file["features"].id.get_num_chunks())]
+    chunk = rng.choice(chunks)
+    _flip(path, rng, chunk.byte_offset + rng.randrange(chunk.size))
+
+
+def flip_another_bit(path, rng):
+    """A bit of headers and columns, or one that HDF5 does not use: all that lies before the samples."""
+    with h5py.File(path) as file:
+        _flip(path, rng, rng.randrange(file["features"].id.get_chunk_info(0).byte_offset))
+
+
+def _flip(path, rng, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+def cut_off(path, rng):
+    path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)])
+
+
+def change_an_attribute(path, rng):
+    with h5py.File(path, "r+") as file:
+        name = rng.choice(sorted(file.attrs))
+        text, place = str(file.attrs[name]), rng.randrange(len(file.attrs[name]))
+        others = (text[:place], text[:place] + chr(33 + ord(text[place]) % 90) + text[place + 1 :], 3)
+        file.attrs[name] = rng.choice(others)
+        if rng.random() < 0.25:
+            del file.attrs[name]
+
+
+def change_a_dataset(path, rng):
+    with h5py.File(path, "r+") as file:
+        name = rng.choice(sorted(file))
+        values = file[name][:]
+        other = np.arange(len(values)) if values.dtype == object else values.astype(rng.choice("ihbdf"))
+        if other.dtype == values.dtype:
+            other = values.astype("S9")
+        shapes = [values[:-1], values[None], values[:, None], values.T[None], np.concatenate([values, values])]
+        del file[name]
+        changed = rng.choice([None, *[other] * 5, *shapes])
+        if changed is None:
+            file.create_group(name)
+        elif rng.random() < 0.9:
+            file[name] = changed
+
+
+DAMAGE = (flip_a_sample, flip_another_bit, cut_off, change_an_attribute, change_a_dataset)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_damage_of_five_kinds_at_a_hundred_random_places_is_refused_by_name(waves, tmp_path):
+    """Or changes nothing: HDF5 does not use every byte of its headers, and NaN of another type is the same time."""
+    path, original, rng = tmp_path / "damaged.h5", read_datafile(waves[0]), random.Random(0)
+    verdicts = collections.Counter()
+    for number in range(100):
+        path.write_bytes(waves[0].read_bytes())
+        damage = DAMAGE[number % len(DAMAGE)]
+        damage(path, rng)
+        verdicts[damage.__name__, judged(path, original)] += 1
+    assert {verdict for _, verdict in verdicts} == {"refused", "same"}
+    assert all(verdicts[damage.__name__, "refused"] == 20 for damage in (flip_a_sample, cut_off, change_an_attribute))
+    assert verdicts["change_a_dataset", "refused"] >= 15
 
 
 def test_values_beyond_float16_are_refused_or_dropped(tmp_path, capsys):

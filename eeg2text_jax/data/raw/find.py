@@ -49,7 +49,7 @@ SENSORS = {  # by MNE's types
 DATATYPES = {"eeg": ("eeg",), "meg": ("mag", "grad"), "ieeg": ("seeg", "ecog")}  # by BIDS
 DEFAULT = ("meg", "ieeg", "eeg")  # which of them a recording's channels are, without a choice
 BIPOLAR = "bipolar"
-_NOT_RECORDINGS = re.compile(r"_acq-crosstalk_|_split-0*([2-9]|1\d)_|^sub-emptyroom_")  # in BIDS's folders `meg`
+_NOT_RECORDINGS = re.compile(r"^\.|_acq-crosstalk_|_split-0*([2-9]|1\d)_|^sub-emptyroom_")  # in BIDS's folders `meg`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,23 +107,16 @@ class RawSpec:
             found.setdefault(kind, []).append(how.strip())
         return {kind: ",".join(parts) for kind, parts in found.items()}
 
-    def units_of(self, types: Sequence[str]) -> dict[str, str]:
-        """Return the unit of the features of each type of channels in `types`."""
-        units = {}
-        for kind in dict.fromkeys(types):
-            unit = SENSORS[kind].small if self.log or self.is_waves else SENSORS[kind].large
-            plain = self.amplitude or self.is_waves
-            units[kind] = unit if plain else f"({unit})^2" if "/" in unit else f"{unit}^2"
-        return units
-
     def features_are(self, channels: Sequence[str], types: Sequence[str] = ()) -> str:
         """Return a description of the F columns, which `check.names_of` parses; `types` are all "eeg" by default."""
         types, counts = types or ("eeg",) * len(channels), ""
         if set(types) - {"eeg"}:
             counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in dict.fromkeys(types))})"
             channels = [f"{'_'.join(name.split())}/{kind}" for name, kind in zip(channels, types, strict=True)]
-        units = self.units_of(types)
-        unit = ", ".join(f"{unit} ({kind})" if counts else unit for kind, unit in units.items())
+        units = {kind: sensor.small if self.log or self.is_waves else sensor.large for kind, sensor in SENSORS.items()}
+        if not (self.amplitude or self.is_waves):
+            units = {kind: f"({unit})^2" if "/" in unit else f"{unit}^2" for kind, unit in units.items()}
+        unit = ", ".join(f"{units[kind]} ({kind})" if counts else units[kind] for kind in dict.fromkeys(types))
         if self.is_waves:
             names = ("highpass", "lowpass", "notch")
             filters = [f"{name} {value:g} Hz" for name in names if (value := getattr(self, name))]
@@ -296,9 +289,8 @@ def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
     """Return the recordings of one datatype: of one that `channels` name, else of the first that is there."""
     wanted = {name.lower() for name in channels}
     asked = [name for name, kinds in DATATYPES.items() if wanted & {name, *kinds}][::-1]  # a folder `meg` may have EEG
-    found = {
-        name: [path for path in sorted(root.glob(f"sub-*/**/*_{name}.*")) if _is_recording(path)] for name in DATATYPES
-    }
+    files = {name: filter(_has_suffix, sorted(root.glob(f"sub-*/**/*_{name}.*"))) for name in DATATYPES}
+    found = {name: [path for path in files[name] if not _NOT_RECORDINGS.search(path.name)] for name in files}
     there = {name: found[name] for name in dict.fromkeys([*asked, *DATATYPES]) if found[name]}
     for name in list(there)[1:]:
         many = count_of(len(there[name]), "recording")
@@ -314,10 +306,6 @@ def _paths(root: Path, source: str) -> list[Path]:
     else:
         paths = matches(source)
     return [path for path in paths if _has_suffix(path) and not path.name.startswith(".")]
-
-
-def _is_recording(path: Path) -> bool:
-    return _has_suffix(path) and not path.name.startswith(".") and not _NOT_RECORDINGS.search(path.name)
 
 
 def _has_suffix(path: Path) -> bool:

@@ -136,10 +136,10 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     factor[[name in electric for name in names]], without = factors(file, raw, electric, spec.units)
     notes = []
     if left := _left_out(raw, names, spec, types):
+        wanted = next(name for name, of in DATATYPES.items() if kinds[0] in of).upper().replace("IEEG", "iEEG")
         notes.append(
-            f"{count_of(len(left), 'channel was', 'channels were')} left out, as not {_wanted(kinds)} by type, unit or "
-            f"name: {', '.join(_grouped(left))}; to "
-            "use some of them, set data.raw.channels to all channels to use."
+            f"{count_of(len(left), 'channel was', 'channels were')} left out, as not {wanted} by type, unit or name: "
+            f"{', '.join(_grouped(left))}; to use some of them, set data.raw.channels to all channels to use."
         )
     if without:
         many = count_of(len(without), "channel without a unit was", "channels without a unit were")
@@ -147,18 +147,11 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     return Recording(file, raw, tuple(names), kinds, places, factor, tuple(notes), tuple(warned))
 
 
-def _wanted(kinds: Sequence[str]) -> str:
-    """Return the name of the datatype of some types: EEG, MEG or iEEG."""
-    return {"eeg": "EEG", "meg": "MEG", "ieeg": "iEEG"}[next(name for name, of in DATATYPES.items() if kinds[0] in of)]
-
-
 def _grouped(channels: Sequence[tuple[str, str]]) -> list[str]:
     """Return names with their types; many channels of one type become a count with the first names."""
-    of_type: dict[str, list[str]] = {}
-    for name, kind in channels:
-        of_type.setdefault(kind, []).append(name)
-    many = {kind: names for kind, names in of_type.items() if kind.lower() in SENSORS and len(names) > 4}
-    shown = [f"{len(names)} {kind} ({shortlist(names, 3)})" for kind, names in many.items()]
+    counts = collections.Counter(kind for _, kind in channels)
+    many = {kind: n for kind, n in counts.items() if kind.lower() in SENSORS and n > 4}
+    shown = [f"{many[kind]} {kind} ({shortlist([n for n, of in channels if of == kind], 3)})" for kind in many]
     return shown + [f"{name} ({kind})" for name, kind in channels if kind not in many]
 
 
@@ -547,13 +540,10 @@ def described(
         where = {name: np.array(place) for name, *place in places}
         places = [(name, *np.mean([where[one] for one in pairs.get(name, (name,))], axis=0).round(5)) for name in names]
     about: dict[str, Any] = {"channels": list(names)} | ({"electrodes": places} if places else {})
+    about |= {"types": list(kinds)} if set(kinds) != {"eeg"} else {}
     if spec.is_waves:
-        about["sfreq"] = rate
-    if set(kinds) != {"eeg"}:
-        about["types"] = list(kinds)
-    return dataclasses.replace(spec, resample=rate if spec.is_waves else spec.resample).features_are(
-        names, kinds
-    ), about
+        spec, about["sfreq"] = dataclasses.replace(spec, resample=rate), rate
+    return spec.features_are(names, kinds), about
 
 
 def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> None:

@@ -498,12 +498,12 @@ def rereference(
         if how == BIPOLAR or not len(ours):
             continue
         mean = volts[[channels.index(name) for name in names] if names else ours].mean(axis=0)
-        volts = volts - np.where((kinds == kind)[:, None], mean, 0.0) if len(ours) < len(kinds) else volts - mean
-    pairs = bipolar_pairs(channels, types, spec)
-    if not any(how == BIPOLAR for how in spec.references.values()):
+        volts = volts.copy()
+        volts[ours] -= mean
+    if BIPOLAR not in spec.references.values():
         return volts, channels, tuple(types)
     kept = [name for name, kind in zip(channels, types, strict=True) if spec.references.get(kind) != BIPOLAR]
-    made = [(name, (name, "")) for name in kept] + pairs
+    made = [(name, (name, "")) for name in kept] + bipolar_pairs(channels, types, spec)
     if not made:
         raise UserError(
             f"{where}: has no two neighboring contacts, such as LA1 and LA2, for data.raw.reference={spec.reference}; "

@@ -1,5 +1,7 @@
 """BART: post-norm layers, learned positions with offset 2, a norm after the embeddings (Lewis et al. 2020)."""
 
+from typing import Any
+
 from transformers import BartConfig
 
 from eeg2text_jax.models.backbones.mapping import Rule, Table, attention, dense, norm
@@ -14,22 +16,28 @@ _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o
 
 def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
     """Return the description of the backbone that a Hugging Face configuration asks for."""
-    encoder, decoder = (_stack(config, side) for side in ("encoder", "decoder"))
+    positions = {"max_positions": config.max_position_embeddings, "position_offset": 2, "embedding_norm": True}
+    encoder, decoder = (stack_of(config, side, **positions) for side in ("encoder", "decoder"))
+    return spec_of(config, "bart", encoder, decoder, pad_token=config.pad_token_id, logits_bias="frozen")
+
+
+def spec_of(config: Any, backbone: str, encoder: StackSpec, decoder: StackSpec, **others: Any) -> Seq2SeqSpec:
+    """Return the description of a backbone whose configuration names its fields as BART's does."""
     return Seq2SeqSpec(
-        backbone="bart",
+        backbone=backbone,
         vocab_size=config.vocab_size,
         encoder=encoder,
         decoder=decoder,
-        pad_token=config.pad_token_id,
         eos_token=config.eos_token_id,
         start_token=config.decoder_start_token_id,
         embedding_std=config.init_std,
         embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
-        logits_bias="frozen",
+        **others,
     )
 
 
-def _stack(config: BartConfig, side: str) -> StackSpec:
+def stack_of(config: Any, side: str, **others: Any) -> StackSpec:
+    """Return the description of the `side` (encoder or decoder) of such a backbone, with learned positions."""
     heads = getattr(config, f"{side}_attention_heads")
     return StackSpec(
         layers=getattr(config, f"{side}_layers"),
@@ -40,14 +48,12 @@ def _stack(config: BartConfig, side: str) -> StackSpec:
         activation=config.activation_function,
         decoder=side == "decoder",
         positions="learned",
-        max_positions=config.max_position_embeddings,
-        position_offset=2,
-        embedding_norm=True,
         embedding_dropout=config.dropout,
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         activation_dropout=config.activation_dropout,
         init_std=config.init_std,
+        **others,
     )
 
 

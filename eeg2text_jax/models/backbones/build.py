@@ -15,18 +15,18 @@ from eeg2text_jax.models.layers import ACTIVATIONS
 from eeg2text_jax.models.pretrained.wave_folder import wave_spec
 from eeg2text_jax.models.spec import WAVE_ENCODERS, Channels, EEGSpec, Seq2SeqSpec, StackSpec
 
+Shape = int | Sequence[int]  # F, the numbers per word, or the (X, Y, Z) of volumes
 UNKNOWN = Channels()
 DTYPES = ("float32", "bfloat16")
 MOST_LAYERS = 1000  # the deepest language models have 126
 
 
 def build_model(
-    config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any, channels: Channels = UNKNOWN
+    config: ModelSettings, feature_shape: Shape, tokenizer: Any, channels: Channels = UNKNOWN
 ) -> Seq2SeqModel:
     """Return a model with random weights, whose backbone has the fields `config.shape` and the tokenizer's vocabulary.
 
-    `config` is the section `model`; `feature_shape` is F, the numbers per word, or the (X, Y, Z) of volumes. Encoders
-    of waves need to know the `channels`.
+    `config` is the section `model`. Encoders of waves need to know the `channels`.
 
     Raises:
       UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
@@ -36,11 +36,7 @@ def build_model(
 
 
 def model_around(
-    spec: Seq2SeqSpec,
-    config: ModelSettings,
-    feature_shape: int | Sequence[int],
-    tokenizer: Any,
-    channels: Channels = UNKNOWN,
+    spec: Seq2SeqSpec, config: ModelSettings, feature_shape: Shape, tokenizer: Any, channels: Channels = UNKNOWN
 ) -> Seq2SeqModel:
     """Return a model of the backbone `spec` with the brain encoder and bridge that the section `model` describes."""
     if config.dtype not in DTYPES:
@@ -72,18 +68,14 @@ def special_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 
 def brain_spec(
-    config: ModelSettings,
-    feature_shape: int | Sequence[int],
-    prompt: tuple[int, ...] = (),
-    d_model: int = 0,
-    channels: Channels = UNKNOWN,
+    config: ModelSettings, shape: Shape, prompt: tuple[int, ...] = (), d_model: int = 0, channels: Channels = UNKNOWN
 ) -> EEGSpec:
     """Return the description of the brain encoder that the section `model` asks for.
 
     `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0. Raises UserError if
     `encoder_width` is 0 for volumes, or not a multiple of the heads; or see `wave_spec`.
     """
-    shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
+    shape = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
     if config.encoder in WAVE_ENCODERS:
         if len(shape) > 1:
             raise UserError(f"config.model.encoder is {config.encoder!r}, which reads waves; the data has volumes.")

@@ -41,10 +41,7 @@ class Rule:
     def oriented(self, tensor: np.ndarray) -> np.ndarray:
         """Return a view of a tensor from the file in the shape of the parameter, or of one layer of it."""
         tensor = tensor[0] if self.squeeze else tensor
-        number, count = self.part
-        if count > 1:
-            size = len(tensor) // count
-            tensor = tensor[number * size : (number + 1) * size]
+        tensor = np.split(tensor, self.part[1])[self.part[0]] if self.part[1] > 1 else tensor
         return tensor.T if self.transpose else tensor
 
 

@@ -5,14 +5,16 @@ Its first convolution, over the bands of a log-mel spectrogram, is replaced by t
 always 30 seconds with padding.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from transformers import WhisperConfig
 
+from eeg2text_jax.models.backbones import bart
 from eeg2text_jax.models.backbones.bart import layer_rules
 from eeg2text_jax.models.backbones.mapping import Rule, Table, dense, norm
-from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 CONFIG = WhisperConfig  # configuration class of models with random weights
 MODEL_TYPE = "whisper"  # `model_type` in config.json of its checkpoints
@@ -28,44 +30,12 @@ def spec_from_config(config: Any) -> Seq2SeqSpec:
     forced = getattr(config, "forced_decoder_ids", None) or ()
     # Whisper pads with its end token, which labels need: an id that no token has pads them.
     pad = config.vocab_size if config.pad_token_id == config.eos_token_id else config.pad_token_id
-    return Seq2SeqSpec(
-        backbone="whisper",
-        vocab_size=config.vocab_size,
-        encoder=_stack(config, "encoder"),
-        decoder=_stack(config, "decoder"),
-        pad_token=pad,
-        eos_token=config.eos_token_id,
-        start_token=config.decoder_start_token_id,
-        embedding_std=config.init_std,
-        embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
-        stem=True,
-        decoder_prompt=tuple(int(token) for _, token in forced if token is not None),
-    )
-
-
-def _stack(config: Any, side: str) -> StackSpec:
-    heads, encoder = getattr(config, f"{side}_attention_heads"), side == "encoder"
-    return StackSpec(
-        layers=getattr(config, f"{side}_layers"),
-        width=config.d_model,
-        heads=heads,
-        head_dim=head_dim(config.d_model, heads),
-        ffn=getattr(config, f"{side}_ffn_dim"),
-        activation=config.activation_function,
-        decoder=not encoder,
-        bias=False,
-        biases=BIASES,
-        pre_norm=True,
-        final_norm=True,
-        positions="learned",
-        max_positions=config.max_source_positions if encoder else config.max_target_positions,
-        frozen_positions=encoder,
-        embedding_dropout=config.dropout,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        init_std=config.init_std,
-    )
+    most = {"encoder": config.max_source_positions, "decoder": config.max_target_positions}
+    layer = {"bias": False, "biases": BIASES, "pre_norm": True, "final_norm": True}
+    encoder, decoder = (bart.stack_of(config, side, max_positions=most[side], **layer) for side in most)
+    encoder = dataclasses.replace(encoder, frozen_positions=True)
+    prompt = tuple(int(token) for _, token in forced if token is not None)
+    return bart.spec_of(config, "whisper", encoder, decoder, pad_token=pad, stem=True, decoder_prompt=prompt)
 
 
 def random_config(fields: dict) -> WhisperConfig:

@@ -184,13 +184,11 @@ from transformers.modeling_outputs import BaseModelOutput
 
 model = AutoModelFor{kind}.from_pretrained("{base}", dtype=torch.float32)
 {adapter}settings = {{**exported.generation.to_fields(), "pad_token_id": exported.generation.eos_token_id[0]}}
-given = [settings.pop("decoder_start_token_id"), *exported.generation.decoder_prompt]
+ids = [settings.pop("decoder_start_token_id"), *exported.generation.decoder_prompt]
 settings.pop("forced_decoder_ids", None)
 for recording in recordings:
     hidden = BaseModelOutput(torch.tensor(exported.prompts([recording])[0]))
-    tokens = GenerationMixin.generate(
-        model, encoder_outputs=hidden, decoder_input_ids=torch.tensor([given]), **settings
-    )
+    tokens = GenerationMixin.generate(model, encoder_outputs=hidden, decoder_input_ids=torch.tensor([ids]), **settings)
     print(exported.tokenizer.batch_decode(tokens, skip_special_tokens=True))
 ```
 """
@@ -238,12 +236,11 @@ def model_card(facts: CardFacts) -> str:
         ]
     text = _USE_TEXT.replace("AutoModelForSeq2SeqLM", "AutoModelForCausalLM") if facts.alone else _USE_TEXT
     whisper = facts.backbone == "whisper"
+    adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
     if whisper or (facts.base and not facts.alone):
-        adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
         kind = "SpeechSeq2Seq" if whisper else "Seq2SeqLM"
         text = _USE_HIDDEN.format(base=facts.base or ".", adapter=adapter, kind=kind)
     elif facts.base:
-        adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
         text = _USE_BASE.format(base=facts.base, adapter=adapter)
         if facts.int8:
             text += (

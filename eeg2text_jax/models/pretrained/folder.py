@@ -214,10 +214,8 @@ def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params,
 
     `names` is the table of the tensor names in its checkpoints.
     """
-    lora, rules = spec.adapters, adapter_table(spec, names).rules
-    if lora is None:
-        raise ValueError("the language model has no adapters")
-    modules = [rule.source.removeprefix("base_model.model.").rpartition(".lora_")[0] for rule in rules]
+    lora, table = spec.adapters, adapter_table(spec, names)
+    modules = (rule.source.rpartition(".lora_")[0] for rule in table.rules)
     ends = list(dict.fromkeys(module.rpartition(".")[2] for module in modules))
     one = spec.encoder is not None and spec.encoder.lora != spec.decoder.lora
     side = "encoder" if spec.decoder.lora is None else "decoder"
@@ -228,16 +226,12 @@ def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params,
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,
-        "target_modules": rf"(.*\.)?{side}\..*\.({'|'.join(ends)})"
-        if one
-        else ends,  # PEFT takes text as an expression
+        "target_modules": rf"(.*\.)?{side}\..*\.({'|'.join(ends)})" if one else ends,  # PEFT reads text as a pattern
         "bias": "none",
         "inference_mode": True,
     }
     (folder / ADAPTER_CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf8")
-    tensors = {
-        name: np.asarray(value, np.float32) for name, value in export(adapter_table(spec, names), params).items()
-    }
+    tensors = {name: np.asarray(value, np.float32) for name, value in export(table, params).items()}
     write_safetensors(folder / ADAPTER_WEIGHTS, tensors, {"format": "pt"})
 
 
@@ -254,16 +248,14 @@ def with_adapters(folder: Path, spec: Seq2SeqSpec, names: Table) -> Seq2SeqSpec:
         rank, alpha, dropout = int(fields["r"]), float(fields["lora_alpha"]), float(fields["lora_dropout"])
         wanted = fields["target_modules"]
         each = [wanted] if isinstance(wanted, str) else [rf"(.*\.)?{re.escape(name)}" for name in wanted]
-        found = {
-            (side, target)
-            for side, target, module in _adaptable(names)
-            if any(re.fullmatch(expression, module) for expression in each)
-        }
-        modules = [module for _, _, module in _adaptable(names)]
-        complete = all(any(re.fullmatch(expression, module) for module in modules) for expression in each)
+        found: set[tuple[str, str]] = set()
+        used: set[str] = set()
+        for side, target, rule in _adaptable(names):
+            if fits := {text for text in each if re.fullmatch(text, rule.source.removesuffix(".weight"))}:
+                found, used = found | {(side, target)}, used | fits
     except (KeyError, TypeError, ValueError, re.error) as error:
         raise UserError(f"{path}: does not describe adapters ({first_line(error)}); export the run again.") from error
-    if fields.get("peft_type") != "LORA" or fields.get("bias", "none") != "none" or not complete or rank < 1:
+    if fields.get("peft_type") != "LORA" or fields.get("bias", "none") != "none" or used != {*each} or rank < 1:
         raise UserError(f"{path}: expected LORA without biases on {', '.join(LORA_TARGETS)}; export the run again.")
     targets = tuple(target for target in LORA_TARGETS.values() if target in {target for _, target in found})
     lora = LoraSpec(rank, alpha, dropout, targets)
@@ -287,24 +279,21 @@ def adapter_sources(
 _DENSE = re.compile(r"backbone/(encoder|decoder)/layers/\w+/(\w+)/kernel")
 
 
-def _adaptable(names: Table) -> list[tuple[str, str, str]]:
-    """Return stack, name and module in PyTorch (with "{layer}") of each dense layer that may have an adapter."""
-    found = ((_DENSE.fullmatch(rule.target), rule.source) for rule in names.rules)
-    return [(each[1], each[2], source.removesuffix(".weight")) for each, source in found if each]
+def _adaptable(names: Table) -> list[tuple[str, str, Rule]]:
+    """Return stack, name and rule of the kernel of each dense layer that may have an adapter."""
+    found = ((_DENSE.fullmatch(rule.target), rule) for rule in names.rules)
+    return [(each[1], each[2], rule) for each, rule in found if each]
 
 
 def adapter_table(spec: Seq2SeqSpec, names: Table) -> Table:
     """Return the table that maps the adapters' parameters to the tensor names in PEFT's file."""
     rules = []
-    for rule in names.rules:
-        found = _DENSE.fullmatch(rule.target)
-        lora = getattr(spec, found[1]).lora if found else None
-        if lora is None or found[2] not in lora.targets:
-            continue
-        ours, theirs = rule.target.removesuffix("kernel"), rule.source.removesuffix("weight")
-        for part, name in (("lora_a", "lora_A"), ("lora_b", "lora_B")):
-            source = f"base_model.model.{theirs}{name}.weight"
-            rules.append(Rule(f"{ours}{part}", source, rule.layers, transpose=True))
+    for side, target, rule in _adaptable(names):
+        lora = getattr(spec, side).lora
+        for part in ("A", "B") if lora is not None and target in lora.targets else ():
+            ours = f"{rule.target.removesuffix('kernel')}lora_{part.lower()}"
+            theirs = f"base_model.model.{rule.source.removesuffix('weight')}lora_{part}.weight"
+            rules.append(Rule(ours, theirs, rule.layers, transpose=True))
     return Table("LoRA", tuple(rules))
 
 

@@ -22,6 +22,7 @@ from eeg2text_jax.models.backbones import ModelSettings, bert2bert
 from eeg2text_jax.models.backbones.build import (
     BACKBONES,
     UNKNOWN,
+    Shape,
     backbone_module,
     backbone_of,
     check_depth,
@@ -35,8 +36,7 @@ from eeg2text_jax.models.layers import int8_of
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained import folder as export_files
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint, read_tensors
-from eeg2text_jax.models.pretrained.wave_folder import wave_sources
-from eeg2text_jax.models.spec import Channels, EEGSpec, Seq2SeqSpec
+from eeg2text_jax.models.spec import Channels, Seq2SeqSpec
 
 # Number of parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
@@ -302,10 +302,7 @@ def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Pretr
 
 
 def model_from_checkpoint(
-    config: ModelSettings,
-    feature_shape: int | Sequence[int],
-    tokenizer: PreTrainedTokenizerBase,
-    channels: Channels = UNKNOWN,
+    config: ModelSettings, feature_shape: Shape, tokenizer: PreTrainedTokenizerBase, channels: Channels = UNKNOWN
 ) -> Seq2SeqModel:
     """Return the model of the section `model`, with the backbone of `config.checkpoint`.
 
@@ -405,16 +402,6 @@ def start_from_checkpoint(
         params |= _random_params(model, keys, random, shardings)
     ordered = {path: params[path] for path in flatten(shapes)}
     return Start(unflatten(ordered), tuple(sources), random)
-
-
-def start_of_encoder(
-    eeg: EEGSpec, checkpoint: str, shapes: Params, arms: int, shardings: Shardings | None = None
-) -> dict[str, jax.Array]:
-    """Return the parameters `[A, ...]`, by path, of an encoder of waves that are in its own checkpoint.
-
-    `shapes` are those of all parameters of the model. Raises UserError if the checkpoint does not fit.
-    """
-    return flatten(assemble(wave_sources(eeg, checkpoint, tensor_shapes(shapes)), shapes, shardings, arms=arms))
 
 
 def frozen_params(

@@ -90,11 +90,9 @@ class DonorTable:
 
 def lengths_of(data: DataFile) -> tuple[np.ndarray, str]:
     """Return the lengths of samples by which donors are chosen, int64 `[N]`, and their unit: words, or half seconds."""
-    return (
-        (np.rint(2 * data.n_words / data.sfreq).astype(int), "half seconds")
-        if data.is_waves
-        else (data.n_words, "words")
-    )
+    if not data.is_waves:
+        return data.n_words, "words"
+    return np.rint(2 * data.n_words / data.sfreq).astype(int), "half seconds"
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:

@@ -67,12 +67,7 @@ class ConditionContext(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        batch: Mapping[str, Any],
-        key: jax.Array,
-        means: jax.Array | None,
-        step: jax.Array,
-        kernel: jax.Array | None = None,
+        cls, batch: Mapping[str, Any], key: jax.Array, means: Any, step: jax.Array | np.ndarray, kernel: Any = None
     ) -> "ConditionContext":
         """Return the context of a batch `[B, ...]`; the other arguments are the fields of their names."""
         return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
@@ -141,13 +136,9 @@ def noise_spectrum(features: jax.Array, mask: jax.Array, context: ConditionConte
     shape = (width, *features.shape[2:])
     white = jax.vmap(lambda key: jax.random.normal(key, shape))(sample_keys(context, _SPECTRUM))
     kernel = context.kernel.reshape(taps, *features.shape[2:])
-    size = _fft_size(width)
+    size = 1 << (width - 1).bit_length()
     spectrum = jnp.fft.rfft(white, size, axis=1) * jnp.conj(jnp.fft.rfft(kernel, size, axis=0))[None]
     return jnp.fft.irfft(spectrum, size, axis=1)[:, : features.shape[1]]
-
-
-def _fft_size(least: int) -> int:
-    return 1 << (least - 1).bit_length()
 
 
 def _draw(distribution, keys: jax.Array, features: jax.Array) -> jax.Array:
@@ -198,7 +189,7 @@ def _dft(values: jax.Array, length: jax.Array) -> jax.Array:
     Bluestein's algorithm: a product with a chirp, a convolution with a chirp by FFTs of one size, and a product.
     """
     n = values.shape[1]
-    size, place = _fft_size(2 * n - 1), jnp.arange(n, dtype=jnp.int32)[None, :, None]
+    size, place = 1 << (2 * n - 2).bit_length(), jnp.arange(n, dtype=jnp.int32)[None, :, None]
     turns = (place * place) % (2 * length)  # exact integers; needs n < 46341
     chirp = _turn(jnp.pi * turns.astype(jnp.float32) / length.astype(jnp.float32))  # --> [B, W, 1]
     both = jnp.zeros((len(length), size, 1), chirp.dtype).at[:, :n].set(chirp)
@@ -289,9 +280,8 @@ _FUNCTIONS = {
 # Under label_shuffle only the texts differ; under prompt_only the model reads only its prompt, see `fed_mask`.
 _FUNCTIONS |= {"label_shuffle": eeg, "prompt_only": zero}
 CONDITIONS: Mapping[str, Condition] = MappingProxyType({name: _FUNCTIONS[name] for name in NAMES})
-RANDOM = frozenset(
-    {"noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "phase_randomized"}
-)  # depend on the arm's seed
+# They depend on the arm's seed.
+RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "phase_randomized"})
 _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",),
           "clock": ("clock",), "neighbor": ("neighbor",), "noise_spectrum": ("kernel",)}  # fmt: skip
 
