@@ -9,7 +9,7 @@ import pytest
 import tiny_grid
 
 from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh
-from eeg2text_jax.data.epochs import EpochPlan
+from eeg2text_jax.data.batches import EpochPlan
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.sections import check_config, fields
 

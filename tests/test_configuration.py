@@ -1,14 +1,15 @@
 """Command lines: what takes effect, and what a mistake is told."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import plain
 from eeg2text_jax.commands.cli import main
-from eeg2text_jax.training.configuration import differences, load_config, parse_config, to_json
+from eeg2text_jax.instrument.workdir import differences
+from eeg2text_jax.training.configuration import load_config, parse_config
 
 ROOT = Path(__file__).parents[1]
 DEMO = f"--config={ROOT / 'configs/demo.py'}"
@@ -98,11 +99,11 @@ def test_a_configuration_that_raises(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "configs").glob("*.py") if p.stem != "arguments"))
 def test_every_configuration_loads_and_is_json(name):
-    assert json.loads(to_json(load_config(str(ROOT / "configs" / name))))["train"]["steps"] > 0
+    assert plain(load_config(str(ROOT / "configs" / name)))["train"]["steps"] > 0
 
 
 def test_differences_are_named_with_both_values():
-    ours, theirs = json.loads(to_json(parse().config)), json.loads(to_json(parse("--config.train.steps=7").config))
+    ours, theirs = plain(parse().config), plain(parse("--config.train.steps=7").config)
     assert differences(ours, ours) == []
     assert differences(ours, theirs) == ["train.steps (now 400, there 7)"]
 

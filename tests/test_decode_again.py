@@ -10,6 +10,8 @@ import pickle
 import re
 import shutil
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -18,18 +20,18 @@ from tiny_run import as_flag, tiny_settings
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import content_digest, file_digest
 from eeg2text_jax.commands import cli
+from eeg2text_jax.commands.audit import about_again, decoded_again
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import read_split_file, write_split_file
 from eeg2text_jax.data.text import load_tokenizer, train_tokenizer
-from eeg2text_jax.instrument.auditing.notices import Level
+from eeg2text_jax.instrument.auditing.notices import Origin, Provenance
 from eeg2text_jax.instrument.predictions.read import read_any
-from eeg2text_jax.instrument.workdir import ADDED, Workdir, is_of_its_run, read_configuration
+from eeg2text_jax.instrument.workdir import ADDED, Workdir, fields_digest, is_of_its_run, read_configuration
 from eeg2text_jax.models.pretrained.load import read_config
 from eeg2text_jax.runs import pipeline
-from eeg2text_jax.runs.decode_again import compare_files, decode_again
-from eeg2text_jax.training.configuration import fields_digest
+from eeg2text_jax.runs.decode_again import Again, compare_files, decode_again
 from eeg2text_jax.training.study import open_data
 
 
@@ -79,7 +81,7 @@ def test_a_header_of_version_0_2_is_read(forged):
     assert later <= decode.keys()
     change_rows(forged, lambda row: row, decode={name: decode[name] for name in decode.keys() - later})
     Workdir(forged).record("predictions.jsonl")
-    assert decode_again(read_any(rows)).provenance.level is Level.DECODED_AGAIN
+    assert decode_again(read_any(rows)).provenance.level is Origin.DECODED_AGAIN
     change_rows(forged, lambda row: row, decode={name: decode[name] for name in decode.keys() - later - {"num_beams"}})
     Workdir(forged).record("predictions.jsonl")
     with pytest.raises(UserError, match="decode in its header is not what"):
@@ -440,3 +442,21 @@ def test_training_on_the_test_part_shows_in_the_losses(tmp_path):
     forged = decode_again(read_any(root / "predictions.jsonl")).provenance
     assert any(re.search(r"eeg/0.* as after training on the test part", line) for line in forged.not_checked)
     assert any("the loss on the train part is far above it (eeg/0" in line for line in forged.not_checked)
+
+
+def test_what_was_and_was_not_checked_is_said_of_each_file(monkeypatch):
+    """The run's train part is what the audit looks test sentences up in, unless another text is given."""
+    made = [
+        Again(
+            Provenance(Origin.DECODED_AGAIN, "again", (f"rows {n}", "split"), (f"data {n}",)),
+            {"training_text": [str(n)]},
+        )
+        for n in range(3)
+    ]
+    monkeypatch.setattr("eeg2text_jax.runs.decode_again.decode_again", lambda one: made[int(one.path.stem)])
+    found = decoded_again([SimpleNamespace(path=Path(f"{n}.jsonl")) for n in range(3)])
+    assert found.provenance.checked == ("rows 0", "split", "1.jsonl: rows 1", "1.jsonl: split", "2.jsonl: rows 2",
+                                        "2.jsonl: split")  # fmt: skip
+    assert found.provenance.not_checked == ("data 0", "1.jsonl: data 1", "2.jsonl: data 2")
+    for given, facts in ((None, {"training_text": ["0"]}), (Path("mine.txt"), {})):
+        assert about_again(found, SimpleNamespace(train_text=given)) == {"decoded": found.provenance, **facts}

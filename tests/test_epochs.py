@@ -9,21 +9,17 @@ from ml_collections import ConfigDict
 from tiny_run import ROOT, as_flag, tiny_config, tiny_settings
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import plain
 from eeg2text_jax.commands.preflight.programs import make_outline
-from eeg2text_jax.data.epochs import EpochPlan, count_batches
-from eeg2text_jax.training.configuration import (
-    check_configuration,
-    check_derived,
-    load_config,
-    open_workdir,
-    parse_config,
-    to_json,
-    write_configuration,
-)
+from eeg2text_jax.data.batches import EpochPlan
+from eeg2text_jax.instrument.workdir import write_configuration
+from eeg2text_jax.runs.opening import check_derived, open_workdir, resumed
+from eeg2text_jax.training.configuration import load_config, parse_config
 from eeg2text_jax.training.sections import (
     EPOCHS,
     RANGES,
     check_config,
+    count_batches,
     field_at,
     length_lines,
     read_settings,
@@ -78,15 +74,15 @@ def test_leakage_has_50_and_10_epochs_of_each_splits_own_train_part(samples):
 def test_every_field_of_epochs_has_the_steps_that_it_replaces():
     assert {name for name in RANGES if name.endswith("epochs")} == EPOCHS.keys()
     assert all(steps in RANGES and batch in RANGES for steps, batch in EPOCHS.values())
-    plain = tiny_settings()
-    assert with_steps(plain, 1000) == plain
-    assert length_lines(plain, 1000) == []
+    usual = tiny_settings()
+    assert with_steps(usual, 1000) == usual
+    assert length_lines(usual, 1000) == []
     for name, (steps, batch) in EPOCHS.items():
         config = read_settings(tiny_config(**{name: 3}))
         changed = with_steps(config, 1000)
         assert field_at(changed, steps) == 3 * -(-1000 // field_at(config, batch)), name
         assert changed == config.changed({steps: field_at(changed, steps)}), name
-        assert to_json(changed.document) == to_json(tiny_config(**{name: 3, steps: field_at(changed, steps)})), name
+        assert changed.document == plain(tiny_config(**{name: 3, steps: field_at(changed, steps)})), name
 
 
 def test_steps_of_a_command_line_are_not_silently_replaced():
@@ -121,7 +117,7 @@ def test_a_workdir_keeps_its_steps_and_refuses_those_of_another_split(tmp_path):
     assert (stored["train"]["steps"], stored["train"]["save_every"]) == (20, 10)
     check_derived(workdir, with_steps(config, 100), 100)  # nothing is trained
     (workdir.root / "checkpoints/step_4").mkdir(parents=True)
-    check_configuration(workdir, config)
+    resumed(config, workdir)
     check_derived(workdir, with_steps(config, 80), 80)
     expected = r"split.json: .*step_4 was trained on: train.epochs=2 is train.steps=26 with its 100 .* expected 20;"
     with pytest.raises(UserError, match=expected):
@@ -129,11 +125,11 @@ def test_a_workdir_keeps_its_steps_and_refuses_those_of_another_split(tmp_path):
     open_workdir(str(workdir.root), config)
     assert json.loads(workdir.config.read_text()) == stored
     with pytest.raises(UserError, match=r"train.epochs \(now 3, there 2\)"):
-        check_configuration(workdir, tiny_settings(train__epochs=3))
+        resumed(tiny_settings(train__epochs=3), workdir)
     with pytest.raises(UserError, match=r"train.steps \(now 6, there 20\)"):
-        check_configuration(workdir, tiny_settings())
+        resumed(tiny_settings(), workdir)
     other = tiny_settings(train__epochs=2, train__save_epochs=3)  # may change
-    check_configuration(workdir, other)
+    resumed(other, workdir)
     check_derived(workdir, with_steps(other, 80), 80)
     assert with_stored_steps(config, {"train": {"steps": "many"}}).train.steps == config.train.steps
 

@@ -7,7 +7,7 @@ import pytest
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.paper_tables import TABLES
 from eeg2text_jax.training.configuration import load_config
-from eeg2text_jax.training.loop import curves_figure, slices_figure
+from eeg2text_jax.training.metrics_log import curves_figure, slices_figure
 from eeg2text_jax.training.sections import check_config, fields
 
 ROOT = Path(__file__).parents[1]

@@ -14,8 +14,8 @@ from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.training.conditions._donors import donor_table
-from eeg2text_jax.training.grid_program import make_program, trained_params
-from eeg2text_jax.training.loop import DevLoss
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss, trained_params
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
 # Split d divides by the numbers of sentences, so that other texts leave the parts as they are. Dropout is off, and the

@@ -29,11 +29,11 @@ from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.pretrained.load import start_from_checkpoint
 from eeg2text_jax.runs._attributions import attribution_program
-from eeg2text_jax.runs.cells import check_decoding, decode_grid, likelihood_program, place_params
+from eeg2text_jax.runs.cells import decode_grid, likelihood_program, place_params
 from eeg2text_jax.runs.exported import exported, load_export, write_export
 from eeg2text_jax.training.conditions.condition import fed_mask
-from eeg2text_jax.training.grid_program import make_program, study_arrays, trained_params
-from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.grid_program import make_program, study_arrays
+from eeg2text_jax.training.loop import train, trained_params
 from eeg2text_jax.training.study import Study
 
 
@@ -257,7 +257,7 @@ def test_a_divided_frozen_model_decodes_as_the_whole_one(
     assert [row.prediction_tokens for row in found] == [row.prediction_tokens for row in expected]
     likelihoods = [[row.nll for row in rows if row.mode == "teacher_forced"] for rows in (found, expected)]
     np.testing.assert_allclose(*likelihoods, rtol=1e-5)
-    spec, shared = check_decoding(divided.config.decode, lora.model), {"mask": jnp.ones((8, 20), bool)}
+    spec, shared = divided.generation, {"mask": jnp.ones((8, 20), bool)}
     keys = jax.random.split(jax.random.key(0), 8) if spec.do_sample else None
     program = generate_program(lora.model, spec, mesh, 0, True)
     lowered = program.lower(placed, {"features": jnp.zeros((2, 8, 20, 12))}, (shared, keys))

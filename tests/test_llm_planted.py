@@ -15,8 +15,7 @@ from eeg2text_jax.instrument.auditing.result import AuditResult
 from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_jax.runs.cells import decode_grid
 from eeg2text_jax.runs.exported import write_export
-from eeg2text_jax.training.grid_program import trained_params
-from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.loop import train, trained_params
 from eeg2text_jax.training.study import Study
 
 SHAPE = {

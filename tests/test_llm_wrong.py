@@ -16,8 +16,7 @@ from safetensors.numpy import load_file, save_file
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.runs.cells import decode_grid
 from eeg2text_jax.runs.exported import load_export, write_export
-from eeg2text_jax.training.grid_program import trained_params
-from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.loop import train, trained_params
 from eeg2text_jax.training.metrics_log import MetricsLog
 from eeg2text_jax.training.study import Study, check_positions, make_samples
 
@@ -98,7 +97,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
     params, rows = trained_params(trained), trained.split.parts["test"][:4]
     split = dataclasses.replace(trained.split, parts={**trained.split.parts, "test": rows})
     data = dataclasses.replace(trained.data, features=trained.data.features * np.float32(unit))
-    samples, _ = make_samples(trained.config, data, split, trained.tokenizer, trained.model.pad_token, alone=True)
+    samples = make_samples(trained.config, data, split, trained.tokenizer, trained.model.pad_token, alone=True)
     first = dataclasses.replace(trained, split=split)
     studies = first, dataclasses.replace(first, data=data, samples=samples)
     before, after = ([row.prediction_tokens for row in decode_grid(study, params)] for study in studies)

@@ -9,12 +9,12 @@ from tiny_run import tiny_settings
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.read import read_any
-from eeg2text_jax.instrument.workdir import Workdir, find_workdir, read_configuration
+from eeg2text_jax.instrument.workdir import Workdir, fields_digest, find_workdir, read_configuration
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import decode_again
 from eeg2text_jax.runs.exported import export_run
-from eeg2text_jax.runs.run_folds import run_folds
-from eeg2text_jax.training.configuration import check_configuration, fields_digest, open_workdir
+from eeg2text_jax.runs.opening import open_workdir, resumed
+from eeg2text_jax.runs.pipeline import run_folds
 from eeg2text_jax.training.study import open_data
 
 SMALL = {"train__steps": 2, "train__eval_every": 1, "train__save_every": 1, "optim__warmup_steps": 0}
@@ -92,12 +92,12 @@ def test_other_data_of_the_same_name_are_another_configuration(tmp_path):
         (tmp_path / name / "recordings.csv").write_text("sentence,x\n")
     workdir = open_workdir(str(tmp_path / "run"), settings_with(tmp_path / "a/recordings.csv"))
     workdir.data.write_bytes(b"")
-    check_configuration(workdir, settings_with(tmp_path / "a/recordings.csv"))
+    resumed(settings_with(tmp_path / "a/recordings.csv"), workdir)
     other = settings_with(tmp_path / "b/recordings.csv")
     with pytest.raises(UserError, match=r"data\.h5 was made with data\.source"):
-        check_configuration(workdir, other)
+        resumed(other, workdir)
     (tmp_path / "a/recordings.csv").unlink()
-    check_configuration(workdir, other)
+    resumed(other, workdir)
 
 
 def test_paths_of_a_configuration_are_stored_relative_to_it(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from eeg2text_testing.line_tests import LineTests
-from eeg2text_testing.mutation import mutants, written
+from eeg2text_testing.mutation import mutants, patched, written
 
 MODULE = """LIMIT = 3
 
@@ -90,3 +90,23 @@ def test_changes_by_hand_are_once_in_their_file(record, tmp_path):
     changes.write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
     with pytest.raises(ValueError, match="line 2: 2 places"):
         written(tmp_path, changes)
+
+
+def test_a_patch_is_what_it_changes_in_its_file(record, tmp_path):
+    (tmp_path / "patches").mkdir()
+    hunk = "--- a/package/sizes.py\n+++ b/package/sizes.py\n@@ -{0},3 +{0},3 @@\n{1}\n"
+    texts = {
+        "b": hunk.format(5, "     if (\n-        a > b\n+        a >= b\n         and b > LIMIT"),
+        "a": hunk.format(10, "             b,\n         )\n-    return b\n+    return a").replace("10,3", "11,3"),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"patches/{name}.patch").write_text(text)
+    found = patched(tmp_path, tmp_path / "patches")
+    lines = [("a", 13, "    return b\n", "    return a\n"), ("b", 6, "        a > b\n", "        a >= b\n")]
+    assert [(mutant.kind, mutant.line, mutant.before, mutant.after) for mutant in found] == lines
+    assert found[1].applied(MODULE.encode()).decode() == MODULE.replace("a > b", "a >= b")
+    assert sorted(path.name for path in (tmp_path / "patches").iterdir()) == ["a.patch", "b.patch"]
+    for wrong in (texts["b"].replace("a > b", "a < b"), texts["a"] + texts["b"].replace("sizes", "others")):
+        (tmp_path / "patches/c.patch").write_text(wrong)
+        with pytest.raises(ValueError, match=r"c\.patch: does not apply to one file"):
+            patched(tmp_path, tmp_path / "patches")

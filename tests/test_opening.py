@@ -13,10 +13,9 @@ from tiny_run import as_flag, tiny_settings
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands import cli
 from eeg2text_jax.runs import opening
-from eeg2text_jax.training import grid_program
+from eeg2text_jax.training import loop
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.grid_program import trained_params
-from eeg2text_jax.training.loop import DevLoss
+from eeg2text_jax.training.loop import DevLoss, trained_params
 from eeg2text_jax.training.study import Arm
 
 QUICK = {"model__encoder_layers": 0, "train__steps": 2, "grid__train_conditions": ("eeg",), "optim__name": "sgd"}
@@ -161,7 +160,7 @@ def test_a_loss_on_dev_that_is_never_finite_publishes_nothing(tmp_path, monkeypa
 def test_initial_parameters_are_never_the_best(trained, monkeypatch):
     """Such a checkpoint was written by whoever logged such losses as null."""
     study = opening.open_finished(tiny_settings(**QUICK), str(trained))
-    monkeypatch.setattr(grid_program, "to_host", lambda best: np.full(best.shape, np.inf))
+    monkeypatch.setattr(loop, "to_host", lambda best: np.full(best.shape, np.inf))
     with pytest.raises(UserError, match=r"the loss of arm eeg/0 on dev was never finite"):
         trained_params(study)
 

@@ -63,6 +63,8 @@ BAD = [
     ("split in.h5 --map=in.h5", "input"),
     ("prepare in* --out=in.h5", "input"),
     ("prepare --config.data.source=in* --out=in.h5", "input"),
+    ("prepare --config=own.py:rate=2,file=in.h5 --out=in.h5", "input"),
+    ("prepare --config=in.h5:file=other --out=in.h5", "input"),
     ("score in --json=in", "input"),
     ("score in --js=in", "input"),
     ("score in --rows=hard", "input"),

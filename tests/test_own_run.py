@@ -8,8 +8,8 @@ from tiny_run import tiny_settings
 from eeg2text_jax.data.splits.split import parts_digest, write_split_file
 from eeg2text_jax.instrument.predictions.file import Prediction, write_predictions
 from eeg2text_jax.instrument.predictions.read import read_any
-from eeg2text_jax.instrument.workdir import is_of_its_run, neighbors_of_run, read_configuration
-from eeg2text_jax.training.configuration import fields_digest, open_workdir
+from eeg2text_jax.instrument.workdir import fields_digest, is_of_its_run, neighbors_of_run, read_configuration
+from eeg2text_jax.runs.opening import open_workdir
 
 IDS = {"train": ["A/NR:0"], "dev": ["A/NR:1"], "test": ["A/NR:2", "B/NR:2"]}
 TIME = {"unit": "s"}

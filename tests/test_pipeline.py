@@ -26,8 +26,8 @@ from eeg2text_jax.models.pretrained.load import load_pretrained
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import decode_again
 from eeg2text_jax.runs.exported import load_export
-from eeg2text_jax.training.grid_program import make_initial_state, make_program, trained_params
-from eeg2text_jax.training.loop import DevLoss, train_arms
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss, make_initial_state, train_arms, trained_params
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.study import init_keys
 
@@ -193,7 +193,7 @@ def test_export_names_the_arms_there_are(finished, tmp_path, refused):
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     study = study_in(tmp_path / "run", tiny_settings(model__checkpoint=str(exported)))
     program = make_program(study.config, study.model, study.arms)
-    state = make_initial_state(study, program, study.placement)
+    state = make_initial_state(study, program)
     _, params = load_pretrained(exported)
     for arm in range(2):
         jax.tree.map(lambda a, b, arm=arm: np.testing.assert_array_equal(a[arm], b), state.params, params)

@@ -33,7 +33,7 @@ def test_every_public_name_of_every_package_can_be_imported():
 
 def test_score_and_reproduce_import_nothing_slow():
     code = "import sys, eeg2text_jax.commands.score, eeg2text_jax as e; e.score, e.read_any; "
-    code += "import eeg2text_jax.commands.papers, eeg2text_jax.commands.reproduce; "
+    code += "import eeg2text_jax.commands.paper_tables, eeg2text_jax.commands.reproduce; "
     code += "assert not {'jax', 'matplotlib', 'scipy.stats'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -15,7 +15,7 @@ from tiny_run import tiny_config, tiny_settings
 from wrong_field import DEFAULT
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.epochs import is_nested
+from eeg2text_jax.base.kinds import is_nested
 from eeg2text_jax.instrument.workdir import PLACES, REMOVED, RENAMED, place_names
 from eeg2text_jax.judge import fields as judge_ranges
 from eeg2text_jax.runs import opening, pipeline

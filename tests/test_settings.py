@@ -9,7 +9,8 @@ import pytest
 from ml_collections import ConfigDict
 from tiny_run import tiny_config
 
-from eeg2text_jax.training.configuration import load_config, to_json
+from eeg2text_jax.base.kinds import plain
+from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.sections import Settings, read_settings
 
 PACKAGE = Path(__file__).parents[1] / "eeg2text_jax"
@@ -53,7 +54,7 @@ def leaves(section: object, prefix: str = "") -> dict[str, object]:
 def test_settings_hold_what_the_configuration_says(name):
     config = load_config(name)
     settings = read_settings(config)
-    assert to_json(settings.document) == to_json(config)
+    assert settings.document == plain(config)
     for dotted, value in leaves(settings).items():
         if dotted == "decode.others":
             continue

@@ -11,8 +11,7 @@ import pytest
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
-from eeg2text_jax.training.configuration import load_config
-from eeg2text_jax.training.shipped import find_config, shipped, summary
+from eeg2text_jax.training.configuration import find_config, load_config, shipped, summary
 
 ROOT = Path(__file__).parents[1]
 

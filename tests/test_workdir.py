@@ -13,8 +13,10 @@ import pytest
 from eeg2text_jax.base import files
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import replacing
-from eeg2text_jax.instrument.workdir import ADDED, Workdir, find_workdir, lock_workdir, stage_of
-from eeg2text_jax.training.configuration import fields_digest, forget, load_config, open_workdir
+from eeg2text_jax.base.kinds import plain
+from eeg2text_jax.instrument.workdir import ADDED, Workdir, fields_digest, find_workdir, forget, lock_workdir, stage_of
+from eeg2text_jax.runs.opening import open_workdir
+from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.sections import RANGES, read_settings
 
 DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
@@ -49,7 +51,7 @@ def test_a_workdir_of_version_0_2_is_as_it_was(begun):
     """The hashes are those that version 0.2.0 gives for its demonstration."""
     hashes = {"data": "c29268708d7e783c", "split": "982f0475c5e05e8d", "tokenizer": "aa5173b40ac21be6"}
     hashes |= {"targets": "f972c7d7726bee0e", "training": "1e6a6e77f2b5d68e", "decoding": "5e74c8b34f791134"}
-    assert {stage: fields_digest(load_config(DEMO), stage) for stage in hashes} == hashes
+    assert {stage: fields_digest(plain(load_config(DEMO)), stage) for stage in hashes} == hashes
     workdir, root, config = begun
     content = json.loads(workdir.config.read_text())
     for field in ADDED:
@@ -116,12 +118,12 @@ def test_the_refusal_names_the_fields_and_what_may_change(begun, finished, field
 
 def test_the_digest_of_a_stage_follows_its_fields_alone():
     config = load_config(DEMO)
-    before = {stage: fields_digest(config, stage) for stage in ("split", "training", "decoding")}
+    before = {stage: fields_digest(plain(config), stage) for stage in ("split", "training", "decoding")}
     config.audit.margin, config.compilation_cache = 3.0, "elsewhere"
-    assert {stage: fields_digest(config, stage) for stage in before} == before
+    assert {stage: fields_digest(plain(config), stage) for stage in before} == before
     config.decode.num_beams = 9
-    assert fields_digest(config, "training") == before["training"]
-    assert fields_digest(config, "decoding") != before["decoding"]
+    assert fields_digest(plain(config), "training") == before["training"]
+    assert fields_digest(plain(config), "decoding") != before["decoding"]
     assert stage_of("model.width_of_tomorrow") == "training", "a new field is fixed with training"
 
 

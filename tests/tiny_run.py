@@ -55,7 +55,7 @@ def tiny_settings(**changes: object) -> Settings:
 
 def study_in(root: Path | str, settings: Settings, **options: bool) -> Any:
     """The study of a run in a workdir; what it needs is imported here, as this file is a configuration file, too."""
-    from eeg2text_jax.training.configuration import open_workdir
+    from eeg2text_jax.runs.opening import open_workdir
     from eeg2text_jax.training.study import open_study
 
     return open_study(settings, open_workdir(str(root), settings), **options)

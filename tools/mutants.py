@@ -2,6 +2,7 @@
 
     python tools/mutants.py RESULTS.jsonl [--count 200] [--seed 0] [--folders training,decoding,...] [--seconds 120]
     python tools/mutants.py RESULTS.jsonl --changes CHANGES.jsonl  # changes that somebody wrote by hand
+    python tools/mutants.py RESULTS.jsonl --patches FOLDER  # the same as patches of one file each, *.patch
     python tools/mutants.py RESULTS.jsonl --again     # those that survived, by the tests as they are now
     python tools/mutants.py RESULTS.jsonl --table     # what was found so far
     python tools/mutants.py RESULTS.jsonl --lines LINES.jsonl --record [--tests PARTS]  # which tests run which lines
@@ -35,7 +36,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eeg2text_testing.mutation import Mutant, mutants, written
+from eeg2text_testing.mutation import Mutant, mutants, patched, written
 from eeg2text_testing.mutation_bench import Bench
 
 ROOT = Path(__file__).parents[1]
@@ -103,6 +104,7 @@ def main() -> int:
     parser.add_argument("--folders", default=FOLDERS)
     parser.add_argument("--seconds", type=float, default=120, help="CPU-seconds of tests for one mutant")
     parser.add_argument("--changes", type=Path, help="changes written by hand, in place of a draw")
+    parser.add_argument("--patches", type=Path, help="a folder of patches, in place of a draw")
     parser.add_argument("--again", action="store_true", help="run the survivors once more, on the last commit")
     parser.add_argument("--lines", type=Path, help="a record of which tests run which lines, made by --record")
     parser.add_argument("--record", action="store_true", help="add to it up to COUNT files; wants coverage.py")
@@ -162,6 +164,8 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
         todo = [(n, row) for n, row in enumerate(rows) if row["outcome"] == "survived"]
     elif options.changes:
         todo = list(enumerate(written(bench.root, options.changes)))
+    elif options.patches:
+        todo = list(enumerate(patched(bench.root, options.patches)))
     else:
         chosen = drawn(bench.root, options.folders.split(","), options.seed)
         todo = list(zip(range(options.count), chosen, strict=False))

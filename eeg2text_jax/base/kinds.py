@@ -6,6 +6,7 @@ A section has for each field `name: Annotated[TYPE, RANGE]`. Defaults and meanin
 import codecs
 import dataclasses
 import itertools
+import json
 import math
 import numbers
 import re
@@ -58,6 +59,11 @@ def _frozen(value: Any, hint: Any) -> Any:
     if isinstance(value, ConfigDict):
         return value.to_dict()
     return tuple(_frozen(entry, None) for entry in value) if isinstance(value, list | tuple) else value
+
+
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as `config.json` has it: nested dicts with lists in place of tuples."""
+    return json.loads(ConfigDict(fields).to_json_best_effort())
 
 
 def whole(low: int, high: int = MOST) -> Range:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.files import file_digest, write_text
 from eeg2text_jax.data.splits.neighbors import high_neighbors
 from eeg2text_jax.instrument.auditing.audit import Options, audit
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
 from eeg2text_jax.instrument.auditing.result import AuditResult, result_text
-from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint, named
+from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint
 from eeg2text_jax.instrument.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.instrument.metrics.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
 from eeg2text_jax.instrument.predictions.file import MODES, Prediction, PredictionSet, mode_name
@@ -34,6 +34,8 @@ from eeg2text_jax.instrument.predictions.read import add_options, check_given_on
 from eeg2text_jax.instrument.predictions.read import options_of as reading
 from eeg2text_jax.instrument.predictions.selection import (
     LIKELY,
+    account,
+    first_rows,
     groups_of,
     join_metadata,
     likely_groups,
@@ -271,7 +273,9 @@ def endpoints_of(text: str) -> list[Endpoint]:
     models = dict(zip(names, (name.partition(":")[2] for name in text.split(",")), strict=True))
     functions = [name for name in text.split(",") if ":" in name and name.partition(":")[0] not in ENDPOINTS]
     built_in = [name for name in names if models[name] == "" or name in ENDPOINTS]
-    metrics = [named(name).metric for name in built_in]
+    if unknown := [name for name in built_in if name not in ENDPOINTS]:
+        raise UserError(f"--endpoint={unknown[0]}: there is no such endpoint; {did_you_mean(unknown[0], ENDPOINTS)}")
+    metrics = [ENDPOINTS[name].metric for name in built_in]
     encoder = next((models[name] for name in built_in if ENDPOINTS[name].metric in ENCODED), None)
     judge = next((models[name] for name in built_in if ENDPOINTS[name].metric in JUDGED), None)
     makers = makers_of(metrics, encoder or None, judge or None, spelled="--endpoint=NAME:{}")
@@ -353,3 +357,56 @@ def check_ranges(flags: argparse.Namespace) -> None:
     margin = flags.margin
     if margin is not None and (not isinstance(margin, int | float) or not 0 < margin < float("inf")):
         raise UserError(f"--margin={margin}: expected a number above 0, in points of the endpoint, such as 1.0.")
+
+
+def read(argv: Sequence[str]) -> int:
+    """`eeg2text read`: what `audit` would judge and why, with ten rows; nothing is scored."""
+    parser = argparse.ArgumentParser("eeg2text read", description=read.__doc__)
+    add = parser.add_argument
+    add("files", nargs="+", type=epath.Path, metavar="FILE", help="predictions from EEG, then those of controls")
+    add_options(add)
+    add("--mode", type=mode_name, choices=MODES, help="mode to judge, or the mode of a file that does not state it")
+    add("--arm", help="training condition to judge, if a file has several")
+    flags = parser.parse_args(argv)
+    sets: list[PredictionSet] = []
+
+    def rows_of(path: epath.Path) -> list[Prediction]:
+        check_unchanged(path)
+        sets.append(read_any(path, mode=flags.mode, groups=LIKELY, **reading(flags)))
+        print("\n".join(account(sets[-1])))
+        return sets[-1].predictions
+
+    for note in check_given_once(flags.files, flags.reference):
+        print(note)
+    if ranked := [path for path in flags.files if is_rankings(path)]:
+        for path in ranked:
+            print(describe_rankings(read_rankings(path)))
+        return 0
+    eeg, *controls = flags.files
+    name, *others = (conditions := read_conditions(eeg, controls, rows_of, flags.arm))
+    against = ", ".join(f"{other!r} ({len(conditions[other])})" for other in others) or "other sentences' references"
+    print(f"judged: {name!r} ({len(conditions[name])} rows) against {against}")
+    for row in first_rows(sets[0]):
+        print(" | ".join(row))
+    return 0
+
+
+# Made-up decodes of made-up sentences: 50 sentences, four subjects, 200 rows in each file.
+FILES = Path(__file__).parent / "example_files"
+
+
+def example(argv: list[str]) -> int:
+    """Two files of decoded text to try the audit on, and their verdict."""
+    parser = argparse.ArgumentParser(prog="eeg2text example", description=example.__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("example"), help="where to put them (example)")
+    folder = parser.parse_args(argv).folder
+    paths = {name: folder / f"{name}.csv" for name in ("eeg", "noise")}
+    for path in paths.values():
+        text = (FILES / path.name).read_text(encoding="utf8")
+        if path.exists() and path.read_text(encoding="utf8") != text:
+            raise UserError(f"{path}: is not the example file of this version; name another folder, or move it away.")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    options = ["--eeg", str(paths["eeg"]), "--control", str(paths["noise"]), f"--html={folder / 'report.html'}"]
+    print(f"$ eeg2text audit {' '.join(options)}", flush=True)
+    return main(options)

@@ -35,13 +35,13 @@ from eeg2text_jax.commands.preflight.programs import VOCABULARY, feature_shape, 
 from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.source import Sample
+from eeg2text_jax.instrument.workdir import differences
 from eeg2text_jax.models.functional import training_flops
 from eeg2text_jax.runs.cells import BothModes, decoder_of, slices_of
 from eeg2text_jax.runs.opening import open_run
 from eeg2text_jax.training.conditions import NEAREST
-from eeg2text_jax.training.configuration import differences, to_json
-from eeg2text_jax.training.grid_program import ALONE, batches_of, make_initial_state, make_program
-from eeg2text_jax.training.loop import PreparedStep, waves
+from eeg2text_jax.training.grid_program import ALONE, make_program
+from eeg2text_jax.training.loop import PreparedStep, batches_of, make_initial_state, waves
 from eeg2text_jax.training.metrics_log import BatchWork
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.step import TrainState
@@ -103,7 +103,7 @@ def measure(config: Settings, steps: int) -> dict[str, Any]:
             state, prepared, trained = train(study, steps)
             report = {
                 "machine": {**describe_machine(), "hosts": jax.process_count(), "mesh": str(study.placement)},
-                "config": json.loads(to_json(config.document)),
+                "config": config.document,
                 "data": "made up" if made_up else "its own",
                 "arms": [str(arm) for arm in study.arms],
                 "steps": steps,
@@ -157,7 +157,7 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
     """Compile and time training steps; return the last state, the prepared step and the figures."""
     mesh, config, size = study.placement.mesh, study.config, study.config.batch.size
     program = make_program(config, study.model, study.arms, mesh)
-    state, prepared = make_initial_state(study, program, study.placement), PreparedStep(study, program)
+    state, prepared = make_initial_state(study, program), PreparedStep(study, program)
     state, arrays, step = prepared.placed(state), prepared.arrays, cast(Any, prepared.step)
     stream = iter(batches_of(study, 1000 + steps))
     begun, compiled, memory = time.perf_counter(), {}, 0

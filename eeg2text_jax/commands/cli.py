@@ -52,10 +52,10 @@ COMMANDS = {
 
 # Commands that share a module, as MODULE:FUNCTION; every other command is `main` in the module of its name.
 PLACES = {
-    **{name: f"run:{name}" for name in ("run", "train", "decode", "judge", "export")},
+    **{name: f"run:{name}" for name in ("run", "train", "decode", "judge", "export", "preflight", "bench")},
     **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
-    **{name: f"papers:{name}" for name in ("leakage", "table", "reproduce")},
-    **{name: f"devices:{name}" for name in ("preflight", "bench")},
+    **{name: f"paper_tables:{name}" for name in ("leakage", "table")},
+    **{name: f"audit:{name}" for name in ("read", "example")},
     **{name: f"shell:{name}" for name in ("configs", "completion", "app")},
 }
 

@@ -1,11 +1,13 @@
-"""Tables of finished runs: any runs joined, and the papers' tables in their layout with the papers' own rows beside.
+"""`eeg2text table` and `leakage`: any finished runs joined, and the papers' tables with the papers' own rows beside.
 
 The papers' rows are in `published.tsv`, what differs from the papers in `papers.tsv` (of which docs/papers.md is made).
 Scores are those of the profile "paper": BLEU on the model's tokens, ROUGE as the package `rouge` counts it, as in the
 code of the papers' authors. Functions import JAX where they need it, so that the options of a command are read at once.
 """
 
+import argparse
 import dataclasses
+import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,13 +17,15 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError, named
-from eeg2text_jax.base.files import parse_json
-from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.base.files import parse_json, write_text
+from eeg2text_jax.commands.data import PAPER_RATIO, parse_ratio
+from eeg2text_jax.data.datafile import DataFile, read_outline
 from eeg2text_jax.data.splits.certificate import SEGMENT, SENTENCE_ID, assess_leakage
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import readings_of
+from eeg2text_jax.instrument.auditing.result import columns_text
 from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell
-from eeg2text_jax.instrument.metrics.score import score_cells
+from eeg2text_jax.instrument.metrics.score import PROFILES, score_cells
 from eeg2text_jax.instrument.metrics.tables import (
     COLUMNS,
     Example,
@@ -31,6 +35,7 @@ from eeg2text_jax.instrument.metrics.tables import (
     side_by_side,
     styled,
     summary,
+    write_table,
 )
 from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet, read_predictions
 from eeg2text_jax.instrument.workdir import check_unchanged
@@ -446,8 +451,7 @@ def figure_table(out: Path, picture: Path) -> Table:
 
     Each data set and stage has a panel, each split a curve, by epoch.
     """
-    from eeg2text_jax.training.loop import curves_figure
-    from eeg2text_jax.training.metrics_log import curve, rows_of, write_figure
+    from eeg2text_jax.training.metrics_log import curve, curves_figure, rows_of, write_figure
 
     about, rows = TABLES["fair-figure-4"], []
     panels: dict[str, dict[str, list[dict[str, Any]]]] = {}
@@ -491,3 +495,56 @@ def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
         lines.append(f"{entry.rate:<{width}}({entry.method})     {cells}")
     reasons = {entry.method: entry.why for entry in rows if entry.why}
     return "\n".join([*lines, *(f"({method}): {why}" for method, why in reasons.items())])
+
+
+# The commands.
+
+MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
+
+
+def leakage(argv: Sequence[str]) -> int:
+    """Print what split methods (a) to (f) leak from train to test, by seed: Table 1 of the cross-subject paper."""
+    parser = argparse.ArgumentParser(prog="eeg2text leakage", description=leakage.__doc__)
+    parser.add_argument("data", type=Path, metavar="DATA.h5")
+    parser.add_argument("--seeds", type=int, default=4, help="number of seeds; 4 by default, as in the paper")
+    parser.add_argument("--ratio", type=parse_ratio, default=PAPER_RATIO, help="train,dev,test; 0.8,0.1,0.1 by default")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all rates to this file")
+    flags = parser.parse_args(argv)
+    if not 1 <= flags.seeds <= MOST_SEEDS:
+        raise UserError(f"--seeds={flags.seeds}: expected a whole number from 1 to {MOST_SEEDS}.")
+    seeds = range(1, flags.seeds + 1)
+    rows = leakage_rows(read_outline(flags.data), seeds, flags.ratio)
+    print(leakage_text(rows, seeds))
+    if flags.json:
+        written = [{**dataclasses.asdict(row), "average": row.average} for row in rows]
+        write_text(flags.json, json.dumps(written, indent=1) + "\n")
+        print(f"wrote {flags.json}")
+    return 0
+
+
+def table(argv: Sequence[str]) -> int:
+    """Join finished runs, or judges, in one table: model, tasks, split, mode, conditions, scores; then the verdicts."""
+    parser = argparse.ArgumentParser(prog="eeg2text table", description=table.__doc__)
+    parser.add_argument("workdirs", nargs="+", type=Path, metavar="DIR", help="workdirs of `eeg2text run` or `judge`")
+    parser.add_argument("--profile", choices=PROFILES, default="paper", help="paper: BLEU on tokens, package rouge")
+    parser.add_argument(
+        "--out", type=Path, action="append", default=[], metavar="FILE", help="also write .md, .tex, .csv"
+    )
+    flags = parser.parse_args(argv)
+    judges = [folder for folder in flags.workdirs if (folder / "judge").is_dir()]
+    runs = [folder for folder in flags.workdirs if folder not in judges]
+    judged = verdicts(runs)
+    tables = [*([joined(runs, flags.profile)] if runs else []), *([judges_table(judges)] if judges else [])]
+    for made in (*tables, *([judged] if judged.rows else [])):
+        show(made)
+    for path in flags.out:
+        if len(tables) > 1:
+            raise UserError(f"--out={path}: runs and judges are two tables; write them one by one.")
+        write_table(path, tables[0], [": ".join(row[:2]) for row in judged.rows])
+        print(f"wrote {path}")
+    return 0
+
+
+def show(made: Table) -> None:
+    """Print a table with aligned columns, below its title."""
+    print(f"{made.caption}\n{columns_text(made.headings, *made.rows)}\n")

@@ -3,24 +3,28 @@
 JAX is imported where it is needed: the price comes in seconds.
 """
 
+import argparse
 import dataclasses
 import math
+import os
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.kinds import read_section
+from eeg2text_jax.base.packages import hide_torch
 from eeg2text_jax.commands import paper_tables
 from eeg2text_jax.commands.paper_tables import Run, finished, runs_of
 from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source_settings import DataSettings
-from eeg2text_jax.instrument.metrics.tables import Table
+from eeg2text_jax.instrument.metrics.tables import Table, write_table
 from eeg2text_jax.judge.pairs import Pair, divide, read_pairs, write_pairs
 from eeg2text_jax.training import sections
 from eeg2text_jax.training.configuration import load_config, parse_config
@@ -353,3 +357,94 @@ def table_of(wanted: Wanted) -> Table:
 def commands(wanted: Wanted) -> list[str]:
     """Return the command of each missing run, for a scheduler."""
     return [shlex.join(["eeg2text", *wanted.command(run)]) for run in wanted.missing]
+
+
+# The command.
+
+
+def _parse_reproduce(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of `reproduce`, and those of every run."""
+    parser = argparse.ArgumentParser(prog="eeg2text reproduce", description=main.__doc__)
+    add = parser.add_argument
+    add("table", choices=paper_tables.TABLES, metavar="TABLE", help=", ".join(paper_tables.TABLES))
+    add("--out", type=Path, required=True, metavar="DIR", help="folder of the runs and of the table")
+    add("--data", type=Path, default=Path(), metavar="DIR", help="folder of the data files; default: the current one")
+    add("--checkpoints", type=Path, metavar="DIR", help="folder with the checkpoints; default: the Hub")
+    add("--pairs", default="", metavar="FILE", help="labelled pairs of the latte tables")
+    add("--conversations", default="", metavar="FILE", help="test pairs of latte-5")
+    add("--judges", default="", metavar="ONE,TWO", help="checkpoints of the two judges of latte-4")
+    add(
+        "--as",
+        dest="authors",
+        choices=("paper", "authors"),
+        default="paper",
+        help="authors: configs/paper.py:as=authors",
+    )
+    add("--demo", action="store_true", help="made-up data and tiny models, in minutes")
+    add("--list", action="store_true", help="print the price and the command of each missing run, and run nothing")
+    add(
+        "--topology",
+        default="",
+        metavar="SLICE",
+        help="the price is for these chips, e.g. v5e:2x4; default: this machine",
+    )
+    add("--part", type=parse_part, default=(1, 1), metavar="K/N", help="make only every N-th run, from the K-th on")
+    flags, overrides = parser.parse_known_args(argv)
+    if wrong := [option for option in overrides if not option.startswith("--config.")]:
+        raise UserError(f"{wrong[0]}: reproduce has no such option; expected --config.FIELD=VALUE, or one of --help.")
+    return flags, overrides
+
+
+def main(argv: Sequence[str]) -> int:
+    """Make a table or figure of the papers: print what it needs and its price, run what is missing, write the table.
+
+    Finished runs in OUT are read only; a killed call resumes. Other options, --config.FIELD=VALUE, go to every run.
+    """
+    flags, overrides = _parse_reproduce(argv)
+    environment = dict(os.environ)
+    os.environ["JAX_PLATFORMS"] = "cpu"  # the devices are for the runs, which are processes of their own
+    hide_torch()
+    judges = tuple(flags.judges.split(",")) if flags.judges else JUDGES
+    if len(judges) != 2:
+        raise UserError(f"--judges={flags.judges}: expected two checkpoints, with a comma.")
+    wanted = Wanted(
+        flags.table,
+        flags.out,
+        flags.out if flags.demo else flags.data,
+        flags.checkpoints,
+        flags.pairs,
+        flags.conversations,
+        judges,
+        flags.authors == "authors",
+        flags.demo,
+        tuple(overrides),
+    )
+    print("\n".join(price_lines(wanted, flags.topology, environment)), flush=True)
+    if flags.demo:
+        make_demo_data(wanted)
+    if flags.list:
+        print("\n".join(commands(wanted)))
+        return 0
+    check_needs(wanted)
+    make_runs(wanted, flags.part, environment)
+    print()
+    result, notes = table_of(wanted), paper_tables.footnotes(flags.table)
+    paper_tables.show(result)
+    judged = paper_tables.verdicts([flags.out / run.name for run in wanted.runs])
+    if judged.rows:
+        paper_tables.show(judged)
+    print("\n".join(f"- {note}" for note in notes))
+    for suffix in (".md", ".tex", ".csv"):
+        write_table(
+            flags.out / f"{flags.table}{suffix}", result, [*(": ".join(row[:2]) for row in judged.rows), *notes]
+        )
+    print(f"wrote {flags.table}.md, .tex and .csv in {flags.out}")
+    return 0
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """Parse K/N, the K-th of N parts."""
+    k, _, n = text.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+        raise UserError(f"--part={text}: expected K/N with K from 1 to N, such as 1/4.")
+    return int(k), int(n)

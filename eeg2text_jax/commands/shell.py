@@ -11,7 +11,7 @@ from pathlib import Path
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.commands.cli import COMMANDS, command
-from eeg2text_jax.training.shipped import shipped, summary
+from eeg2text_jax.training.configuration import shipped, summary
 
 
 def configs(argv: Sequence[str]) -> int:

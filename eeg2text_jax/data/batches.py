@@ -1,8 +1,12 @@
 """Fixed-shape batches in length buckets; their order depends on the seeds alone, so a resumed run repeats it.
 
-`epochs.py` assigns samples to batches. Each of the S seeds of a grid has its own order, so the first axis of a training
-batch is the seed. This transfers S times the data of one shared order (6 MB per seed and step at ZuCo's size: 32
-sentences of 56 words).
+Each of the S seeds of a grid has its own order, so the first axis of a training batch is the seed. This transfers S
+times the data of one shared order (6 MB per seed and step at ZuCo's size: 32 sentences of 56 words).
+
+A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its target.
+Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches. Samples left over in a bucket
+move up to the next one, so only one batch of an epoch, in the largest bucket, may be partial. An epoch has every sample
+exactly once, and all epochs have batches of the same shapes.
 """
 
 import dataclasses
@@ -16,10 +20,12 @@ import numpy as np
 from jax import Array
 from jax import ShapeDtypeStruct as Shape
 
-from eeg2text_jax.base.errors import shortlist
+from eeg2text_jax.base.errors import UserError, shortlist
+from eeg2text_jax.base.kinds import is_nested
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.epochs import Bucket, EpochPlan
 from eeg2text_jax.data.prompt import pad_ids
+
+Bucket = tuple[int, int]  # largest numbers of EEG positions and of target tokens
 
 
 class Batch(TypedDict, total=False):
@@ -223,6 +229,52 @@ def _stack_features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: in
         features = first if i == rows[0] else of(i)
         padded[row, : len(features)] = features
     return padded
+
+
+class EpochPlan:
+    """The batches of every epoch, as sample numbers."""
+
+    def __init__(
+        self, words: np.ndarray, tokens: np.ndarray, buckets: Sequence[Bucket], size: int, seed: int, grid_seed: int = 0
+    ):
+        """Assign samples of `words` EEG positions and `tokens` target tokens, `[N]` each, to increasing `buckets`.
+
+        `size` is the number of samples per batch. `seed` alone determines the order of the bucket shapes in an epoch;
+        with `grid_seed` it determines which samples are in which batch. Raises UserError if a sample fits no bucket, or
+        if a bucket is not larger than the one before it.
+        """
+        self._size, self._seed, self._grid_seed = size, seed, grid_seed
+        self._buckets = [tuple(map(int, bucket)) for bucket in buckets]
+        if not is_nested(self._buckets):
+            raise UserError(
+                f"batch.buckets is {tuple(self._buckets)}; expected pairs (words, tokens), each larger than the pair "
+                "before it in one number, and at least as large in the other."
+            )
+        fits = np.array([(words <= w) & (tokens <= t) for w, t in self._buckets])  # bool [buckets, N]
+        if not fits.any(axis=0).all():
+            worst = int(np.argmin(fits.any(axis=0)))
+            raise UserError(
+                f"batch.buckets has no bucket for a sample of {words[worst]} words and {tokens[worst]} tokens; "
+                f"the largest is {max(self._buckets)}; add one that holds this sample, or lower data.max_words or "
+                "text.max_tokens."
+            )
+        self._bucket_of = fits.argmax(axis=0)
+        self.batches_per_epoch = len(self.epoch(0))
+
+    def epoch(self, number: int) -> list[tuple[np.ndarray, Bucket]]:
+        """Return the batches of an epoch in order, each as (sample numbers, bucket)."""
+        rng_of_seed = np.random.default_rng([self._seed, number, 1 + self._grid_seed])
+        order = rng_of_seed.permutation(len(self._bucket_of))
+        batches, left = [], np.array([], int)
+        for k, bucket in enumerate(self._buckets):
+            rows = np.concatenate([left, order[self._bucket_of[order] == k]])
+            full = len(rows) - len(rows) % self._size
+            batches += [(part, bucket) for part in np.split(rows[:full], range(self._size, full, self._size)) if full]
+            left = rows[full:]
+        if len(left):
+            batches.append((left, self._buckets[-1]))
+        shared = np.random.default_rng([self._seed, number])  # same for all grid seeds: their batches are stacked
+        return [batches[i] for i in shared.permutation(len(batches))]
 
 
 class _TrainingSource:

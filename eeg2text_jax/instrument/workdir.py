@@ -1,7 +1,7 @@
 """The workdir of a run: its paths, its lock, and the digests of its finished files.
 
-`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `read_configuration`
-reads what `config.json` says; the settings of a training are made in `training/configuration.py`.
+`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `config.json` is read,
+compared and written here alone, as nested dicts; `training/sections.py` makes settings of them.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from eeg2text_jax.base.files import (
     locked,
     parse_json,
     partial_of,
+    remove,
     write_text,
 )
 from eeg2text_jax.base.stores.buckets import is_address
@@ -205,7 +206,8 @@ def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     return content
 
 
-# What `config.json` of a workdir says: its paths, its fields of older versions, and the stages that depend on a field.
+# `config.json` of a workdir: its paths, its fields of older versions, and the stages that depend on a field, which may
+# change on a resume until the first of these stages is finished.
 #
 # It has paths relative to its own folder, so that a moved run finds its files and no path of the user's machine is in
 # it. Digests take their last part alone, so that equal runs in two folders have equal digests. An audit reads it, too,
@@ -386,6 +388,76 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     return resolved(content, workdir.root, PLACES)
 
 
+def write_configuration(workdir: Workdir, document: Mapping[str, Any], places: Collection[str] = PLACES) -> None:
+    """Write a configuration to `config.json`, unless the file is already identical; fields `places` hold paths."""
+    text = json.dumps(portable(document, workdir.root, places), indent=2, sort_keys=True) + "\n"
+    if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
+        write_text(workdir.config, text)
+
+
+def check_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
+    """Raise UserError if a configuration and `config.json` differ in a field that a finished stage depends on."""
+    products = {stage: product(workdir, stage) for stage in STAGES}
+    fixed: dict[str, list[str]] = {}
+    for difference in differences(document, read_configuration(workdir), PLACES):
+        later = from_stage(stage_of(difference.partition(" ")[0]))
+        made = next((products[stage] for stage in later if products[stage]), None)
+        if made:
+            fixed.setdefault(made, []).append(difference)
+    if not fixed:
+        return
+    last = [stage for stage in STAGES if products[stage]][-1]
+    free = [field for stage in from_stage(last)[1:] for field in STAGES[stage].fields]
+    what = "; ".join(
+        f"{made} was made with {', '.join(fields[:3])}{' and more' if len(fields) > 3 else ''}"
+        for made, fields in fixed.items()
+    )
+    raise UserError(
+        f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or the "
+        f"values marked 'there'. What may change here: {', '.join(free)}."
+    )
+
+
+UNKNOWN = "there unknown: an older version wrote it"  # what `differences` says of a field that `theirs` lacks
+
+
+def differences(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], places: Collection[str] = (), prefix: str = ""
+) -> list[str]:
+    """Return a phrase for each field in which two configurations differ: its dotted name and both values.
+
+    Paths in the fields `places` may have been moved, see `is_same_place`.
+    """
+    phrases = []
+    for name in sorted(ours.keys() | theirs.keys()):
+        a, b = ours.get(name), theirs.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            phrases += differences(a, b, places, f"{prefix}{name}.")
+        elif a != b and not (f"{prefix}{name}" in places and is_same_place(a, b, f"{prefix}{name}")):
+            there = f"there {shortly(b)}" if name in theirs else UNKNOWN
+            phrases.append(f"{prefix}{name} (now {shortly(a)}, {there})")
+    return phrases
+
+
+def shortly(value: Any) -> str:
+    """Return the `repr` of a value, cut to 80 characters."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+def product(workdir: Workdir, stage: str) -> str | None:
+    """Return the name of the first file that a stage has made in the workdir; None if it has made none."""
+    paths = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
+    finished = (path for path in paths if "tmp" not in path.name)  # names of unfinished orbax checkpoints contain "tmp"
+    return next((str(path.relative_to(workdir.root)) for path in finished), None)
+
+
+def forget(workdir: Workdir) -> None:
+    """Remove `config.json` of a run that failed, unless a stage of the run has made a file."""
+    if not any(product(workdir, stage) for stage in STAGES):
+        remove(workdir.config)
+
+
 def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
     """Give a configuration of an older version the fields that it lacked, in the top-level sections that it has."""
     for field, value in added.items():
@@ -394,14 +466,14 @@ def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
             functools.reduce(lambda part, key: part.setdefault(key, {}), sections, content).setdefault(name, value)
 
 
-def stored_digest(content: Mapping[str, Any], stage: str) -> str:
+def fields_digest(document: Mapping[str, Any], stage: str) -> str:
     """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
 
-    `content` is that of a `config.json`. Of a path only the last part counts. A field that does what version 0.2 did
+    Of a path only the last part counts. A field that does what version 0.2 did
     without it is left out, so that the hashes of that version hold.
     """
     later = from_stage(stage)[1:]
-    fields = _flat(without_folders(content, PLACES))
+    fields = _flat(without_folders(document, PLACES))
     old = {name: value for name, value in fields.items() if name not in ADDED or value != ADDED[name]}
     return content_digest({name: value for name, value in old.items() if stage_of(name) not in later})[:16]
 
@@ -435,7 +507,7 @@ def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
     try:
         recorded = read_object(workdir.finished, "restore the file")
         document = read_configuration(workdir)
-        decoding, training = (stored_digest(document, stage) for stage in ("decoding", "training"))
+        decoding, training = (fields_digest(document, stage) for stage in ("decoding", "training"))
         split = read_split_file(workdir.split)
     except (UserError, ValueError, TypeError):
         return False

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.auditing.table import BY_NAME, Endpoint, named, of_metric
+from eeg2text_jax.instrument.auditing.table import BY_NAME, Endpoint, of_metric
 from eeg2text_jax.instrument.metrics.metric import Metric
-from eeg2text_jax.instrument.metrics.metric_names import ENCODED, JUDGED
+from eeg2text_jax.instrument.metrics.metric_names import ENCODED, ENDPOINTS, JUDGED
 
 if TYPE_CHECKING:  # the import takes 30 ms, which `eeg2text score` need not wait for
     from eeg2text_jax.training.sections import Settings
@@ -71,10 +71,7 @@ def makers_of(
 
 
 def configured(config: "Settings") -> Makers | None:
-    """Return `Makers` of the metrics and endpoints in a configuration; None if none needs a model.
-
-    Raises UserError as `makers_of`, or if an endpoint is unknown.
-    """
+    """Return `Makers` of the metrics and endpoints in a configuration; None if none needs a model, see `makers_of`."""
     settings = config.metrics
     layer = None if settings.layer < 0 else settings.layer
     return makers_of(_wanted(config), settings.encoder, settings.judge, layer=layer, spelled="config.metrics.{}")
@@ -83,7 +80,7 @@ def configured(config: "Settings") -> Makers | None:
 def _wanted(config: "Settings") -> list[str]:
     """Return the names of the metrics and of the endpoints' metrics in a configuration."""
     ends = (config.audit.endpoint, *config.audit.secondary)
-    return [*config.metrics.names, *(named(name, "audit.endpoint").metric for name in ends)]
+    return [*config.metrics.names, *(ENDPOINTS[name].metric for name in ends)]
 
 
 def check_configured(config: "Settings") -> None:
@@ -105,4 +102,4 @@ def check_configured(config: "Settings") -> None:
 def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
     """Return the endpoints (scores for an audit) with these names; `makers` makes metrics that need a model."""
     made = {metric.name: metric for metric in makers([])} if makers else {}
-    return [BY_NAME[name] if name in BY_NAME else of_metric(named(name), made[named(name).metric]) for name in names]
+    return [BY_NAME.get(name) or of_metric(ENDPOINTS[name], made[ENDPOINTS[name].metric]) for name in names]

@@ -17,9 +17,20 @@ from matplotlib.figure import Figure
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import replacing, write_text
+from eeg2text_jax.base.kinds import plain
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.base.stores.mirror import mirrored
-from eeg2text_jax.instrument.workdir import Workdir, add_fields, is_read_only, lock_workdir, read_object, resolved
+from eeg2text_jax.instrument.workdir import (
+    Workdir,
+    add_fields,
+    differences,
+    is_read_only,
+    lock_workdir,
+    product,
+    read_object,
+    resolved,
+    write_configuration,
+)
 from eeg2text_jax.judge import _edits as controlled
 from eeg2text_jax.judge import baselines, toy
 from eeg2text_jax.judge import toy as templates
@@ -54,7 +65,6 @@ from eeg2text_jax.judge.pairs import (
 from eeg2text_jax.judge.tune import Task, Tuned, prompt_with_examples, tune
 from eeg2text_jax.judge.wording import choose_wording
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.training.configuration import differences, product, to_json, write_configuration
 
 # The results of a judge: tables for `results.json` and `results.md`, results on a second test file, and curves.
 
@@ -336,7 +346,7 @@ def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
         workdir = Workdir(epath.Path(local))
         if workdir.config.exists():
             _check_same(config, workdir)
-        write_configuration(workdir, dataclasses.asdict(config), PLACES)
+        write_configuration(workdir, plain(dataclasses.asdict(config)), PLACES)
         yield workdir
 
 
@@ -346,7 +356,7 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
     add_fields(before, ADDED)
-    changed = differences(json.loads(to_json(dataclasses.asdict(config))), before, PLACES)
+    changed = differences(plain(dataclasses.asdict(config)), before, PLACES)
     lines = [line for line in changed if line.partition(" ")[0] not in LATER]
     if lines and product(workdir, "training"):
         raise UserError(

@@ -4,6 +4,7 @@ An arm is a trained model: one training condition (EEG or a control) and one see
 """
 
 import functools
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from eeg2text_jax.base.devices.arms import Divided, shard_map_arms
+from eeg2text_jax.base.devices.hosts import to_host
 from eeg2text_jax.base.devices.mesh import (
     DATA,
     FULLY_SHARDED,
@@ -27,6 +29,7 @@ from eeg2text_jax.base.devices.mesh import (
     replicated,
 )
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.data.batches import given_prompts, make_batch
 from eeg2text_jax.data.clock import UNIT, known_time
 from eeg2text_jax.data.prompt import pad_ids
@@ -34,22 +37,17 @@ from eeg2text_jax.data.text import decode_tokens, encode_targets
 from eeg2text_jax.decoding.generate import (
     Generated,
     Inputs,
-    Slice,
-    decode_dataset,
     generate_arms,
-    plan_slices,
     prepared_arms,
     program_of_arms,
     teacher_forced_program,
 )
-from eeg2text_jax.decoding.settings import GenerationSpec, TokenIds
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.instrument.predictions.file import MODES, Prediction
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
 from eeg2text_jax.training.conditions import COPIES
 from eeg2text_jax.training.conditions.condition import ConditionContext, condition_inputs, fed_mask, stream_key
-from eeg2text_jax.training.sections import DecodeSettings
 from eeg2text_jax.training.study import Arm, Study, StudyArrays
 
 
@@ -62,9 +60,6 @@ class BothModes(NamedTuple):
 
     free_running: Generated
     teacher_forced: TeacherForced
-
-
-CUTS = ("reference", "authors")  # values of decode.teacher_forced_cut
 
 
 class Cell(NamedTuple):
@@ -98,8 +93,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
 def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Inputs, Inputs], BothModes]:
     """Return the function `run` of `over_slices` that decodes in both modes with each arm's parameters `[A, ...]`."""
     params = place_params(study, params, mesh)
-    decode = study.config.decode
-    spec = check_decoding(decode, study.model)
+    decode, spec = study.config.decode, study.generation
     searching = prepared_arms(study.model, params, spec)
 
     def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
@@ -113,6 +107,48 @@ def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Input
         )
 
     return both_modes
+
+
+# The loop over the test part. Batches have one shape per length bucket; results come in the order of the samples. A
+# sample's batch depends only on the samples' numbers of EEG positions, so the reference texts in the data file cannot
+# change the predictions.
+
+
+class Slice(NamedTuple):
+    """Samples that are decoded in one batch."""
+
+    samples: np.ndarray  # int64 [size], positions in the test set; entries from `real` on repeat the first
+    real: int  # number of samples before the repeats
+    words: int  # EEG positions of the bucket, W
+
+
+def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Slice]:
+    """Cut a test set into slices of `size`, shortest first, so that similar lengths share a slice.
+
+    Args:
+      n_words: EEG positions of every sample, `[N]`.
+      edges: the widths of the buckets; each is one compilation.
+      size: samples per slice; the last slice of a bucket is padded.
+
+    Raises:
+      UserError: a sample has more words than the widest bucket.
+    """
+    edges = np.unique(np.asarray(edges, int))
+    if len(n_words) and n_words.max() > edges[-1]:
+        raise UserError(
+            f"batch.buckets: the widest has {edges[-1]} words but a test sample has {n_words.max()}; add a wider "
+            "bucket or lower data.max_words."
+        )
+    bucket = np.searchsorted(edges, n_words)
+    slices = []
+    for b, width in enumerate(edges):
+        inside = np.flatnonzero(bucket == b)
+        inside = inside[np.argsort(n_words[inside], kind="stable")]
+        for start in range(0, len(inside), size):
+            real = inside[start : start + size]
+            samples = np.concatenate([real, np.repeat(real[:1], size - len(real))])
+            slices.append(Slice(samples, len(real), int(width)))
+    return slices
 
 
 def over_slices(
@@ -168,13 +204,47 @@ def slices_of(
     return slices, decode
 
 
-def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
-    """Return the generation settings of `config.decode` for a model. Raises UserError if a field cannot be used."""
-    if decode.teacher_forced_cut not in CUTS:
-        raise UserError(
-            f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
-        )
-    return GenerationSpec.from_fields(decode.fields(), model)
+def decode_dataset(
+    slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, *, axis: int = 0, sentences: int = 1
+) -> Any:
+    """Run `decode` on every slice; return the results as NumPy arrays, without padding, in the order of the samples.
+
+    The next slice is dispatched before the results of the previous one are read, so the device does not wait.
+
+    Args:
+      slices: from `plan_slices`.
+      decode: maps a slice to a pytree of device arrays with the slice's samples on axis `axis`; all other axes must
+        have the same size in every slice.
+      title: the label of the progress display, which also shows sentences/s.
+      axis: the axis of samples in the results.
+      sentences: decoded sentences per sample (arms times modes, for example), for the rate.
+    """
+    total = sum(part.real for part in slices)
+    start, parts, done = time.monotonic(), [], 0
+    before = (slice(None),) * axis
+    with ProgressLine(title, total) as progress:
+        for part, result in _one_ahead(slices, decode):
+            parts.append(jax.tree.map(lambda leaf, n=part.real: leaf[(*before, slice(n))], to_host(result)))
+            done += part.real
+            rate = done * sentences / (time.monotonic() - start)
+            progress.advance(part.real, f"{part.words} words, {rate:.1f} sentences/s")
+    order = np.concatenate([part.samples[: part.real] for part in slices])
+    if not np.array_equal(np.sort(order), np.arange(total)):
+        raise AssertionError("every sample must be decoded exactly once")
+    place = np.argsort(order)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis).take(place, axis), *parts)
+
+
+def _one_ahead(slices: Sequence[Slice], decode: Callable[[Slice], Any]) -> Iterator[tuple[Slice, Any]]:
+    """Yield each slice and its result, after `decode` of the next slice is dispatched."""
+    pending = None
+    for part in slices:
+        dispatched = part, decode(part)
+        if pending is not None:
+            yield pending
+        pending = dispatched
+    if pending is not None:
+        yield pending
 
 
 def place_params(study: Study, params: Any, mesh: Mesh) -> Any:

@@ -28,7 +28,7 @@ from eeg2text_jax.base.stores.buckets import at_hand, is_address
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import FROM_FILE, make_folds
 from eeg2text_jax.data.splits.split import Split, read_split_file, write_split_file
-from eeg2text_jax.instrument.auditing.notices import Level, Provenance
+from eeg2text_jax.instrument.auditing.notices import Origin, Provenance
 from eeg2text_jax.instrument.predictions.file import PredictionSet, write_predictions
 from eeg2text_jax.instrument.predictions.rankings import RankingSet, write_rankings
 from eeg2text_jax.instrument.workdir import (
@@ -38,6 +38,7 @@ from eeg2text_jax.instrument.workdir import (
     Workdir,
     find_workdir,
     is_of_its_run,
+    product,
     read_configuration,
     read_object,
 )
@@ -51,9 +52,9 @@ from eeg2text_jax.runs.pipeline import (
     header_of_rankings,
     ranked_rows,
 )
-from eeg2text_jax.training.configuration import load_config, product
-from eeg2text_jax.training.grid_program import make_program, trained_params
-from eeg2text_jax.training.loop import DevLoss, waves
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import DevLoss, trained_params, waves
 from eeg2text_jax.training.metrics_log import curve, rows_of
 from eeg2text_jax.training.sections import Settings, checked_settings, fields, with_stored_steps
 from eeg2text_jax.training.study import Study, open_data, open_study
@@ -134,7 +135,7 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
     _check_losses(study, checks)
     verb = "ranked by this command" if ranked else "by this command"
     statement = f"{verb} with the checkpoints beside the file, and all {count} rows are the same"
-    provenance = Provenance(Level.DECODED_AGAIN, statement, tuple(checks.checked), tuple(checks.not_checked))
+    provenance = Provenance(Origin.DECODED_AGAIN, statement, tuple(checks.checked), tuple(checks.not_checked))
     return Again(provenance, facts)
 
 

@@ -19,7 +19,7 @@ from eeg2text_jax.base.devices.mesh import make_mesh
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
-from eeg2text_jax.decoding.generate import Slice, generate_arms, plan_slices, prepared_arms
+from eeg2text_jax.decoding.generate import generate_arms, prepared_arms
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.instrument.workdir import (
     Workdir,
@@ -37,7 +37,7 @@ from eeg2text_jax.models.pretrained.export import CardFacts, export_checkpoint, 
 from eeg2text_jax.models.pretrained.folder import Feeding, checkpoint_folder, read_feeding
 from eeg2text_jax.models.pretrained.load import checkpoint_config, load_pretrained
 from eeg2text_jax.models.pretrained.wave_folder import CLASSES
-from eeg2text_jax.runs.cells import sentence_keys
+from eeg2text_jax.runs.cells import Slice, plan_slices, sentence_keys
 from eeg2text_jax.runs.opening import open_finished
 from eeg2text_jax.training.loop import trained_arm
 from eeg2text_jax.training.sections import read_settings
@@ -240,9 +240,7 @@ def finished_study(root: str) -> Study:
 
 def exported(study: Study, params: Params) -> Exported:
     """Return one arm of a run as a model that decodes raw features, without writing a folder."""
-    feeding = _feeding(study)
-    generation = GenerationSpec.from_fields(study.config.decode.fields(), study.model)
-    return Exported(study.model, params, study.tokenizer, generation, feeding)
+    return Exported(study.model, params, study.tokenizer, study.generation, _feeding(study))
 
 
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
@@ -261,7 +259,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
         study.tokenizer,
         out,
         model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
-        generation=GenerationSpec.from_fields(study.config.decode.fields(), study.model).to_fields(),
+        generation=study.generation.to_fields(),
         feeding=feeding,
         rate=study.data.sfreq,
     )

@@ -21,30 +21,34 @@ from eeg2text_jax.base.devices.hosts import (
 )
 from eeg2text_jax.base.devices.mesh import product_pace
 from eeg2text_jax.base.errors import UserError, first_line
-from eeg2text_jax.base.files import parse_json
+from eeg2text_jax.base.files import parse_json, remove
+from eeg2text_jax.base.kinds import plain
 from eeg2text_jax.data.splits.certificate import size_lines, verdict
 from eeg2text_jax.decoding.settings import GenerationSpec, unlike
 from eeg2text_jax.instrument.auditing.notices import MIN_JUDGED
-from eeg2text_jax.instrument.workdir import OPENED, Workdir, find_workdir, lock_workdir
+from eeg2text_jax.instrument.workdir import (
+    OPENED,
+    UNKNOWN,
+    Workdir,
+    check_configuration,
+    check_ours,
+    differences,
+    find_workdir,
+    forget,
+    lock_workdir,
+    product,
+    read_configuration,
+    stage_of,
+    write_configuration,
+)
 from eeg2text_jax.judge.model_metrics import check_configured
 from eeg2text_jax.models.backbones.build import random_spec
 from eeg2text_jax.models.functional import training_flops
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder
-from eeg2text_jax.runs.cells import check_decoding
-from eeg2text_jax.training.configuration import (
-    UNKNOWN,
-    check_configuration,
-    differences,
-    forget,
-    load_config,
-    open_workdir,
-    product,
-    to_json,
-    write_configuration,
-)
+from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.loop import bytes_of_an_arm, frozen_bytes
-from eeg2text_jax.training.sections import Settings, length_lines, notes
-from eeg2text_jax.training.study import Study, arms, check_encoder, open_study, placement_of
+from eeg2text_jax.training.sections import Settings, epoch_fields, field_at, length_lines, notes, with_stored_steps
+from eeg2text_jax.training.study import Study, arms, chosen_layer, open_study, placement_of
 
 
 @contextlib.contextmanager
@@ -56,7 +60,7 @@ def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
     UserError if the configuration, the data or the folder is not usable.
     """
     initialize(config.parallel)
-    check_code(json.loads(to_json(config.document)))
+    check_code(config.document)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
     with contextlib.ExitStack() as stack:
@@ -82,8 +86,8 @@ def check_before(config: Settings) -> None:
     """Check the fields whose check needs devices or a model, before any file is made; raise UserError for a bad one."""
     check_configured(config)
     _check_mesh(config, len(arms(config.grid)))
-    if config.objective == "contrastive":
-        check_encoder(config.contrastive)
+    if config.objective == "contrastive" and config.contrastive.text:
+        chosen_layer(config.contrastive.text, config.contrastive.layer)
     if config.model.encoder_checkpoint:
         checkpoint_folder(config.model.encoder_checkpoint)
     if config.model.checkpoint:
@@ -121,9 +125,9 @@ def _open(config: Settings, root: str) -> Study:
         workdir.check(*OPENED)
         if is_main():
             workdir.unrecord(*(name for name in OPENED if not (workdir.root / name).exists()))
-        study = open_study(config, workdir)
-        spec = check_decoding(config.decode, study.model)
-        if is_main() and config.objective == "generate" and (note := generation_note(config.model.checkpoint, spec)):
+        study = _checked_study(config, workdir)
+        texts = is_main() and config.objective == "generate"
+        if texts and (note := generation_note(config.model.checkpoint, study.generation)):
             print(note)
     except BaseException:
         if new and is_main():
@@ -141,7 +145,7 @@ def open_finished(config: Settings, root: str) -> Study:
     Raises UserError if a file is missing, or the folder belongs to another configuration.
     """
     workdir = find_workdir(root)
-    check_configuration(workdir, config)
+    resumed(config, workdir)
     own_data = () if config.data.source.endswith(".h5") else (workdir.data,)
     for path in (*own_data, workdir.split, workdir.tokenizer):
         if not path.exists():
@@ -149,9 +153,59 @@ def open_finished(config: Settings, root: str) -> Study:
     if not product(workdir, "training"):
         raise UserError(f"{root}: has no checkpoint; `eeg2text train` makes one.")
     workdir.check(*OPENED, workdir.metrics.name)
+    return _checked_study(config, workdir)
+
+
+def _checked_study(config: Settings, workdir: Workdir) -> Study:
     study = open_study(config, workdir)
-    check_decoding(config.decode, study.model)
+    check_derived(workdir, study.config, len(study.split.parts["train"]))
+    _ = study.generation  # raises UserError if the settings of decoding do not fit the model
     return study
+
+
+def open_workdir(root: str, config: Settings) -> Workdir:
+    """Create the workdir, or check that its finished stages were made with the same configuration; write `config.json`.
+
+    Partial files of killed processes are removed. Raises UserError if the folder is not a workdir, or as `resumed`.
+    """
+    workdir = Workdir(epath.Path(root))
+    check_ours(workdir.root)
+    if workdir.config.exists():
+        config = resumed(config, workdir)
+        for pattern in (".*.partial", ".*.lock", "*/.*.partial", "*/*/.*.partial"):  # left by killed processes
+            for path in workdir.root.glob(pattern):
+                remove(path)
+    workdir.root.mkdir(parents=True, exist_ok=True)
+    write_configuration(workdir, config.document)
+    return workdir
+
+
+def resumed(config: Settings, workdir: Workdir) -> Settings:
+    """Return the configuration with the steps that `config.json` has of the same numbers of epochs.
+
+    Raises UserError if a field on which a finished stage depends has another value in `config.json`.
+    """
+    config = with_stored_steps(config, read_configuration(workdir))
+    check_configuration(workdir, config.document)
+    return config
+
+
+def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
+    """Raise UserError if the steps that `config` derives from epochs are not those with which training began.
+
+    They differ if the size of the train part, now `samples`, has changed.
+    """
+    if not (made := product(workdir, "training")):
+        return
+    stored = read_configuration(workdir)
+    for name, (steps, _) in epoch_fields(config).items():
+        now, there = field_at(config, steps), field_at(stored, steps)
+        if now != there and stage_of(steps):
+            raise UserError(
+                f"{workdir.split}: is another split than {made} was trained on: {name}={field_at(config, name)} is "
+                f"{steps}={now} with its {samples} samples in the train part, expected {there}; restore the file or "
+                "take another --workdir."
+            )
 
 
 def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
@@ -195,8 +249,8 @@ def dry_run(config: Settings, root: str) -> str:
 
 def configuration_lines(config: Settings) -> list[str]:
     """Return lines on the fields that differ from configs/default.py."""
-    ours, usual = (json.loads(to_json(one)) for one in (config.document, load_config("default")))
-    lines = [line.replace(UNKNOWN, "no default").replace("there ", "default ") for line in differences(ours, usual)]
+    found = differences(config.document, plain(load_config("default")))
+    lines = [line.replace(UNKNOWN, "no default").replace("there ", "default ") for line in found]
     return [f"configuration: {len(lines)} fields differ from the defaults", *(f"  {line}" for line in lines)]
 
 

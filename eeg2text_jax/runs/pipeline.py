@@ -1,4 +1,4 @@
-"""The stages of a run: prepare, train all arms, decode (free-running and teacher-forced), score, audit.
+"""The stages of a run: prepare, train all arms, decode (free-running and teacher-forced), score, audit; and its folds.
 
 Finished stages are skipped.
 """
@@ -20,15 +20,25 @@ from eeg2text_jax.base.devices.hosts import is_main, wait_for_all
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.stores.buckets import address_of
+from eeg2text_jax.base.stores.mirror import mirrored
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.splits.certificate import certify_data
+from eeg2text_jax.data.splits.methods import make_folds
 from eeg2text_jax.data.splits.neighbors import high_neighbors, run_table
-from eeg2text_jax.data.splits.split import check_same_data, check_same_split, read_split_file, readings_of
+from eeg2text_jax.data.splits.split import (
+    Split,
+    check_same_data,
+    check_same_split,
+    read_split_file,
+    readings_of,
+    write_split_file,
+)
 from eeg2text_jax.decoding.settings import search_name
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, RANKED_HERE, Judged
 from eeg2text_jax.instrument.auditing.report import write_report
 from eeg2text_jax.instrument.auditing.result import AuditResult, Section, result_text
-from eeg2text_jax.instrument.auditing.strata import length_strata
+from eeg2text_jax.instrument.auditing.strata import key, length_strata
 from eeg2text_jax.instrument.metrics.metric_names import WORDS
 from eeg2text_jax.instrument.metrics.score import score_cells, score_rankings, write_results
 from eeg2text_jax.instrument.metrics.tables import (
@@ -50,216 +60,30 @@ from eeg2text_jax.instrument.predictions.file import (
 )
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, read_rankings, write_rankings
 from eeg2text_jax.instrument.predictions.selection import select_arms, select_cells
-from eeg2text_jax.instrument.workdir import DECODED, is_read_only, verdict_in
+from eeg2text_jax.instrument.workdir import (
+    DECODED,
+    PLACES,
+    Workdir,
+    check_name,
+    differences,
+    is_read_only,
+    portable,
+    read_object,
+    resolved,
+    verdict_in,
+    write_configuration,
+)
 from eeg2text_jax.judge.model_metrics import configured, endpoints
 from eeg2text_jax.runs._attributions import ChannelShares, map_figure, own_texts, read_map
 from eeg2text_jax.runs.cells import COSINE, EVIDENCE, decode_grid, rank_by_likelihood, retrieve_grid
 from eeg2text_jax.runs.opening import open_run
-from eeg2text_jax.training.configuration import write_configuration
-from eeg2text_jax.training.grid_program import trained_params
-from eeg2text_jax.training.loop import restore_log, train_arms, waves, write_reconstructions
+from eeg2text_jax.training.loop import restore_log, train_arms, trained_params, waves, write_reconstructions
 from eeg2text_jax.training.metrics_log import loss_figure, write_figure
 from eeg2text_jax.training.sections import GridSettings, Settings
-from eeg2text_jax.training.study import Study
-
-# Stages of a run that ranks candidate sentences (rank, score, audit), with functions that runs of text share.
+from eeg2text_jax.training.study import Study, open_data
 
 Row = TypeVar("Row", bound=Prediction)
 NO_AUDIT = "no arm was trained and tested with eeg, so there is nothing to audit."
-
-
-def is_ranked(config: Settings) -> bool:
-    """Return whether a run ranks candidate sentences; it may write texts as well."""
-    return config.objective == "contrastive" or config.retrieval.likelihood
-
-
-def candidates_of(study: Study) -> Candidates:
-    """Return the sentences to rank: the distinct ones of the test part, in the order of the data file."""
-    data = study.data
-    first: dict[str, int] = {}
-    for i in np.sort(study.split.parts["test"]).tolist():
-        first.setdefault(sentence_key(str(data.sentence[i])), i)
-    rows = list(first.values())
-    tasks, words = [str(data.task[i]) for i in rows], [int(data.n_words[i]) for i in rows]
-    return Candidates(
-        "test",
-        [str(data.sentence[i]) for i in rows],
-        [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows],
-        tasks,
-        np.array(words, float),
-        length_strata(tasks, words),
-    )
-
-
-def header_of(study: Study) -> dict[str, Any]:
-    """Return the header of a predictions or rankings file: digests of inputs; kind of recording if not EEG."""
-    recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
-    digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
-    return digests | recording
-
-
-def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: str) -> None:
-    """Raise UserError unless the rows in `path` were made with this run's split, data and configuration."""
-    check_same_split(study.split.digest(), header.get("split"), path)
-    check_same_data(study.data.digest(), header.get("data"), path)
-    if header.get("config") != study.config_digest:
-        raise UserError(
-            f"{path}: is of another run (configuration {header.get('config')}; expected {study.config_digest}); "
-            f"remove the file to {verb} again."
-        )
-
-
-def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by training condition, in the order of the run's arms, then by seed."""
-    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
-    return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
-
-
-def can_audit(grid: GridSettings) -> bool:
-    """Return whether an arm is trained and tested with EEG."""
-    return "eeg" in grid.train_conditions and "eeg" in grid.eval_conditions
-
-
-def publish(
-    verdict: AuditResult,
-    judged: epath.Path,
-    rows: int,
-    table: str,
-    sections: Callable[[], Sequence[Section]] = tuple,
-    *,
-    suffix: str = "",
-    show: bool = True,
-) -> AuditResult:
-    """Write `audit.json`, then `report.html`, beside the file that was judged; print the verdict if `show`.
-
-    `rows` is the number of judged rows, `table` the scores in Markdown. `sections` returns the further sections of the
-    report; it is called once the audit is written. `suffix` is added to the names of both files.
-    """
-    verdict = dataclasses.replace(verdict, judged=Judged.of(judged, rows))
-    text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n"
-    write_text(judged.parent / f"audit{suffix}.json", text)
-    write_report(verdict, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
-    if not suffix:
-        add_verdict(judged.parent, verdict_in(judged.parent))
-    if show:
-        print(result_text(verdict, more=f"report{suffix}.html in the workdir, with every row"))
-    return verdict
-
-
-def shows_finished(root: str | os.PathLike[str]) -> bool:
-    """Print table and verdict that a read-only folder of a finished run or of folds has; False for any other folder."""
-    folder = Path(root)
-    results, verdict = folder / "results.json", folder / "audit.json"
-    if not (is_read_only(folder) and results.exists()):
-        return False
-    print_table(json.loads(results.read_text()))
-    print(json.loads(verdict.read_text())["sentence"] if verdict.exists() else NO_AUDIT)
-    print(f"{folder}: is read-only, so nothing was written; the verdict is that of its audit.json.")
-    return True
-
-
-def rank(study: Study) -> None:
-    """Rank the candidate sentences with each arm's best parameters under every condition; write `rankings.jsonl`."""
-    header, candidates = header_of_rankings(study), candidates_of(study)
-    rows = ranked_rows(study, candidates)
-    if not is_main():
-        collections.deque(rows, maxlen=0)  # other hosts only take part in the computation
-        return
-    write_configuration(study.workdir, study.config.document)
-    study.workdir.unrecord(study.workdir.rankings.name)
-    write_rankings(study.workdir.rankings, header, rows)
-    study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
-    print(f"wrote {study.workdir.rankings}: {len(candidates)} candidates")
-
-
-def header_of_rankings(study: Study) -> dict[str, Any]:
-    """Return the header of the rankings file, without the candidates: digests of its inputs, and what scores are."""
-    contrastive = study.config.objective == "contrastive"
-    return header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
-
-
-def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
-    """Yield rankings of `candidates` for each test sample, by every arm's best parameters under every condition."""
-    rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
-    ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in waves(study))
-    return itertools.chain.from_iterable(ranked)
-
-
-def read_ranked(study: Study) -> list[Ranking]:
-    """Read this run's rankings, sorted by `in_grid_order`. Raises UserError if it was changed or is of another run."""
-    path = study.workdir.rankings
-    study.workdir.check(path.name)
-    stored = read_rankings(path)
-    check_header(study, stored.header, path, "rank")
-    return in_grid_order(study, stored.rows)
-
-
-def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
-    """Compute top-1, top-5 and ranks of rankings; return the content of `results.json`."""
-    return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
-
-
-def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> AuditResult | None:
-    """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG.
-
-    `facts` are further keyword arguments of `audit`.
-    """
-    if not can_audit(config.grid):
-        return None
-    endpoint, margin = config.retrieval.endpoint, config.retrieval.margin or None
-    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, decoded=RANKED_HERE, **facts)
-
-
-def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
-    """Audit EEG against the other conditions (name -> rows), with `config`'s deciding controls."""
-    return audit(conditions.pop("eeg"), conditions, deciding=config.grid.controls, **options)
-
-
-def judge_ranked(
-    config: Settings,
-    root: Any,
-    rows: Sequence[Ranking],
-    facts: Mapping[str, Any],
-    sections: Callable[[], Sequence[Section]] = tuple,
-    *,
-    show: bool = True,
-) -> AuditResult | None:
-    """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
-
-    Rankings by likelihood have their own file names, because the audit of texts is in the same folder.
-    """
-    verdict = audit_ranked(config, rows, **facts)
-    if verdict is None:
-        print(NO_AUDIT)
-        return None
-    suffix = "" if config.objective == "contrastive" else "_likelihood"
-    table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
-    return publish(verdict, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
-
-
-def judge_ranked_folds(
-    config: Settings,
-    place: Path,
-    folds: Sequence[Sequence[Ranking]],
-    header: dict[str, Any],
-    training_text: Sequence[str] | None = None,
-) -> AuditResult | None:
-    """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
-    rows: list[Ranking] = []
-    for k, fold in enumerate(folds, 1):
-        candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")
-        rows += [dataclasses.replace(row, task=f"{row.task}, fold {k}", candidates=candidates) for row in fold]
-    write_rankings(place / "rankings.jsonl", header, rows)
-    facts = {"training_text": training_text, "recording": header.get("recording", "eeg")}
-    return judge_ranked(config, place, rows, facts)
-
-
-CHANNELS = (
-    "The influence of each channel on the likelihood of the text that an arm (a training run) decoded from the EEG of "
-    "the test part: absolute gradient times input, summed over words and bands, as a share of all channels, averaged "
-    "over subjects. All arms are fed the same EEG, so a pattern that the arm trained on noise also has was not learned "
-    "from EEG. The map is no statistical test, and does not tell whether the model is right."
-)
 
 
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
@@ -289,6 +113,26 @@ def decoded_files(config: Settings) -> list[str]:
     return [name for name, is_wanted in wanted.items() if is_wanted]
 
 
+def is_ranked(config: Settings) -> bool:
+    """Return whether a run ranks candidate sentences; it may write texts as well."""
+    return config.objective == "contrastive" or config.retrieval.likelihood
+
+
+def shows_finished(root: str | os.PathLike[str]) -> bool:
+    """Print table and verdict that a read-only folder of a finished run or of folds has; False for any other folder."""
+    folder = Path(root)
+    results, verdict = folder / "results.json", folder / "audit.json"
+    if not (is_read_only(folder) and results.exists()):
+        return False
+    print_table(json.loads(results.read_text()))
+    print(json.loads(verdict.read_text())["sentence"] if verdict.exists() else NO_AUDIT)
+    print(f"{folder}: is read-only, so nothing was written; the verdict is that of its audit.json.")
+    return True
+
+
+# Decode: texts, rankings, or both.
+
+
 def decode(study: Study, files: Sequence[str] | None = None) -> None:
     """Decode with each arm's best parameters and write `files`; None: all of `decoded_files`."""
     files = decoded_files(study.config) if files is None else files
@@ -298,20 +142,32 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
         predict(study)
 
 
+def _stored(study: Study, path: epath.Path, rows: Iterator[Any], write: Callable[[Any], None], *others: str) -> bool:
+    """Write the rows to the file `path`, and its digest; False on other hosts, which only take part in computing them.
+
+    `others` are names of further files that `write` makes.
+    """
+    if not is_main():
+        collections.deque(rows, maxlen=0)
+        return False
+    write_configuration(study.workdir, study.config.document)
+    study.workdir.unrecord(path.name, *others)
+    write(rows)
+    study.workdir.record(path.name, *study.workdir.unrecorded(*DECODED))
+    return True
+
+
 def predict(study: Study) -> None:
     """Decode the test part with each arm's best parameters under every evaluation condition; write the file."""
-    header, shares = header_of_predictions(study), ChannelShares(study)
-    predictions = decoded_rows(study, shares)
-    if not is_main():
-        collections.deque(predictions, maxlen=0)  # other hosts only take part in the computation
-        return
-    write_configuration(study.workdir, study.config.document)
-    study.workdir.unrecord(study.workdir.predictions.name, study.workdir.channels.name)
-    write_predictions(study.workdir.predictions, header, predictions)
-    if shares.places:
-        shares.write(study.workdir.channels)
-    study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
-    print(f"wrote {address_of(study.workdir.predictions)}")
+    header, shares, path = header_of_predictions(study), ChannelShares(study), study.workdir.predictions
+
+    def write(rows: Iterable[Prediction]) -> None:
+        write_predictions(path, header, rows)
+        if shares.places:
+            shares.write(study.workdir.channels)
+
+    if _stored(study, path, decoded_rows(study, shares), write, study.workdir.channels.name):
+        print(f"wrote {address_of(path)}")
 
 
 def header_of_predictions(study: Study) -> dict[str, Any]:
@@ -337,6 +193,54 @@ def _decode_wave(study: Study, shares: ChannelShares | None) -> Iterator[Predict
         yield row
     if shares is not None and shares.places:
         shares.add(study, params, mesh, own_texts(study, rows))
+
+
+def rank(study: Study) -> None:
+    """Rank the candidate sentences with each arm's best parameters under every condition; write `rankings.jsonl`."""
+    header, candidates, path = header_of_rankings(study), candidates_of(study), study.workdir.rankings
+    if _stored(study, path, ranked_rows(study, candidates), lambda rows: write_rankings(path, header, rows)):
+        print(f"wrote {path}: {len(candidates)} candidates")
+
+
+def candidates_of(study: Study) -> Candidates:
+    """Return the sentences to rank: the distinct ones of the test part, in the order of the data file."""
+    data = study.data
+    first: dict[str, int] = {}
+    for i in np.sort(study.split.parts["test"]).tolist():
+        first.setdefault(sentence_key(str(data.sentence[i])), i)
+    rows = list(first.values())
+    tasks, words = [str(data.task[i]) for i in rows], [int(data.n_words[i]) for i in rows]
+    return Candidates(
+        "test",
+        [str(data.sentence[i]) for i in rows],
+        [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows],
+        tasks,
+        np.array(words, float),
+        length_strata(tasks, words),
+    )
+
+
+def header_of_rankings(study: Study) -> dict[str, Any]:
+    """Return the header of the rankings file, without the candidates: digests of its inputs, and what scores are."""
+    contrastive = study.config.objective == "contrastive"
+    return header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
+
+
+def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
+    """Yield rankings of `candidates` for each test sample, by every arm's best parameters under every condition."""
+    rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
+    ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in waves(study))
+    return itertools.chain.from_iterable(ranked)
+
+
+def header_of(study: Study) -> dict[str, Any]:
+    """Return the header of a predictions or rankings file: digests of inputs; kind of recording if not EEG."""
+    recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
+    digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
+    return digests | recording
+
+
+# Score what was decoded.
 
 
 def score(study: Study) -> dict[str, Any]:
@@ -376,6 +280,83 @@ def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> 
     return results
 
 
+def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
+    """Compute top-1, top-5 and ranks of rankings; return the content of `results.json`."""
+    return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
+
+
+def read_ranked(study: Study) -> list[Ranking]:
+    """Read this run's rankings, sorted by `in_grid_order`. Raises UserError if it was changed or is of another run."""
+    path = study.workdir.rankings
+    study.workdir.check(path.name)
+    stored = read_rankings(path)
+    check_header(study, stored.header, path, "rank")
+    return in_grid_order(study, stored.rows)
+
+
+def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: str) -> None:
+    """Raise UserError unless the rows in `path` were made with this run's split, data and configuration."""
+    check_same_split(study.split.digest(), header.get("split"), path)
+    check_same_data(study.data.digest(), header.get("data"), path)
+    if header.get("config") != study.config_digest:
+        raise UserError(
+            f"{path}: is of another run (configuration {header.get('config')}; expected {study.config_digest}); "
+            f"remove the file to {verb} again."
+        )
+
+
+def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
+    """Sort rows by training condition, in the order of the run's arms, then by seed."""
+    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
+    return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
+
+
+# Judge: the audit and its report.
+
+
+def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
+    """Write `audit.json` and `report.html`; print the verdict if `show`."""
+    config, workdir = study.config, study.workdir
+    sections = functools.cache(lambda: report_sections(study))
+    judged, verdict = workdir.rankings, None
+    if is_ranked(config):
+        rows = read_ranked(study)
+        verdict = judge_ranked(config, workdir.root, rows, facts_of(study), sections, show=show)
+    if config.objective == "generate":
+        judged, verdict = workdir.predictions, verdict_of(study)
+        if verdict is None:
+            print(NO_AUDIT)
+            return
+        count = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
+        table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
+        publish(verdict, judged, count, table, sections, show=show)
+    if show and verdict is not None:
+        files = f"report.html, results.md, results.json, {judged.name}, audit.json"
+        print(f"everything is in {address_of(workdir.root)}: {files}")
+
+
+def judge_ranked(
+    config: Settings,
+    root: Any,
+    rows: Sequence[Ranking],
+    facts: Mapping[str, Any],
+    sections: Callable[[], Sequence[Section]] = tuple,
+    *,
+    show: bool = True,
+) -> AuditResult | None:
+    """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
+
+    Rankings by likelihood have their own file names, because the audit of texts is in the same folder.
+    """
+    verdict = audit_ranked(config, rows, **facts)
+    if verdict is None:
+        print(NO_AUDIT)
+        return None
+    suffix = "" if config.objective == "contrastive" else "_likelihood"
+    table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
+    return publish(verdict, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
+
+
 def verdict_of(study: Study) -> AuditResult | None:
     """Audit the arms trained on EEG: decoded with EEG against the other conditions; None if there is no such arm."""
     if not can_audit(study.config.grid):
@@ -403,25 +384,59 @@ def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> Au
     return audit_conditions(config, conditions, decoded=DECODED_HERE, **options)
 
 
-def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
-    """Write `audit.json` and `report.html`; print the verdict if `show`."""
-    config, workdir = study.config, study.workdir
-    sections = functools.cache(lambda: report_sections(study))
-    judged, verdict = workdir.rankings, None
-    if is_ranked(config):
-        rows = read_ranked(study)
-        verdict = judge_ranked(config, workdir.root, rows, facts_of(study), sections, show=show)
-    if config.objective == "generate":
-        judged, verdict = workdir.predictions, verdict_of(study)
-        if verdict is None:
-            print(NO_AUDIT)
-            return
-        count = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
-        table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-        publish(verdict, judged, count, table, sections, show=show)
-    if show and verdict is not None:
-        files = f"report.html, results.md, results.json, {judged.name}, audit.json"
-        print(f"everything is in {address_of(workdir.root)}: {files}")
+def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> AuditResult | None:
+    """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG.
+
+    `facts` are further keyword arguments of `audit`.
+    """
+    if not can_audit(config.grid):
+        return None
+    endpoint, margin = config.retrieval.endpoint, config.retrieval.margin or None
+    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, decoded=RANKED_HERE, **facts)
+
+
+def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
+    """Audit EEG against the other conditions (name -> rows), with `config`'s deciding controls."""
+    return audit(conditions.pop("eeg"), conditions, deciding=config.grid.controls, **options)
+
+
+def can_audit(grid: GridSettings) -> bool:
+    """Return whether an arm is trained and tested with EEG."""
+    return "eeg" in grid.train_conditions and "eeg" in grid.eval_conditions
+
+
+def publish(
+    verdict: AuditResult,
+    judged: epath.Path,
+    rows: int,
+    table: str,
+    sections: Callable[[], Sequence[Section]] = tuple,
+    *,
+    suffix: str = "",
+    show: bool = True,
+) -> AuditResult:
+    """Write `audit.json`, then `report.html`, beside the file that was judged; print the verdict if `show`.
+
+    `rows` is the number of judged rows, `table` the scores in Markdown. `sections` returns the further sections of the
+    report; it is called once the audit is written. `suffix` is added to the names of both files.
+    """
+    verdict = dataclasses.replace(verdict, judged=Judged.of(judged, rows))
+    text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n"
+    write_text(judged.parent / f"audit{suffix}.json", text)
+    write_report(verdict, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
+    if not suffix:
+        add_verdict(judged.parent, verdict_in(judged.parent))
+    if show:
+        print(result_text(verdict, more=f"report{suffix}.html in the workdir, with every row"))
+    return verdict
+
+
+CHANNELS = (
+    "The influence of each channel on the likelihood of the text that an arm (a training run) decoded from the EEG of "
+    "the test part: absolute gradient times input, summed over words and bands, as a share of all channels, averaged "
+    "over subjects. All arms are fed the same EEG, so a pattern that the arm trained on noise also has was not learned "
+    "from EEG. The map is no statistical test, and does not tell whether the model is right."
+)
 
 
 def report_sections(study: Study) -> list[Section]:
@@ -458,3 +473,146 @@ def data_section(data: DataFile) -> Section:
         table = run_table(readings_of(data), data.provenance.get("seconds_per_character", 0.0))
         lines += ["\n".join(["```", *table, "```"])] if table else []
     return Section("Data", "\n\n".join(lines))
+
+
+# A run for each fold, and one verdict over the test parts of all folds. The audit exchanges sentences only within a
+# fold, because each fold trains on test sentences of the other folds.
+
+
+def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
+    """Run every fold in its own folder under `root`, then score and audit all test parts together.
+
+    `folds` is the number of folds, or "subjects" for one fold per subject; with `split.method` it decides what a fold
+    is, see `methods.make_folds`. Finished stages are skipped, as in a single run. Results over all folds are in
+    `root`, under the file names of a single run. Returns the audit over all folds; None if no arm was trained and
+    tested with EEG, or `root` is read-only. Raises UserError as `make_folds` and `run`, or if `root` has folds
+    of another configuration.
+    """
+    if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
+        raise UserError(
+            f"--folds is {folds!r}; expected a number of folds, at least 2, or 'subjects' to test one subject per fold."
+        )
+    if config.parallel.hosts != "one":
+        raise UserError(f"--folds: parallel.hosts is {config.parallel.hosts!r}; folds run on one host.")
+    with mirrored(root) as local:
+        return _run_in(config, Path(local), folds)
+
+
+def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
+    check_name(place)
+    _check_same(place, config, folds)
+    data = open_data(config, Workdir(epath.Path(place)))
+    source = config.data.source if config.data.source.endswith(".h5") else str(data.path)
+    how = config.split
+    options = (how.gap, how.unique_subjects, how.unique_sessions)
+    splits = make_folds(data, how.method, folds, how.ratio, how.seed, *options)
+    rows: list[list[Prediction]] = []  # predictions of each fold
+    ranked: list[list[Ranking]] = []  # rankings of each fold
+    for k, split in enumerate(splits, 1):
+        print(f"\n=== {split.method} ===")
+        certificate = _certificate(place / f"fold_{k}.json", data, split, config)
+        changes = {"data.source": source, "split.method": "file", "split.path": str(certificate)}
+        run(config.changed(changes), str(place / f"fold_{k}"), fold=True)
+        print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict will be over all folds.")
+        if is_ranked(config):
+            ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
+        if config.objective == "generate":
+            rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
+    print(f"\n=== all {len(splits)} folds ===")
+    if shows_finished(place):
+        return None
+    leaked = leaked_text(data, splits)
+    header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
+    header |= {"recording": data.recording} if data.recording != "eeg" else {}
+    ranked_audit = judge_ranked_folds(config, place, ranked, header, leaked) if ranked else None
+    return judge_folds(config, place, rows, header, leaked) if config.objective == "generate" else ranked_audit
+
+
+def judge_folds(
+    config: Settings,
+    place: Path,
+    rows: Sequence[Sequence[Prediction]],
+    header: Mapping[str, Any],
+    training_text: Sequence[str] | None = None,
+) -> AuditResult | None:
+    """Score and audit the predictions `rows` of each fold together; write the files of a single run to `place`.
+
+    `header` is for the predictions file: digests of the folds' splits; the kind of recording unless it is EEG. The
+    audit looks for test sentences in `training_text`, see `leaked_text`.
+    """
+    # Token ids are dropped: if folds train their own tokenizers, an id stands for another token in each.
+    plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
+    together = [row for fold in plain for row in fold]
+    search = search_name(config.decode.num_beams, config.decode.do_sample)
+    header = {**header, "decode": config.decode.fields(), "search": search}
+    write_predictions(place / "predictions.jsonl", header, together)
+    results = score_rows(config, together)
+    write_results(place / "results.json", results)
+    write_tables(place, results, side_by_side(together), config.model.backbone)
+    print_table(results)
+    if not can_audit(config.grid):
+        print(NO_AUDIT)
+        return None
+    apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
+    verdict = audit_rows(config, apart, training_text=training_text, recording=header.get("recording", "eeg"))
+    table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
+    verdict = publish(verdict, epath.Path(place / "predictions.jsonl"), len(together), table)
+    made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
+    print(f"everything is in {address_of(place)}: {made}")
+    return verdict
+
+
+def judge_ranked_folds(
+    config: Settings,
+    place: Path,
+    folds: Sequence[Sequence[Ranking]],
+    header: dict[str, Any],
+    training_text: Sequence[str] | None = None,
+) -> AuditResult | None:
+    """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
+    rows: list[Ranking] = []
+    for k, fold in enumerate(folds, 1):
+        candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")
+        rows += [dataclasses.replace(row, task=f"{row.task}, fold {k}", candidates=candidates) for row in fold]
+    write_rankings(place / "rankings.jsonl", header, rows)
+    facts = {"training_text": training_text, "recording": header.get("recording", "eeg")}
+    return judge_ranked(config, place, rows, facts)
+
+
+def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
+    """Return the test sentences that are in the training part of their fold; case and punctuation do not count."""
+    leaked = []
+    for split in splits:
+        train_keys = {key(str(text)) for text in data.sentence[split.parts["train"]]}
+        tested = dict.fromkeys(str(text) for text in data.sentence[split.parts["test"]])
+        leaked += [text for text in tested if key(text) in train_keys]
+    return leaked
+
+
+def _check_same(place: Path, config: Settings, folds: str) -> None:
+    """Raise UserError if a folder has folds of other data or another division.
+
+    All other fields of the configuration are checked when the run of a fold begins.
+    """
+    wanted = {"folds": folds, **{name: config.document[name] for name in ("data", "split")}}
+    noted = place / "folds.json"
+    if noted.exists():
+        other = differences(wanted, resolved(read_object(noted, "restore the file"), place, PLACES), PLACES)
+        if other:
+            raise UserError(
+                f"{place} has folds of another configuration: {', '.join(other[:3])}; take another --workdir."
+            )
+        return
+    if place.exists() and any(place.iterdir()):
+        raise UserError(f"{place} is not empty and has no folds of eeg2text; take another --workdir.")
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(noted, json.dumps(portable(wanted, place, PLACES), indent=1, sort_keys=True) + "\n")
+
+
+def _certificate(path: Path, data: DataFile, split: Split, config: Settings) -> Path:
+    """Write the split file of a fold, or check an existing one; return its path."""
+    if not path.exists():
+        write_split_file(path, certify_data(data, split, config.split.ratio))
+    elif read_split_file(path).resolve(data).digest() != split.digest():
+        raise UserError(f"{path}: has another split than this fold; the data may have changed; take another --workdir.")
+    return path

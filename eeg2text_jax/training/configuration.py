@@ -1,40 +1,25 @@
 """Parse the command line (`--config=NAME --config.section.field=value ...`) into a configuration."""
 
 import argparse
+import ast
 import contextlib
 import dataclasses
-import functools
-import json
 import re
+import runpy
+import sys
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags
-from etils import epath
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.base.errors import UserError, did_you_mean, first_line, named, nearest
-from eeg2text_jax.base.files import remove, write_text
 from eeg2text_jax.base.kinds import Range, with_pairs
-from eeg2text_jax.instrument.workdir import (
-    PLACES,
-    REMOVED,
-    RENAMED,
-    STAGES,
-    Workdir,
-    check_ours,
-    from_stage,
-    is_same_place,
-    portable,
-    read_configuration,
-    stage_of,
-    stored_digest,
-)
-from eeg2text_jax.training import sections
-from eeg2text_jax.training import sections as lengths
-from eeg2text_jax.training.sections import RANGES, Settings, check_config, read_settings, refusal, shortly
-from eeg2text_jax.training.shipped import find_config, run_config
+from eeg2text_jax.instrument.workdir import REMOVED, RENAMED
+from eeg2text_jax.training.sections import RANGES, Settings, check_config, checked_settings, field_at, refusal
 
 # The `--help` text of commands that take a configuration, and messages for mistyped options.
 
@@ -147,13 +132,9 @@ class Arguments:
     """A parsed command line: the configuration, the values of options by name, and the positional arguments."""
 
     config: ConfigDict
+    settings: Settings | None  # the configuration as typed settings; None for commands that read some sections alone
     options: dict[str, str]
     positional: list[str]
-
-    @functools.cached_property
-    def settings(self) -> Settings:
-        """The configuration as typed settings, for commands that check all of its sections."""
-        return read_settings(self.config)
 
 
 def parse_config(
@@ -220,10 +201,12 @@ def parse_config(
             raise UserError(f"--{name}= is empty; {usage}")
     if rest and not positional:
         raise UserError(f"unexpected argument {rest[0]!r}; {usage}")
-    check_config(config, sections, ranges)
-    if ranges is None:
-        _check_steps_count(config, argv)
-    return Arguments(config, switched | {name: values[name].value for name in (*options, *optional)}, list(rest))
+    given = {argument.removeprefix("--config.").partition("=")[0] for argument in argv}
+    settings = None if sections or ranges else checked_settings(config, given)
+    if settings is None:
+        check_config(config, sections, ranges, given)
+    chosen = switched | {name: values[name].value for name in (*options, *optional)}
+    return Arguments(config, settings, chosen, list(rest))
 
 
 class _ShortText(ConfigDict):
@@ -242,16 +225,6 @@ def _short_text(config: ConfigDict) -> Iterator[None]:
         yield
     finally:
         object.__setattr__(config, "__class__", usual)
-
-
-def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
-    """Raise UserError if the command line sets a number of steps that a number of epochs would override."""
-    for name, (steps, _) in lengths.epoch_fields(config).items():
-        if any(re.match(rf"--config\.{re.escape(steps)}(=|$)", argument) for argument in argv):
-            raise UserError(
-                f"--config.{steps}: is not used, as {name} is {lengths.field_at(config, name)} and sets the number of "
-                f"steps; give --config.{name}=0 too, or the number of epochs alone."
-            )
 
 
 def load_config(place: str) -> ConfigDict:
@@ -284,7 +257,7 @@ def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
     joined, rest = [], iter(argv)
     for argument in rest:
         bare = argument.startswith("--config.") and "=" not in argument
-        if bare and not isinstance(lengths.field_at(config, argument.removeprefix("--config.")), bool):
+        if bare and not isinstance(field_at(config, argument.removeprefix("--config.")), bool):
             argument = f"{argument}={next(rest, '')}"
         joined.append(argument)
     last = {argument.partition("=")[0]: i for i, argument in enumerate(joined) if argument.startswith("--config.")}
@@ -324,120 +297,77 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         node, path = node.get(name), [*path, name]
 
 
-def to_json(document: Mapping[str, Any]) -> str:
-    """Return the text of `config.json` for a configuration."""
-    return json.dumps(json.loads(ConfigDict(document).to_json_best_effort()), indent=2, sort_keys=True) + "\n"
-
-
-UNKNOWN = "there unknown: an older version wrote it"  # what `differences` says of a field that `theirs` lacks
-
-
-def differences(
-    ours: dict[str, Any], theirs: dict[str, Any], places: Collection[str] = (), prefix: str = ""
-) -> list[str]:
-    """Return a phrase for each field in which two JSON configurations differ: its dotted name and both values.
-
-    Paths in the fields `places` may have been moved, see `workdir.is_same_place`.
-    """
-    phrases = []
-    for name in sorted(ours.keys() | theirs.keys()):
-        a, b = ours.get(name), theirs.get(name)
-        if isinstance(a, dict) and isinstance(b, dict):
-            phrases += differences(a, b, places, f"{prefix}{name}.")
-        elif a != b and not (f"{prefix}{name}" in places and is_same_place(a, b, f"{prefix}{name}")):
-            there = f"there {shortly(b)}" if name in theirs else UNKNOWN
-            phrases.append(f"{prefix}{name} (now {shortly(a)}, {there})")
-    return phrases
-
-
-def fields_digest(document: Mapping[str, Any], stage: str) -> str:
-    """Return the hash of a configuration's fields for a stage, see `workdir.stored_digest`."""
-    return stored_digest(json.loads(to_json(document)), stage)
-
-
-# Read, write and check `config.json` of a workdir.
+# Find the configurations of the package, and execute configuration files.
 #
-# A field may change on a resume until the first stage that depends on it is finished, see `workdir.STAGES`.
+# The package's configurations are in `configs/` of a clone and in `eeg2text_jax/configs/` of an installed wheel. Any
+# configuration file can `from configs import default`; a folder `configs` beside the file takes precedence over the
+# package's folder.
 
 
-def open_workdir(root: str, config: Settings) -> Workdir:
-    """Create the workdir, or check that its finished stages were made with the same configuration; write `config.json`.
+def configs_folder() -> Path:
+    """Return the folder of the package's configurations."""
+    here = Path(__file__).parents[1]
+    return next((place for place in (here / "configs", here.parent / "configs") if place.is_dir()), here / "configs")
 
-    Partial files of killed processes are removed. Raises UserError if the folder is not a workdir, or if a field on
-    which a finished stage depends has another value in `config.json`.
+
+def shipped() -> dict[str, Path]:
+    """Return the package's configurations by name, in alphabetical order."""
+    paths = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
+    return {name: path for name, path in paths.items() if name.isidentifier() and name != "arguments"}
+
+
+def summary(path: Path) -> str:
+    """Return the first sentence of a configuration's docstring, without its full stop."""
+    about = ast.get_docstring(ast.parse(path.read_text(encoding="utf8"))) or ""
+    return " ".join(about.partition("\n\n")[0].split()).removesuffix(".")
+
+
+def find_config(name: str) -> Path:
+    """Return the path of the user's file `name`, or of the package's configuration with this name.
+
+    Raises UserError if neither exists.
     """
-    workdir = Workdir(epath.Path(root))
-    check_ours(workdir.root)
-    if workdir.config.exists():
-        check_configuration(workdir, config)
-        config = sections.with_stored_steps(config, read_configuration(workdir))
-        for pattern in (".*.partial", ".*.lock", "*/.*.partial", "*/*/.*.partial"):  # left by killed processes
-            for path in workdir.root.glob(pattern):
-                remove(path)
-    workdir.root.mkdir(parents=True, exist_ok=True)
-    write_configuration(workdir, config.document)
-    return workdir
-
-
-def check_configuration(workdir: Workdir, config: Settings) -> None:
-    """Raise UserError if `config` and `config.json` differ in a field that a finished stage depends on."""
-    stored = read_configuration(workdir)
-    differing = differences(json.loads(to_json(sections.with_stored_steps(config, stored).document)), stored, PLACES)
-    products = {stage: product(workdir, stage) for stage in STAGES}
-    fixed: dict[str, list[str]] = {}
-    for difference in differing:
-        later = from_stage(stage_of(difference.partition(" ")[0]))
-        made = next((products[stage] for stage in later if products[stage]), None)
-        if made:
-            fixed.setdefault(made, []).append(difference)
-    if not fixed:
-        return
-    last = [stage for stage in STAGES if products[stage]][-1]
-    free = [field for stage in from_stage(last)[1:] for field in STAGES[stage].fields]
-    what = "; ".join(
-        f"{made} was made with {', '.join(fields[:3])}{' and more' if len(fields) > 3 else ''}"
-        for made, fields in fixed.items()
-    )
+    path, paths = Path(name), shipped()
+    if path.is_file():
+        return path
+    if name in paths:
+        return paths[name]
+    travels = f"--config={path.stem} is in the package."
     raise UserError(
-        f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or the "
-        f"values marked 'there'. What may change here: {', '.join(free)}."
+        f"{name}: there is no such configuration file; "
+        f"{travels if path.stem in paths else did_you_mean(name, paths)} `eeg2text configs` lists all names."
     )
 
 
-def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
-    """Raise UserError if the steps that `config` derives from epochs are not those with which training began.
-
-    They differ if the size of the train part, now `samples`, has changed.
-    """
-    if not workdir.config.exists() or not (made := product(workdir, "training")):
-        return
-    stored = read_configuration(workdir)
-    for name, (steps, _) in sections.epoch_fields(config).items():
-        now, there = sections.field_at(config, steps), sections.field_at(stored, steps)
-        if now != there and stage_of(steps):
-            raise UserError(
-                f"{workdir.split}: is another split than {made} was trained on: "
-                f"{name}={sections.field_at(config, name)} "
-                f"is {steps}={now} with its {samples} samples in the train part, expected {there}; restore the file "
-                "or take another --workdir."
-            )
+def run_config(path: Path) -> dict[str, Any]:
+    """Execute a configuration file and return its global names."""
+    folder = path.resolve().parent
+    with _importable([folder if folder.name == "configs" else folder / "configs", configs_folder()]):
+        # Only a user's file may import modules from the folder above it.
+        places = [] if folder == configs_folder().resolve() else [str(folder.parent)]
+        sys.path[:0] = places
+        try:
+            return runpy.run_path(str(path))
+        finally:
+            for place in places:
+                sys.path.remove(place)
 
 
-def write_configuration(workdir: Workdir, document: Mapping[str, Any], places: Collection[str] = PLACES) -> None:
-    """Write a configuration to `config.json`, unless the file is already identical; fields `places` hold paths."""
-    text = to_json(portable(json.loads(to_json(document)), workdir.root, places))
-    if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
-        write_text(workdir.config, text)
+@contextlib.contextmanager
+def _importable(folders: list[Path]) -> Iterator[None]:
+    """Make modules of `folders` importable as `configs.NAME` inside the context; earlier folders take precedence."""
+    before = {name: sys.modules.pop(name) for name in _modules()}
+    package = types.ModuleType("configs")
+    package.__path__ = [str(folder) for folder in folders if folder.is_dir()]
+    sys.modules["configs"] = package
+    try:
+        yield
+    finally:
+        for name in _modules():
+            del sys.modules[name]
+        sys.modules.update(before)
 
 
-def forget(workdir: Workdir) -> None:
-    """Remove `config.json` of a run that failed, unless a stage of the run has made a file."""
-    if not any(product(workdir, stage) for stage in STAGES):
-        remove(workdir.config)
-
-
-def product(workdir: Workdir, stage: str) -> str | None:
-    """Return the name of the first file that a stage has made in the workdir; None if it has made none."""
-    paths = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
-    finished = (path for path in paths if "tmp" not in path.name)  # names of unfinished orbax checkpoints contain "tmp"
-    return next((str(path.relative_to(workdir.root)) for path in finished), None)
+def _modules() -> list[str]:
+    """Return the names of imported modules that are `configs` or below it."""
+    return [name for name in list(sys.modules) if name == "configs" or name.startswith("configs.")]

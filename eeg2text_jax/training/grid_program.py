@@ -7,41 +7,27 @@ The reconstruction objective of the pretraining stages reproduces the encoder's 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 from jax.sharding import AbstractMesh, Mesh
 
-from eeg2text_jax.base.devices.arms import Divided, jit_once
 from eeg2text_jax.base.devices.hosts import to_host
-from eeg2text_jax.base.devices.mesh import DATA, Placement, arms_mapping, own_rows
+from eeg2text_jax.base.devices.mesh import DATA, arms_mapping
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.batches import Batch, training_batches
-from eeg2text_jax.data.splits.split import check_same_data, check_same_split
+from eeg2text_jax.data.batches import Batch, each_evaluation_batch
 from eeg2text_jax.instrument.workdir import Workdir
-from eeg2text_jax.models.backbones.mapping import flatten, unflatten
+from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, Seq2SeqModel, unit_length
-from eeg2text_jax.models.pretrained.load import frozen_params, start_from_checkpoint, start_of_encoder
+from eeg2text_jax.models.layers import at_padding
+from eeg2text_jax.models.pretrained.load import frozen_params
 from eeg2text_jax.models.pretrained.wave_folder import trained_beside
-from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.configuration import fields_digest
-from eeg2text_jax.training.metrics_log import not_finite
 from eeg2text_jax.training.sections import OptimSettings, Settings
-from eeg2text_jax.training.step import (
-    GridProgram,
-    TrainState,
-    make_optimizer,
-    own_params,
-    reconstruction_loss,
-    trainable_only,
-    without_frozen,
-)
+from eeg2text_jax.training.step import GridProgram, make_optimizer, reconstruction_loss, trainable_only, without_frozen
 from eeg2text_jax.training.study import Arm, Study, StudyArrays, init_keys
 
 # Training stages in order: reconstruct snapshots, reconstruct series, step one of two-step training, text.
@@ -317,121 +303,49 @@ class ReconstructionProgram(GridProgram):
         return rows
 
 
-# Restore a run from its newest checkpoint, or initialize it; read the best parameters of a finished run.
+def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
+    """Return the dev losses `[A]` of two trivial predictions, by name: zero, and the mean of the training inputs.
 
-
-class StartingPoint(NamedTuple):
-    """The state and data position at which training starts or resumes."""
-
-    state: TrainState
-    iterator: Any  # Grain iterator, positioned at the next batch
-    lines: list[str]  # lines of metrics.jsonl up to this step
-    ended: bool = False  # whether early stopping ended the run before its last step
-
-
-def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints) -> StartingPoint:
-    """Return the state and the data position of the newest checkpoint, or initial ones.
-
-    Raises UserError if the checkpoint belongs to another split or another run.
+    The mean is over each arm's own inputs (close to zero under `noise`), from at most 1,000 evenly spaced samples.
     """
-    iterator = iter(batches_of(study, study.config.train.steps))
-    restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
-    if restored is None:
-        return StartingPoint(make_initial_state(study, program, study.placement), iterator, [])
-    _, state, info = restored
-    _check_origin(study, info, checkpoints)
-    iterator.set_state(info["iterator"])
-    return StartingPoint(state, iterator, info["log"], info.get("ended", False))
+    arrays, config = study.placement.constants(study.arrays), study.config.batch
+
+    def batches(rows: np.ndarray) -> Iterator[dict[str, jax.Array]]:
+        return map(study.placement.batch, each_evaluation_batch(study.samples, rows, config.buckets, config.size))
+
+    train = study.split.parts["train"]
+    some = train[np.linspace(0, len(train) - 1, min(len(train), 1000)).astype(int)]
+    sums = jax.jit(functools.partial(_sums, program))
+    add = functools.partial(jax.tree.map, jnp.add)
+    total, count = functools.reduce(add, (sums(batch, arrays) for batch in batches(some)))
+    mean = total / count.reshape(-1, *(1,) * (total.ndim - 1))
+    losses = jax.jit(functools.partial(_losses_of_predictors, program))
+    dev = batches(study.split.parts["dev"])
+    (zero, by_mean), number = functools.reduce(add, (losses(batch, arrays, mean) for batch in dev))
+    return {"zero": to_host(zero / number), "mean": to_host(by_mean / number)}
 
 
-def batches_of(study: Study, steps: int) -> grain.IterDataset:
-    """Return the first `steps` training batches of a study, see `training_batches`; a host builds its own rows."""
-    config, rows = study.config, study.split.parts["train"]
-    seeds = list(dict.fromkeys(arm.seed for arm in study.arms))
-    batch, host_rows = config.batch, own_rows(study.placement.mesh, config.batch.size)
-    return training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, steps, seeds, host_rows)
+def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
+    """Return the sum over each arm's input snapshots in a batch, `[A, ...]`, and the number of snapshots `[A]`."""
+    fed = program.fed(batch, arrays)
+    counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
+    features = jnp.where(at_padding(fed["mask"], fed["features"].ndim), fed["features"], 0.0)
+    return jnp.sum(features * at_padding(counted, features.ndim), axis=(1, 2)), counted.sum(axis=(1, 2))
 
 
-def trained_params(study: Study) -> Any:
-    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
+def _losses_of_predictors(
+    program: ReconstructionProgram, batch: Batch, arrays: StudyArrays, mean: jax.Array
+) -> tuple[tuple, jax.Array]:
+    """Return (loss of predicting zero, loss of predicting `mean [A, ...]`) and the number of snapshots, each `[A]`.
 
-    The result is `Divided` if the arms share a frozen model. Raises UserError if there is no checkpoint, training is
-    not finished, or an arm never had a finite dev loss.
+    The losses are summed over the snapshots of the batch.
     """
-    abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
-    skip = functools.partial(jax.tree.map, lambda _: ocp.PLACEHOLDER)
-    abstract = abstract._replace(params=skip(abstract.params), opt_state=skip(abstract.opt_state))
-    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
-        restored = checkpoints.restore(abstract)
-        step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))
-        if step < study.config.train.steps and not ended:
-            raise UserError(
-                f"{checkpoints.directory}: training stands at step {step} of {study.config.train.steps}; "
-                "finish it with `eeg2text train` or `eeg2text run`."
-            )
-        _check_origin(study, restored[2], checkpoints)
-    best = to_host(restored[1].best_loss)
-    if not np.isfinite(best).all():
-        raise UserError(
-            f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so "
-            "there are no best parameters; lower optim.lr, or look for extreme values in the features."
-        )
-    frozen = frozen_model(study)
-    return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
+    fed = program.fed(batch, arrays)
 
+    def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:
+        features, mask, weight = rows["features"], rows["mask"], rows["weight"]
+        loss = functools.partial(reconstruction_loss, kind=program.error, voxels=arrays.voxels)
+        zero, number = loss(features, jnp.zeros((1,) * features.ndim), mask, weight)
+        return (zero, loss(features, mean[None, None], mask, weight)[0]), number
 
-def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
-    """Return the state before the first step.
-
-    Each parameter comes from the first of these sources that has it: the best parameters of the previous training
-    stage, the pretrained encoder, the pretrained checkpoint, random initialization.
-    """
-    keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
-    paths = flatten(own_params(study.model, study.model.shapes)).keys()
-    shardings = placement.shardings(program.state_shapes())
-    before = stage_before(study)
-    trained = {} if before is None else flatten(trained_params(before))
-    carried = {path: leaf for path, leaf in trained.items() if path in paths}
-    if study.config.model.encoder_checkpoint and "eeg/bridge/kernel" not in carried:
-        name, eeg = study.config.model.encoder_checkpoint, study.model.eeg
-        carried |= start_of_encoder(eeg, name, study.model.shapes, len(study.arms), placement.shardings)
-        print(f"{name}: {sum(leaf[0].size for leaf in carried.values()) / 1e6:.1f} M parameters of the encoder loaded")
-    if carried.keys() == paths:
-        params = unflatten(carried)
-    elif checkpoint and isinstance(study.model, Seq2SeqModel):
-        start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
-        print(f"{checkpoint}: {start.summary()}")
-        params = unflatten(flatten(start.params) | carried)
-    else:
-        initialize = jit_once(program.initial_state, out_shardings=shardings)
-        if not carried:
-            return initialize(placement.constants(keys))
-        params = unflatten(flatten(initialize(placement.constants(keys)).params) | carried)
-    return jit_once(program.first_state, donate_argnums=0, out_shardings=shardings)(params)
-
-
-def origin(study: Study) -> dict[str, Any]:
-    """Return the dict that identifies the run in its checkpoints: digests of its inputs, and names of its arms."""
-    return {
-        "split": study.split.digest(),
-        "features": study.data.digests["features"],
-        "config": fields_digest(study.config.document, "training"),
-        "arms": list(map(str, study.arms)),
-        "frozen": study.frozen_digest,
-    }
-
-
-def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
-    """Raise UserError if a checkpoint's `info` identifies another run than `origin(study)`."""
-    check_same_split(study.split.digest(), info["split"], checkpoints.directory)
-    check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
-    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote no such entry
-        raise UserError(
-            f"{study.config.model.checkpoint}: its weights are not the weights that {checkpoints.directory} was "
-            "trained with; restore the original weights, or take another --workdir."
-        )
-    if any(info[name] != value for name, value in origin(study).items()):
-        raise UserError(
-            f"{checkpoints.directory}: the checkpoint is of another run (arms {', '.join(info['arms'])}, configuration "
-            f"{info['config']}); take another --workdir."
-        )
+    return jax.vmap(of_arm)({name: fed[name] for name in ("features", "mask", "weight")}, mean)

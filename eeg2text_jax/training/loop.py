@@ -5,15 +5,14 @@ import functools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
-from matplotlib.figure import Figure
 
 from eeg2text_jax.base.devices.arms import Divided, compile_step, jit_once
 from eeg2text_jax.base.devices.hosts import is_main, main_decides, to_host
@@ -21,41 +20,43 @@ from eeg2text_jax.base.devices.mesh import arms_mapping, own_rows, put_training_
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.progress import ProgressLine
-from eeg2text_jax.data.batches import Batch, each_evaluation_batch
-from eeg2text_jax.instrument.workdir import Workdir, read_object
+from eeg2text_jax.data.batches import each_evaluation_batch, training_batches
+from eeg2text_jax.data.splits.split import check_same_data, check_same_split
+from eeg2text_jax.instrument.workdir import Workdir, fields_digest, read_object
+from eeg2text_jax.models.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.brain import ReconstructionModel
-from eeg2text_jax.models.functional import frozen_shapes
-from eeg2text_jax.models.layers import at_padding
+from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
+from eeg2text_jax.models.pretrained.load import start_from_checkpoint, start_of_encoder
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.grid_program import (
     RECONSTRUCTIONS,
-    ReconstructionProgram,
+    frozen_model,
     make_program,
-    origin,
-    restore_or_init,
+    stage_before,
     stage_names,
     stages,
     study_arrays,
-    trained_params,
+    trivial_losses,
 )
 from eeg2text_jax.training.metrics_log import (
+    TRIVIAL,
     MetricsLog,
     Pace,
     Pending,
     StepProfile,
     by_arm,
     curve,
-    line_style,
+    curves_figure,
+    not_finite,
     rows_of,
+    slices_figure,
     stale,
     tracker_of,
     write_figure,
     write_lines,
 )
-from eeg2text_jax.training.step import GridProgram, TrainState, keep_best, reconstruction_loss
-from eeg2text_jax.training.study import Study, StudyArrays, placement_of
-
-TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with: zeros, and the mean training input
+from eeg2text_jax.training.step import GridProgram, TrainState, keep_best, own_params
+from eeg2text_jax.training.study import Study, StudyArrays, init_keys, placement_of
 
 
 def train(study: Study) -> TrainState:
@@ -172,52 +173,119 @@ class DevLoss:
         return sum(losses) / sum(counts)
 
 
-def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
-    """Return the dev losses `[A]` of two trivial predictions, by name: zero, and the mean of the training inputs.
+# Restore a run from its newest checkpoint, or initialize it; read the best parameters of a finished run.
 
-    The mean is over each arm's own inputs (close to zero under `noise`), from at most 1,000 evenly spaced samples.
+
+def restore_or_init(
+    study: Study, program: GridProgram, checkpoints: Checkpoints
+) -> tuple[TrainState, Any, list[str], bool]:
+    """Return what the newest checkpoint holds, or what a run begins with.
+
+    The state; the Grain iterator at the next batch; the lines of metrics.jsonl up to this step; and whether early
+    stopping ended the run. Raises UserError if the checkpoint belongs to another split or another run.
     """
-    arrays, config = study.placement.constants(study.arrays), study.config.batch
-
-    def batches(rows: np.ndarray) -> Iterator[dict[str, jax.Array]]:
-        return map(study.placement.batch, each_evaluation_batch(study.samples, rows, config.buckets, config.size))
-
-    train = study.split.parts["train"]
-    some = train[np.linspace(0, len(train) - 1, min(len(train), 1000)).astype(int)]
-    sums = jax.jit(functools.partial(_sums, program))
-    add = functools.partial(jax.tree.map, jnp.add)
-    total, count = functools.reduce(add, (sums(batch, arrays) for batch in batches(some)))
-    mean = total / count.reshape(-1, *(1,) * (total.ndim - 1))
-    losses = jax.jit(functools.partial(_losses_of_predictors, program))
-    dev = batches(study.split.parts["dev"])
-    (zero, by_mean), number = functools.reduce(add, (losses(batch, arrays, mean) for batch in dev))
-    return {"zero": to_host(zero / number), "mean": to_host(by_mean / number)}
+    iterator = iter(batches_of(study, study.config.train.steps))
+    restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
+    if restored is None:
+        return make_initial_state(study, program), iterator, [], False
+    _, state, info = restored
+    _check_origin(study, info, checkpoints)
+    iterator.set_state(info["iterator"])
+    return state, iterator, info["log"], info.get("ended", False)
 
 
-def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
-    """Return the sum over each arm's input snapshots in a batch, `[A, ...]`, and the number of snapshots `[A]`."""
-    fed = program.fed(batch, arrays)
-    counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
-    features = jnp.where(at_padding(fed["mask"], fed["features"].ndim), fed["features"], 0.0)
-    return jnp.sum(features * at_padding(counted, features.ndim), axis=(1, 2)), counted.sum(axis=(1, 2))
+def batches_of(study: Study, steps: int) -> grain.IterDataset:
+    """Return the first `steps` training batches of a study, see `training_batches`; a host builds its own rows."""
+    config, rows = study.config, study.split.parts["train"]
+    seeds = list(dict.fromkeys(arm.seed for arm in study.arms))
+    batch, host_rows = config.batch, own_rows(study.placement.mesh, config.batch.size)
+    return training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, steps, seeds, host_rows)
 
 
-def _losses_of_predictors(
-    program: ReconstructionProgram, batch: Batch, arrays: StudyArrays, mean: jax.Array
-) -> tuple[tuple, jax.Array]:
-    """Return (loss of predicting zero, loss of predicting `mean [A, ...]`) and the number of snapshots, each `[A]`.
+def trained_params(study: Study) -> Any:
+    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
 
-    The losses are summed over the snapshots of the batch.
+    The result is `Divided` if the arms share a frozen model. Raises UserError if there is no checkpoint, training is
+    not finished, or an arm never had a finite dev loss.
     """
-    fed = program.fed(batch, arrays)
+    abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
+    skip = functools.partial(jax.tree.map, lambda _: ocp.PLACEHOLDER)
+    abstract = abstract._replace(params=skip(abstract.params), opt_state=skip(abstract.opt_state))
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(abstract)
+        step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))
+        if step < study.config.train.steps and not ended:
+            raise UserError(
+                f"{checkpoints.directory}: training stands at step {step} of {study.config.train.steps}; "
+                "finish it with `eeg2text train` or `eeg2text run`."
+            )
+        _check_origin(study, restored[2], checkpoints)
+    best = to_host(restored[1].best_loss)
+    if not np.isfinite(best).all():
+        raise UserError(
+            f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so "
+            "there are no best parameters; lower optim.lr, or look for extreme values in the features."
+        )
+    frozen = frozen_model(study)
+    return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
 
-    def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:
-        features, mask, weight = rows["features"], rows["mask"], rows["weight"]
-        loss = functools.partial(reconstruction_loss, kind=program.error, voxels=arrays.voxels)
-        zero, number = loss(features, jnp.zeros((1,) * features.ndim), mask, weight)
-        return (zero, loss(features, mean[None, None], mask, weight)[0]), number
 
-    return jax.vmap(of_arm)({name: fed[name] for name in ("features", "mask", "weight")}, mean)
+def make_initial_state(study: Study, program: GridProgram) -> TrainState:
+    """Return the state before the first step.
+
+    Each parameter comes from the first of these sources that has it: the best parameters of the previous training
+    stage, the pretrained encoder, the pretrained checkpoint, random initialization.
+    """
+    keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
+    placement = study.placement
+    paths = flatten(own_params(study.model, study.model.shapes)).keys()
+    shardings = placement.shardings(program.state_shapes())
+    before = stage_before(study)
+    trained = {} if before is None else flatten(trained_params(before))
+    carried = {path: leaf for path, leaf in trained.items() if path in paths}
+    if study.config.model.encoder_checkpoint and "eeg/bridge/kernel" not in carried:
+        name, eeg = study.config.model.encoder_checkpoint, study.model.eeg
+        carried |= start_of_encoder(eeg, name, study.model.shapes, len(study.arms), placement.shardings)
+        print(f"{name}: {sum(leaf[0].size for leaf in carried.values()) / 1e6:.1f} M parameters of the encoder loaded")
+    if carried.keys() == paths:
+        params = unflatten(carried)
+    elif checkpoint and isinstance(study.model, Seq2SeqModel):
+        start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
+        print(f"{checkpoint}: {start.summary()}")
+        params = unflatten(flatten(start.params) | carried)
+    else:
+        initialize = jit_once(program.initial_state, out_shardings=shardings)
+        if not carried:
+            return initialize(placement.constants(keys))
+        params = unflatten(flatten(initialize(placement.constants(keys)).params) | carried)
+    return jit_once(program.first_state, donate_argnums=0, out_shardings=shardings)(params)
+
+
+def origin(study: Study) -> dict[str, Any]:
+    """Return the dict that identifies the run in its checkpoints: digests of its inputs, and names of its arms."""
+    return {
+        "split": study.split.digest(),
+        "features": study.data.digests["features"],
+        "config": fields_digest(study.config.document, "training"),
+        "arms": list(map(str, study.arms)),
+        "frozen": study.frozen_digest,
+    }
+
+
+def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
+    """Raise UserError if a checkpoint's `info` identifies another run than `origin(study)`."""
+    check_same_split(study.split.digest(), info["split"], checkpoints.directory)
+    check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
+    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote no such entry
+        raise UserError(
+            f"{study.config.model.checkpoint}: its weights are not the weights that {checkpoints.directory} was "
+            "trained with; restore the original weights, or take another --workdir."
+        )
+    if any(info[name] != value for name, value in origin(study).items()):
+        raise UserError(
+            f"{checkpoints.directory}: the checkpoint is of another run (arms {', '.join(info['arms'])}, configuration "
+            f"{info['config']}); take another --workdir."
+        )
 
 
 # Train the arms in waves if they do not all fit into device memory: as many as fit, then the next ones.
@@ -394,51 +462,6 @@ def write_reconstructions(study: Study) -> list[epath.Path]:
     for path, figure in figures.items():
         write_figure(figure, path)
     return list(figures)
-
-
-def curves_figure(
-    curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str], unit: str = "step"
-) -> Figure:
-    """Plot dev losses by step, one panel per stage, and horizontal lines at the losses of predicting zero or the mean.
-
-    `unit` is what a row's `step` counts.
-    `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl` as dicts.
-    """
-    figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
-    for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
-        series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
-        for number, (label, rows, arm) in enumerate(series):
-            style = line_style(number)
-            points = curve(rows, f"dev_loss/{arm}")
-            axes.plot(*points, lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
-            for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):
-                level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()
-                axes.axhline(level, lw=0.9, linestyle=dash, color=style["color"], label=name if not label else None)
-        axes.set_title(f"{stage} reconstructed", fontsize=10)
-        axes.set_xlabel(unit)
-        axes.set_ylabel("loss on dev")
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize=7)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def slices_figure(fed: np.ndarray, made: np.ndarray) -> Figure:
-    """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction.
-
-    All slices have one colour scale.
-    """
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    most = float(np.abs(fed).max()) or 1.0
-    for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", fed), ("reconstructed", made)), strict=True):
-        for axes, axis in zip(row, range(3), strict=True):
-            middle = volume.shape[axis] // 2
-            image = axes.imshow(np.take(volume, middle, axis).T, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
-            axes.set_title(f"{name}, {'xyz'[axis]} = {middle}", fontsize=9)
-            axes.set_xticks([])
-            axes.set_yticks([])
-    figure.colorbar(image, ax=figure.axes, shrink=0.6, label="standard deviations")
-    return figure
 
 
 def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:

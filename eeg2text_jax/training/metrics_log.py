@@ -32,7 +32,6 @@ from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.instrument.workdir import PLACES, without_folders
 from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import Seq2SeqModel, training_flops
-from eeg2text_jax.training.configuration import to_json
 from eeg2text_jax.training.study import Arm, Study
 
 # Send training curves to an experiment tracker (W&B or Trackio, which share an API).
@@ -151,7 +150,7 @@ def tracker_of(study: Study) -> Tracker:
     """Return the tracker that `train.tracker` names; on other hosts than the first it sends nothing."""
     root, config = str(study.workdir.root), study.config
     wanted = config.train.tracker if is_main() else ""
-    published = without_folders(json.loads(to_json(config.document)), PLACES)
+    published = without_folders(config.document, PLACES)
     return Tracker(wanted, address_of(root), root, map(str, study.arms), published)
 
 
@@ -270,6 +269,9 @@ def curve(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list
     return [step for step, _ in points], [value for _, value in points]
 
 
+TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with: zeros, and the mean training input
+
+
 def loss_figure(metrics: epath.Path) -> Figure:
     """Plot training loss (thin) and dev loss (thick, dots) of every arm by step, from a file `metrics.jsonl`."""
     rows = rows_of(metrics)
@@ -291,6 +293,51 @@ def loss_figure(metrics: epath.Path) -> Figure:
 # Throughput of training: samples, tokens, MFU, input wait; the check that losses are finite; profiles for XProf.
 #
 # Metrics of step n are read after step n+1 is dispatched, so that reading them never stalls the device.
+
+
+def curves_figure(
+    curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str], unit: str = "step"
+) -> Figure:
+    """Plot dev losses by step, one panel per stage, and horizontal lines at the losses of predicting zero or the mean.
+
+    `unit` is what a row's `step` counts.
+    `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl` as dicts.
+    """
+    figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
+    for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
+        series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
+        for number, (label, rows, arm) in enumerate(series):
+            style = line_style(number)
+            points = curve(rows, f"dev_loss/{arm}")
+            axes.plot(*points, lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
+            for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):
+                level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()
+                axes.axhline(level, lw=0.9, linestyle=dash, color=style["color"], label=name if not label else None)
+        axes.set_title(f"{stage} reconstructed", fontsize=10)
+        axes.set_xlabel(unit)
+        axes.set_ylabel("loss on dev")
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False, fontsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def slices_figure(fed: np.ndarray, made: np.ndarray) -> Figure:
+    """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction.
+
+    All slices have one colour scale.
+    """
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    most = float(np.abs(fed).max()) or 1.0
+    for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", fed), ("reconstructed", made)), strict=True):
+        for axes, axis in zip(row, range(3), strict=True):
+            middle = volume.shape[axis] // 2
+            image = axes.imshow(np.take(volume, middle, axis).T, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
+            axes.set_title(f"{name}, {'xyz'[axis]} = {middle}", fontsize=9)
+            axes.set_xticks([])
+            axes.set_yticks([])
+    figure.colorbar(image, ax=figure.axes, shrink=0.6, label="standard deviations")
+    return figure
 
 
 def start_trace(folder: str) -> None:

@@ -22,6 +22,7 @@ from eeg2text_jax.base.kinds import (
     number,
     one_of,
     place,
+    plain,
     ranges_of,
     read_section,
     shares,
@@ -30,13 +31,12 @@ from eeg2text_jax.base.kinds import (
     tracker,
     whole,
 )
-from eeg2text_jax.data.epochs import count_batches
 from eeg2text_jax.data.prompt import template_problem
 from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.decoding.settings import CACHE_DTYPES, WEIGHTS_DTYPES, GenerationSpec
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
-from eeg2text_jax.instrument.workdir import REMOVED, RENAMED
+from eeg2text_jax.instrument.workdir import REMOVED, RENAMED, shortly
 from eeg2text_jax.models.backbones import DECODERS, ModelSettings
 from eeg2text_jax.models.spec import WAVE_ENCODERS
 from eeg2text_jax.training.conditions import CONDITIONS, COPIES, TRAINING_ONLY
@@ -80,6 +80,11 @@ class GridSettings:
     seeds: Annotated[tuple[int, ...], many(whole(0))]
     eval_conditions: Annotated[tuple[str, ...], many(one_of(*EVALUATED))]
     controls: Annotated[tuple[str, ...], many(one_of(*(name for name in EVALUATED if name != "eeg")))]
+
+    @property
+    def conditions(self) -> frozenset[str]:
+        """All conditions of training and evaluation."""
+        return frozenset({*self.train_conditions, *self.eval_conditions})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,14 +249,17 @@ class Settings:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The configuration as nested dicts, with the names that users write and `config.json` has."""
+        """The configuration as `config.json` has it."""
+        return plain(self._values())
+
+    def _values(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"decode": self.decode.fields()}
 
     def changed(self, changes: Mapping[str, Any]) -> "Settings":
         """Return a copy with new values of some fields; `changes` maps dotted names such as `train.steps` to values."""
         if not changes:
             return self
-        config = ConfigDict(self.document)
+        config = ConfigDict(self._values())
         config.update_from_flattened_dict(changes)
         return read_settings(config)
 
@@ -271,13 +279,19 @@ def read_settings(config: ConfigDict) -> Settings:
 RANGES = ranges_of(Settings)  # range of each field by its dotted name, in the order of configs/default.py
 
 
-def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:
+def check_config(
+    config: ConfigDict,
+    sections: Collection[str] = (),
+    ranges: Mapping[str, Range] | None = None,
+    given: Collection[str] = (),
+) -> None:
     """Raise UserError if a field is missing, unknown, out of its range, or contradicts another field.
 
     Args:
       config: the configuration.
       sections: top-level sections to check; empty: all.
       ranges: ranges of all fields of a judge's configuration, which is then checked field by field; None: `RANGES`.
+      given: names of fields on the command line: numbers of steps that a number of epochs would override are refused.
     """
     if ranges is not None:
         _check_fields(config, ranges, list(ranges))
@@ -292,11 +306,17 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         if not sections or name in sections:
             for problem in problems(config):
                 raise UserError(problem)
+    for name, (steps, _) in epoch_fields(config).items():
+        if steps in given:
+            raise UserError(
+                f"--config.{steps}: is not used, as {name} is {field_at(config, name)} and sets the number of steps; "
+                f"give --config.{name}=0 too, or the number of epochs alone."
+            )
 
 
-def checked_settings(config: ConfigDict) -> Settings:
+def checked_settings(config: ConfigDict, given: Collection[str] = ()) -> Settings:
     """Check all of a configuration with `check_config`; return its settings."""
-    check_config(config)
+    check_config(config, given=given)
     return read_settings(config)
 
 
@@ -343,12 +363,6 @@ def notes(config: Settings) -> list[str]:
                 f"to {steps // 2} steps."
             )
     return messages
-
-
-def shortly(value: Any) -> str:
-    """Return the `repr` of a value, cut to 80 characters."""
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def _data_problems(config: ConfigDict) -> Iterator[str]:
@@ -514,6 +528,11 @@ EPOCHS = {
 for _stage in ("pretrain.snapshot", "pretrain.series"):
     EPOCHS[f"{_stage}.epochs"] = Derived(f"{_stage}.steps", f"{_stage}.batch_size")
     EPOCHS[f"{_stage}.eval_epochs"] = Derived(f"{_stage}.eval_every", f"{_stage}.batch_size")
+
+
+def count_batches(samples: int, size: int) -> int:
+    """Return the number of batches per epoch, of which one may be partial; the buckets do not change the number."""
+    return -(-samples // size)
 
 
 def epoch_fields(config: Any) -> dict[str, Derived]:

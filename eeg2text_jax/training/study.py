@@ -24,10 +24,11 @@ from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.prompt import has_fields, make_prompt, make_prompts
 from eeg2text_jax.data.splits.certificate import certify_data, part_table, size_lines, verdict
 from eeg2text_jax.data.splits.methods import make_split
-from eeg2text_jax.data.splits.split import PARTS, Split, read_split_file, write_split_file
+from eeg2text_jax.data.splits.split import Split, read_split_file, write_split_file
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
+from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.instrument.predictions.file import sentence_key
-from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.instrument.workdir import Workdir, fields_digest
 from eeg2text_jax.models.backbones import LORA_TARGETS, LoraSettings
 from eeg2text_jax.models.backbones.build import build_model
 from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel, source_length
@@ -37,20 +38,8 @@ from eeg2text_jax.models.pretrained.load import model_from_checkpoint, read_conf
 from eeg2text_jax.models.pretrained.wave_folder import unused_note
 from eeg2text_jax.models.spec import Channels, LoraSpec, Seq2SeqSpec
 from eeg2text_jax.models.waves import positions_of
-from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
-from eeg2text_jax.training.conditions._donors import (
-    clock_features,
-    clock_note,
-    donor_table,
-    label_rows,
-    nearest_texts,
-    neighbor_table,
-    noise_kernel,
-    same_place_texts,
-    train_means,
-)
-from eeg2text_jax.training.conditions.condition import condition_key, needs, stream_key
-from eeg2text_jax.training.configuration import check_derived, fields_digest
+from eeg2text_jax.training.conditions._donors import chosen_samples, constant_arrays
+from eeg2text_jax.training.conditions.condition import stream_key
 from eeg2text_jax.training.sections import ContrastiveSettings, GridSettings, Settings, length_lines, with_steps
 
 # The arms to train, their PRNG keys, and the constant arrays that every training step reads.
@@ -80,13 +69,11 @@ class StudyArrays(NamedTuple):
 
     dropout: jax.Array  # PRNG keys of dropout, [A]: one for each arm
     condition: jax.Array  # scalar, the PRNG key from which all random conditions draw
-    means: jax.Array | None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
+    means: jax.Array | None = None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
     voxels: jax.Array | None = None  # float32, shape of one volume: 1 where the reconstruction loss counts; None: all 1
     texts: TextArrays | None = None  # targets of the contrastive objective; None for any other objective
     kernel: jax.Array | None = None  # float32 [K, F], of the condition `noise_spectrum`; None: not needed
-    frozen: Any = (
-        None  # parameters that all arms share, see `base.devices.arms.Divided`; None: no parameters are shared
-    )
+    frozen: Any = None  # parameters that all arms share, see `base.devices.arms.Divided`; None: none are shared
 
 
 def arms(config: GridSettings) -> tuple[Arm, ...]:
@@ -205,12 +192,10 @@ class TextTargets:
         place = {text: row for row, text in enumerate(self.sentences)}
         return np.array([place[sentence_key(str(text))] for text in texts], np.int32)
 
-    def arrays(self, config: Settings, data: DataFile, split: Split) -> TextArrays:
+    def arrays(self, texts: Iterable[str], label_rows: np.ndarray | None) -> TextArrays:
         """Return the embeddings and, for each sample, the row of its sentence (also under `label_shuffle`)."""
-        sentence = self.rows(data.sentence)
-        exchanged = sentence
-        if "label_shuffle" in config.grid.train_conditions:
-            exchanged = sentence[label_rows(data, split.parts["train"], config.seed)]
+        sentence = self.rows(texts)
+        exchanged = sentence if label_rows is None else sentence[label_rows]
         return TextArrays(jnp.asarray(self.vectors), jnp.asarray(sentence), jnp.asarray(exchanged))
 
 
@@ -255,12 +240,6 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
             "contrastive: the sentences of the train part all have the same embedding; change contrastive.text."
         )
     return np.where(varies, (vectors - mean) / np.where(varies, deviation, 1.0), 0.0).astype(np.float32)
-
-
-def check_encoder(settings: ContrastiveSettings) -> None:
-    """Raise UserError if the text encoder or its layer does not exist, without loading weights."""
-    if settings.text:
-        chosen_layer(settings.text, settings.layer)
 
 
 def chosen_layer(name: str, layer: int) -> int:
@@ -331,6 +310,11 @@ class Study:
         return placement_of(self.config, len(self.arms))
 
     @functools.cached_property
+    def generation(self) -> GenerationSpec:
+        """The settings of free-running decoding; raises UserError if they do not fit the model's tokens."""
+        return GenerationSpec.from_fields(self.config.decode.fields(), self.model)
+
+    @functools.cached_property
     def frozen_digest(self) -> str:
         """The fingerprint of the checkpoint with the frozen weights; "" if the arms share no frozen weights."""
         frozen = getattr(self.model, "shared_frozen", False) and self.config.model.checkpoint
@@ -358,7 +342,6 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
     split = open_split(config, workdir, data, other_texts=other_texts)
     n_train = len(split.parts["train"])
     config = with_steps(config, n_train)
-    check_derived(workdir, config, n_train)
     for line in length_lines(config, n_train):
         print(line)
     tokenizer = open_tokenizer(config, workdir, data, split)
@@ -367,13 +350,11 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
     model = adapted(build(config.model, data.feature_shape, tokenizer, channels), config, tokenizer)
     if note := unused_note(model.eeg, channels):
         print(note)
-    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.bare_targets)
+    samples = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.bare_targets)
     if samples.prompts is not None:
         check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
-    conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
-    kernel = noise_kernel(samples, split.parts["train"]) if "kernel" in needs(sorted(conditions)) else None
-    arrays = StudyArrays(dropout, condition_key(config.seed), means, kernel=kernel)
+    arrays = StudyArrays(dropout, **constant_arrays(config.grid.conditions, samples, split.parts["train"], config.seed))
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return _contrastive(study) if config.objective == "contrastive" else study
 
@@ -396,7 +377,7 @@ def _contrastive(study: Study) -> Study:
         temperature=settings.temperature,
         learn_temperature=settings.learn_temperature,
     )
-    arrays = study.arrays._replace(texts=targets.arrays(config, study.data, study.split))
+    arrays = study.arrays._replace(texts=targets.arrays(study.data.sentence, study.samples.label_rows))
     return dataclasses.replace(study, model=model, arrays=arrays, targets=targets)
 
 
@@ -479,49 +460,21 @@ def make_samples(
     pad_token: int,
     *,
     alone: bool = False,
-) -> tuple[Samples, jax.Array | None]:
-    """Return the samples that batches are made of, and the means `[S + 1, *feature_shape]` if a condition needs them.
-
-    The means are over the words of each of S subjects; the last row is over all words. `alone` is for a decoder-only
-    model.
-    """
-    train, text = split.parts["train"], config.text
-    scaling = feature_scale(data, train, config.data.standardize)
-    conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
-    needed = needs(sorted(conditions))
-    parts, test = [split.parts[name] for name in PARTS], split.parts["test"]
-    donors = donor_table(data, list(split.parts.values()), config.seed) if {"donor", "neighbor"} & needed else None
-    neighbors = neighbor_table(data, parts, donors.donor) if "neighbor" in needed else None
-    copies, copied = {}, []
-    for name, choose in ((NEAREST, nearest_texts), (SAME_PLACE, same_place_texts)):
-        if name in conditions:
-            copies[name] = np.full(len(data), -1)
-            copies[name][test], note = choose(data, train, test)
-            copied.append(note)
-    shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
-    clock, time_note = None, ""
-    if "clock" in needed:
-        clock = clock_features(data, train, config.seed)
-        time_note = clock_note(data, train, clock)
-    donor_note = " ".join(filter(None, [shuffled, time_note, neighbors.note if neighbors else "", *copied]))
-    odd = [] if data.clock is None else data.clock.notes()
-    for note in filter(None, [scaling.note(), *odd, *cuts(config, data, split, tokenizer, alone), donor_note]):
+) -> Samples:
+    """Return the samples that batches are made of, and print notes on them; `alone` is for a decoder-only model."""
+    text = config.text
+    scaling = feature_scale(data, split.parts["train"], config.data.standardize)
+    chosen = chosen_samples(config.grid.conditions, data, split, config.seed)
+    notes = [scaling.note(), *([] if data.clock is None else data.clock.notes())]
+    for note in filter(None, [*notes, *cuts(config, data, split, tokenizer, alone), chosen["donor_note"]]):
         print(note)
-    means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
-    samples = Samples(
+    return Samples(
         data=data,
-        targets=encode_targets(tokenizer, data.sentence.tolist(), config.text.max_tokens, alone),
+        targets=encode_targets(tokenizer, data.sentence.tolist(), text.max_tokens, alone),
         mean=scaling.mean,
         scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
-        subject=subject if "subject" in needed else None,
-        donors=donors.donor if "donor" in needed else None,
-        clock=clock,
-        neighbors=neighbors.donor if neighbors else None,
-        copies=copies,
-        donor_note=donor_note,
-        label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
         prompts=own_prompts(text.template, text.chat, data, tokenizer) if has_fields(text.template) else None,
+        **chosen,
     )
-    return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None

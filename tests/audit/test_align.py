@@ -180,6 +180,9 @@ def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
     arms = [row(0, train_condition=arm, eval_condition=fed, sample_id=name)
             for name in "ab" for arm, fed in (("eeg", "eeg"), ("eeg", "noise"), ("noise", "noise"))]  # fmt: skip
     assert [r.subject for r in join_metadata(arms, path)] == ["first"] * 3 + ["second"] * 3
+    path.write_text(f"reference,subject,task,onset\n{row(0).reference},A,NR,1.5\n{row(0).reference},B,,2\n")
+    joined = join_metadata([row(0), row(0, sample_id="b")], path)
+    assert [(r.recording, r.onset) for r in joined] == [("A/NR", 1.5), ("B/all", 2.0)], "times are of a subject's task"
 
 
 @pytest.mark.parametrize(
@@ -253,3 +256,6 @@ def test_files_of_several_cells_bring_controls(tmp_path):
     paths = [tmp_path / name for name in sides]
     found = read_conditions(paths[0], paths[1:], lambda path: sides[path.name])
     assert list(found) == ["eeg", *(f"more: {a}→{b}" for a in ("eeg", "noise") for b in ("noise", "shuffled"))]
+    sides["more.jsonl"] = [*changed(rows(), eval_condition="noise"), *changed(rows(), eval_condition="zero")]
+    found = read_conditions(paths[0], paths[1:], lambda path: sides[path.name])
+    assert list(found) == ["eeg", "more: eeg→noise", "more: eeg→zero"]

@@ -141,6 +141,21 @@ def test_training_text_and_metadata(files, printed_by):
     assert "1 of the 36 test sentences are in the training text" in out
 
 
+def test_groups_of_metadata_that_hold_nothing_else_take_the_place_of_a_likely_column(files, capsys):
+    eeg = [(r.reference, r.prediction) for r in read_predictions(files / "eeg.jsonl").predictions]
+    number = {text: i for i, text in enumerate(sorted({reference for reference, _ in eeg}))}
+    topics = [("truth", "pred", "topic"), *((*pair, f"t{number[pair[0]] % 3}") for pair in eeg)]
+    kinds = [("reference", "kind"), *((text, f"k{i % 2}") for text, i in number.items())]
+    for name, rows in (("eeg", topics), ("meta", kinds)):
+        with (files / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+    given = ["--eeg", files / "eeg.csv", "--json", files / "a.json"]
+    for more, column in (((), "topic"), (("--groups=kind", "--meta", files / "meta.csv"), "kind")):
+        assert main(command(*given, *more)) != 2
+        assert ("grouped by topic, chosen by its name" in capsys.readouterr().out) == (column == "topic")
+        assert {answer["column"] for answer in json.loads((files / "a.json").read_text())["groups"]} == {column}
+
+
 def test_a_plan_fixes_choices_beforehand_and_the_verdict_says_so(files, printed_by, refused):
     plan = files / "plan.toml"
     said = printed_by(command(*pair(files), "--endpoint=rouge-1", "--margin=2", f"--write-plan={plan}"))

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.commands.compare import compare_systems
+from eeg2text_jax.instrument.auditing.table import BY_NAME
 from eeg2text_jax.instrument.predictions.file import write_predictions
 
 
@@ -50,6 +51,42 @@ def test_the_p_of_a_pair_is_that_of_its_interval_to_both_sides(systems):
         low, high = map(float, interval.split(" to "))
         beyond = norm.sf(abs(float(points)) / ((high - low) / (2 * norm.ppf(0.975))))
         assert float(p) == pytest.approx(2 * beyond, rel=0.2)
+
+
+def test_three_decoders_of_other_readers_in_either_mode_and_by_another_endpoint(systems, tmp_path, capsys):
+    """Teacher-forced rows of the file hold the targets of the decoder that knows nothing, and no others."""
+    some = [r for r in edited(systems["bad"], lambda r, _: r.reference, 0.1) if r.subject != "subject 2"]
+    made = {name: as_eeg(rows) for name, rows in (("good", systems["good"]), ("some", some), ("bad", systems["bad"]))}
+    for name, rows in made.items():
+        forced = changed(
+            rows, mode="teacher_forced", **({"prediction": lambda r: r.reference} if name == "bad" else {})
+        )
+        write_predictions(tmp_path / f"{name}.jsonl", {}, [*forced, *rows])
+    found = compare_systems(made)
+    assert found.rows == {"good": 144, "some": 96, "bad": 144}
+    arguments = ["compare", *(str(tmp_path / f"{name}.jsonl") for name in made), f"--json={tmp_path / 'c.json'}"]
+    assert main(arguments) == 0
+    written = json.loads((tmp_path / "c.json").read_text())
+    for side, rows, adjusted in (
+        (written["systems"], found.system_rows(), found.adjusted[:3]),
+        (written["pairs"], found.pair_rows(), found.adjusted[3:]),
+    ):
+        assert [tuple(one.values()) for one in side] == [tuple(row) for row in rows]
+        assert [one["p (Holm)"] for one in side] == [f"{p:.3f}" if p >= 0.001 else "< 0.001" for p in adjusted]
+    for row, one in zip(written["systems"], found.systems.values(), strict=True):
+        low, high = map(float, row["95 % CI"].split(" to "))
+        assert high - low == pytest.approx(2 * norm.ppf(0.975) * one.se, rel=0.06)
+    for more, best in (("--mode=teacher_forced", "bad"), ("--endpoint=rouge-1", "good")):
+        assert main([*arguments, more]) == 0
+        read = json.loads((tmp_path / "c.json").read_text())["systems"]
+        assert max(read, key=lambda one: float(one["content"]))["system"] == best
+    assert "ROUGE-1 F in points" in capsys.readouterr().out
+    assert [tuple(one.values()) for one in read] == compare_systems(made, endpoint=BY_NAME["rouge-1"]).system_rows()
+    for name, rows in made.items():
+        lines = ["truth,prediction", *(f"{row.reference},{row.prediction}" for row in rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    tables = [str(tmp_path / f"{name}.csv") for name in made]
+    assert main(["compare", *tables, "--mode=free_running"]) == 0, "the mode of files that do not state one"
 
 
 def test_what_cannot_be_compared_is_refused(systems, tmp_path, capsys):

@@ -232,6 +232,11 @@ def test_three_seeds_are_a_level_and_two_are_not():
     assert three.decisive_p == three.p_seeds > 0.05 > plain.p
     assert (plain.above, three.above) == (True, False)
     assert three.mde >= seed_mde(seeds)
+    less = [-block for block in blocks]
+    assert contrast(strata_of(30), cells(*less)).below
+    for alike, effects in ((False, -seeds), (True, np.array([-1.9, -2.0, -2.1])), (False, np.array([1.9, 2.0, 2.1]))):
+        found = contrast(strata_of(30), cells(*less), seeds=effects)
+        assert (found.below, found.above) == (alike, False), "seeds that contradict a claim of less content bar it"
 
 
 def test_the_spread_of_seeds_that_sentences_explain_is_not_counted_twice():

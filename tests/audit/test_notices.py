@@ -158,6 +158,11 @@ def test_rows_left_out_and_a_recipe_with_few_seeds_are_said(sides):
 def test_notices_of_a_file_need_no_test(sides):
     assert file_notices("none", [row(0, reference=" ")]) == []
     assert [n.code for n in file_notices("one", [row(0, subject="unknown", prediction="")])] == ["empty", "collapsed"]
+    tokens = file_notices("one", [row(i, subject="unknown", prediction="<pad></s>") for i in range(9)])
+    assert [n.message for n in tokens] == [
+        "one: 9 of 9 predictions are empty or hold no word beside special tokens and marks",
+        "one: 1 distinct predictions in 9 rows",
+    ]
     assert file_notices("eeg", sides[0]) == []
     spelled = changed(sides[0], prediction=phonemes)
     assert "other_form" in [n.code for n in file_notices("eeg", changed(spelled, reference=lambda r: r.reference * 2))]

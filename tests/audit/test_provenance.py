@@ -7,7 +7,7 @@ from rows import changed, simulated_rows
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, Level, checked_proof, provenance_of
+from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, Origin, checked_proof, provenance_of
 from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.predictions.file import write_predictions
 
@@ -22,13 +22,13 @@ def origin(mode="free_running", **about):
 @pytest.mark.parametrize(
     ("about", "level", "text"),
     [
-        ({}, Level.STATED, "the file states that the predictions ran free"),
-        ({"mode": "unknown"}, Level.UNKNOWN, "nothing says whether"),
-        ({"mode": "teacher_forced"}, Level.CONTRADICTED, "teacher-forced"),
-        ({"mode": "contrastive"}, Level.STATED, "scored without the answer"),
-        ({"mode": "unknown", "proof": "decoded live"}, Level.STATED, "the authors state: decoded live"),
-        ({"decoded": DECODED_HERE, "proof": "decoded live"}, Level.DECODED_HERE, "by this run"),
-        ({"proof": "decoded live", "contradictions": ["a sign"]}, Level.CONTRADICTED, "a sign"),
+        ({}, Origin.STATED, "the file states that the predictions ran free"),
+        ({"mode": "unknown"}, Origin.UNKNOWN, "nothing says whether"),
+        ({"mode": "teacher_forced"}, Origin.CONTRADICTED, "teacher-forced"),
+        ({"mode": "contrastive"}, Origin.STATED, "scored without the answer"),
+        ({"mode": "unknown", "proof": "decoded live"}, Origin.STATED, "the authors state: decoded live"),
+        ({"decoded": DECODED_HERE, "proof": "decoded live"}, Origin.DECODED_HERE, "by this run"),
+        ({"proof": "decoded live", "contradictions": ["a sign"]}, Origin.CONTRADICTED, "a sign"),
     ],
 )
 def test_the_best_evidence_counts_and_a_contradiction_overrides_all(about, level, text):
@@ -79,4 +79,4 @@ def test_a_header_with_the_right_keys_proves_nothing(tmp_path, printed_by):
     write_predictions(tmp_path / "said.jsonl", header, SIDES[0])
     for name, status in (("said", 0), ("unsaid", 9)):
         printed = printed_by(["audit", "-v", "--eeg", str(tmp_path / f"{name}.jsonl")], status)
-        assert not any(level in printed for level in (Level.DECODED_HERE, Level.DECODED_AGAIN))
+        assert not any(level in printed for level in (Origin.DECODED_HERE, Origin.DECODED_AGAIN))

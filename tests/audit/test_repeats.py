@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.data import check
@@ -31,8 +30,11 @@ from eeg2text_jax.runs.repeats import (
 F = 12
 
 
-def recordings(words=0.0, drift=0.0, period=80.0, same=True, subjects=2, sessions=2, texts=120, seed=0):
-    """Samples of sentences of 4 to 8 positions, read again in each session, with patterns or drift of the place."""
+def recordings(words=0.0, drift=0.0, period=80.0, same=True, subjects=2, sessions=2, texts=120, seed=0, missing=0):
+    """Samples of sentences of 4 to 8 positions, read again in each session, with patterns or drift of the place.
+
+    Of more than two subjects, each two have `texts` of their own; the last session of each lacks some of them.
+    """
     rng = np.random.default_rng(seed)
     pattern, turns, phase = rng.normal(size=(texts, F)), rng.uniform(0.5, 1, F), rng.uniform(0, 6, F)
     length = rng.integers(4, 9, texts)
@@ -41,7 +43,11 @@ def recordings(words=0.0, drift=0.0, period=80.0, same=True, subjects=2, session
         for k in range(texts):
             slow = drift * np.cos(2 * np.pi * place[k] * turns / period + phase)
             features = words * pattern[k] + slow + 2 * rng.normal(size=(length[k], F))
-            yield {"features": features.astype(np.float32), "sentence": f"text number {k}", "subject": f"S{subject}",
+            if session == sessions - 1 and k < missing * (1 + subject):
+                continue
+            text = f"text number {k + texts * (subject // 2)}"
+            text = text.upper().replace(" ", "  ") if session else text  # equal but for case and spaces
+            yield {"features": features.astype(np.float32), "sentence": text, "subject": f"S{subject}",
                    "recording": f"S{subject} ses-{session}", "order": int(place[k])}  # fmt: skip
 
 
@@ -56,15 +62,14 @@ def line(words: np.ndarray, width: int) -> np.ndarray:
     return np.stack([np.interp(at, np.arange(len(words)), words[:, f]) for f in range(F)], axis=1).ravel()
 
 
-def plain(data: DataFile, scope: str) -> tuple[float, float]:
-    """Same sentence and its stratum's others, by loops, from the definition."""
-    names = sorted(set(data.clock.recording))
-    texts = sorted(set(data.sentence))
-    vectors, lengths = {}, {}
+def plain(data: DataFile, scope: str, positions: int) -> tuple[float, float, dict[str, float], np.ndarray]:
+    """Same sentence, its stratum's others, content without each recording, and content by number; by loops."""
+    names, sentence = sorted(set(data.clock.recording)), [" ".join(text.split()).casefold() for text in data.sentence]
+    vectors, lengths = {name: {} for name in names}, dict(zip(sentence, data.n_words.tolist(), strict=True))
+    width = int(min(positions, np.median(data.n_words)))
     for name in names:
         rows = [i for i in range(len(data)) if data.clock.recording[i] == name]
         rows.sort(key=lambda i: data.clock.order[i])
-        width = int(min(8, np.median(data.n_words)))
         x = np.array([line(data.words(i), width) for i in rows])
         x -= x.mean(0)
         kinds = sorted({int(data.n_words[i]) for i in rows})
@@ -72,28 +77,50 @@ def plain(data: DataFile, scope: str) -> tuple[float, float]:
         pairs = [(i, j) for i in range(len(x)) for j in range(i + 1, min(i + 4, len(x)))]
         steps, changes = (np.array([column[j] - column[i] for i, j in pairs]) for column in (dummies, x))
         x -= dummies @ np.linalg.lstsq(steps, changes, rcond=None)[0]
-        for i, row in zip(rows, x / x.std(0), strict=True):
-            vectors[name, data.sentence[i]], lengths[data.sentence[i]] = row, int(data.n_words[i])
-    subject = dict(zip(data.clock.recording, data.subject, strict=True))
-    own, others = [], []
+        vectors[name] |= {sentence[i]: row for i, row in zip(rows, x / x.std(0), strict=True)}
+    subject, cells, by_pair, carried, weight = dict(zip(data.clock.recording, data.subject, strict=True)), {}, {}, 0, 0
     for a, b in itertools.combinations(names, 2):
-        if (subject[a] == subject[b]) != (scope == WITHIN):
+        both = vectors[a].keys() & vectors[b].keys()
+        if (subject[a] == subject[b]) != (scope == WITHIN) or not both:
             continue
-        for text in texts:
-            alike = [t for t in texts if t != text and lengths[t] == lengths[text]]
-            own.append(stats.pearsonr(vectors[a, text], vectors[b, text])[0])
-            others.append(np.mean([stats.pearsonr(vectors[a, text], vectors[b, t])[0] for t in alike]))
-    return 100 * float(np.mean(own)), 100 * float(np.mean(others))
+        table = np.corrcoef([*vectors[a].values()], [*vectors[b].values()])[: len(vectors[a]), len(vectors[a]) :]
+        table = dict(zip(itertools.product(vectors[a], vectors[b]), table.ravel(), strict=True))
+        for (s, t), value in table.items():
+            if lengths[s] == lengths[t]:
+                cells.setdefault((s, t), []).append(value)
+        for length in {lengths[text] for text in both}:
+            alike = sorted(text for text in both if lengths[text] == length)
+            for s in alike:
+                by_pair.setdefault((a, b), []).append(table[s, s] - np.mean([table[s, t] for t in alike if t != s]))
+            one, other = (np.array([vectors[name][text] for text in alike]) for name in (a, b))
+            carried = carried + 100 * len(alike) * np.sum((one - one.mean(0)) * other, axis=0) / (len(alike) - 1)
+            weight += len(alike)
+    shared = sorted(s for s, t in cells if s == t)
+    own = [np.mean(cells[text, text]) for text in shared]
+    others = [np.mean([np.mean(cells[s, t]) for t in shared if s != t and (s, t) in cells]) for s in shared]
+    without = {name: [c for pair, found in by_pair.items() if name not in pair for c in found] for name in names}
+    without = {name: 100 * float(np.mean(found)) for name, found in without.items() if found}
+    return 100 * float(np.mean(own)), 100 * float(np.mean(others)), without, carried / weight
 
 
-def test_the_table_is_that_of_a_plain_computation(tmp_path):
-    data = data_of(tmp_path, words=0.5, same=False, texts=40)
-    for found in repeats(data):
-        own, others = plain(data, found.scope)
+@pytest.mark.parametrize(
+    ("options", "positions"), [({}, 8), ({"subjects": 4, "missing": 1}, 3)], ids=["whole", "apart"]
+)
+def test_the_table_is_that_of_a_plain_computation(tmp_path, options, positions):
+    """Also where pairs of subjects read sentences of their own, and sessions lack some of them."""
+    data = data_of(tmp_path, words=0.5, same=False, texts=60, **options)
+    found_in = repeats(data, positions=positions)
+    assert [found.scope for found in found_in] == [WITHIN, OVER]
+    for found in found_in:
+        own, others, without, carried = plain(data, found.scope, positions)
         assert found.contrast.scores[0] == pytest.approx(own, abs=1e-3)
         assert found.contrast.nulls[0] == pytest.approx(others, abs=1e-3)
+        assert found.features == pytest.approx(carried, abs=1e-2)
+        assert found.without == pytest.approx(without, abs=1e-3)
+        assert list(found.without.values()) == sorted(found.without.values())
         assert not found.beside
-        assert found.pairs == {WITHIN: 2, OVER: 4}[found.scope]
+        assert found.pairs == {WITHIN: 2, OVER: 4}[found.scope] * (options.get("subjects", 2) // 2)
+        assert found.top[5][2] == pytest.approx(5 / 60, rel=0.15), "chance is among those that the same subjects read"
 
 
 def test_words_are_found_in_both_orders_and_noise_is_not(tmp_path):

@@ -12,13 +12,13 @@ from eeg2text_jax import audit
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.commands.paper_tables import TABLES, footnotes, runs_of
-from eeg2text_jax.commands.papers import parse_part
 from eeg2text_jax.commands.reproduce import (
     Wanted,
     commands,
     demo_seconds,
     make_demo_data,
     make_runs,
+    parse_part,
     price_of,
     table_of,
 )
@@ -193,11 +193,18 @@ def test_runs_are_compared_by_their_verdicts(tmp_path, rows, capsys):
     for name, own in systems.items():
         make_run(tmp_path / name, rows)
         found = audit(changed(own, eval_condition="eeg", train_condition="eeg"), {"noise": noise, "zero": noise})
-        (tmp_path / name / "audit.json").write_text(json.dumps(found.to_json()))
+        (tmp_path / name / "audit.json").write_text(json.dumps(written := found.to_json()))
     assert main(["table", str(tmp_path / "good"), str(tmp_path / "bad")]) == 0
     *_, good, bad = capsys.readouterr().out.strip().splitlines()
     assert good.startswith("good  uses EEG (")
     assert bad.startswith("bad   equivalent to control")
+    for control, p, p_seeds, shown in (("noise", 0.01, 0.25, "0.250"), ("zero", 0.25, 0.01, "0.250")):
+        main_one = next(one["contrast"] for one in written["comparisons"] if one["contrast"]["control"] == control)
+        main_one |= {"p": p, "p_seeds": p_seeds, "effect": 12.34}
+        (tmp_path / "bad" / "audit.json").write_text(json.dumps(written | {"deciding": control, "mde": 7.89}))
+        assert main(["table", str(tmp_path / "bad")]) == 0
+        line = capsys.readouterr().out.strip().splitlines()[-1]
+        assert all(figure in line.split() for figure in ("+12.34", shown, "7.89")), "of the deciding control"
     (tmp_path / "bad" / "audit.json").write_text("{}")
     assert main(["table", str(tmp_path / "bad")]) == 2
     assert "has no verdict of this version" in capsys.readouterr().err

@@ -10,10 +10,16 @@ import pytest
 
 from eeg2text_jax.base.devices.mesh import make_mesh, own_rows
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.batches import Samples, each_evaluation_batch, feature_scale, make_batch, training_batches
+from eeg2text_jax.data.batches import (
+    EpochPlan,
+    Samples,
+    each_evaluation_batch,
+    feature_scale,
+    make_batch,
+    training_batches,
+)
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.epochs import EpochPlan
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.training.metrics_log import BatchWork
 

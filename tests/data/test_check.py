@@ -187,7 +187,7 @@ def test_a_mark_that_was_read_as_a_sentence_is_noted(tmp_path):
     assert not any("is the text of" in note for note in check_datafile(tmp_path / "twice.h5").notes)
 
 
-@pytest.mark.parametrize(("apart", "noted"), [(1.5, False), (12.0, True)])
+@pytest.mark.parametrize(("apart", "noted"), [(1.5, False), (2.6, False), (12.0, True)])
 def test_a_subject_in_another_unit_is_noted_in_logarithms_too(apart, noted, tmp_path):
     rng = np.random.default_rng(0)
     samples = [

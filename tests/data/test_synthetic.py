@@ -177,6 +177,18 @@ def test_drift_is_slow_and_leaves_the_rest_as_it_was():
     assert beside < 0.3 * apart
 
 
+def test_each_recording_has_a_drift_of_its_own():
+    """Of another subject, task or seed, in one order of the same sentences."""
+    drawn = {}
+    for seed in (3, 4):
+        options = {"sentences": 24, "seed": seed, "signal": 0.0, "order": "same_for_all"}
+        for still, moved in zip(*(generate(drift=drift, **options) for drift in (0.0, 1.0)), strict=True):
+            drawn.setdefault((seed, still.recording), []).append(moved.features[0] - still.features[0])
+    assert len(drawn) == 8
+    for one, other in itertools.combinations(drawn.values(), 2):
+        assert not np.allclose(one, other, atol=0.01)
+
+
 @pytest.mark.parametrize(("rate", "seconds", "number"), [(64.0, 0.15, 4), (100.0, 0.4, 16)])
 def test_waves_have_the_features_of_a_word_as_amplitudes(rate, seconds, number):
     spec, length = dataclasses.replace(SPEC, sentences=20, features=3, subjects=1), round(rate * seconds)

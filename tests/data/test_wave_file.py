@@ -138,9 +138,11 @@ def test_damage_at_a_hundred_places_is_refused_by_name(waves, tmp_path):
 
 
 def test_values_beyond_float16_are_refused_or_dropped(tmp_path, capsys):
-    rows = [{"features": np.full((9, 2), 1e5), "sentence": "a"}, {"features": np.ones((9, 2)), "sentence": "b"}]
-    with pytest.raises(UserError, match=re.escape("65504")):
-        data_package.write(tmp_path / "a.h5", rows, provenance={"sfreq": 10.0})
+    for large in (1e5, -1e5):
+        rows = [{"features": np.full((9, 2), large), "sentence": "a"}, {"features": np.ones((9, 2)), "sentence": "b"}]
+        for order in (rows, rows[::-1]):
+            with pytest.raises(UserError, match=re.escape("65504")):
+                data_package.write(tmp_path / "a.h5", order, provenance={"sfreq": 10.0})
     mne = pytest.importorskip("mne")
     steps = np.where(np.arange(1200) < 300, 0.0, 0.2) + np.zeros((3, 1)) * 1.0
     steps[:] *= np.array([[1.0], [-1.0], [0.5]])

@@ -26,7 +26,7 @@ from eeg2text_jax.runs._attributions import (
 )
 from eeg2text_jax.runs.cells import likelihood_program, padded_labels
 from eeg2text_jax.runs.exported import finished_study
-from eeg2text_jax.training.grid_program import trained_params
+from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.study import Arm
 
 PLACES = [("Fz", 0.0, 0.09, 0.1), ("C3", -0.06, 0.03, 0.1), ("C4", 0.06, 0.03, 0.1), ("flat", 0.0, -0.08, 0.06)]

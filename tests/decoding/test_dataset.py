@@ -12,16 +12,15 @@ from eeg2text_jax.base.chips.hlo_text import collectives
 from eeg2text_jax.base.devices.mesh import make_mesh
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.generate import (
-    decode_dataset,
     generate,
     generate_arms,
     generate_program,
-    plan_slices,
     prepared_arms,
     teacher_forced_program,
 )
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.backbones import bart
+from eeg2text_jax.runs.cells import decode_dataset, plan_slices
 
 MODEL = MarkovModel()
 SPEC = GenerationSpec(0, 1, 2, max_length=8, num_beams=3, repetition_penalty=2.0)

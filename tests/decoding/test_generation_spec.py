@@ -13,7 +13,6 @@ from transformers import GenerationConfig
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.settings import GenerationSpec, search_name
-from eeg2text_jax.runs.cells import check_decoding
 from eeg2text_jax.runs.opening import generation_note
 from eeg2text_jax.training.configuration import load_config
 
@@ -43,10 +42,10 @@ def test_a_run_decodes_as_its_section_says():
         "cache_dtype": "bfloat16", "weights_dtype": "int8",
     }  # fmt: skip
     decode = tiny_settings(**{f"decode__{name}": value for name, value in changes.items()}).decode
-    assert check_decoding(decode, MODEL) == GenerationSpec(0, 1, (2,), **changes)
+    assert GenerationSpec.from_fields(decode.fields(), MODEL) == GenerationSpec(0, 1, (2,), **changes)
     more = {"early_stopping": True, "forced_bos_token_id": 0, "min_length": 2}
     decode = dataclasses.replace(decode, others=more)
-    assert check_decoding(decode, MODEL) == GenerationSpec(0, 1, (2,), **changes, **more)
+    assert GenerationSpec.from_fields(decode.fields(), MODEL) == GenerationSpec(0, 1, (2,), **changes, **more)
 
 
 def test_one_token_id_is_a_tuple_of_one():

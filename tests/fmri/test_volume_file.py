@@ -101,6 +101,24 @@ def test_frames_that_are_in_no_window_are_counted(tmp_path):
     assert check_datafile(tmp_path / "data.h5").notes == ["5 frames are in no window."]
 
 
+def test_magnitudes_and_constant_voxels_are_those_of_all_frames(tmp_path):
+    """Frames are read 64 at a time; one voxel never varies, and another one only in the first of three blocks."""
+    frames = (
+        np.random.default_rng(0).normal(size=(150, *GRID)) * np.where(np.arange(150) < 100, 1, 7)[:, None, None, None]
+    )
+    frames[:, 1, 1, 1], frames[64:, 0, 0, 0] = 0.0, frames[0, 0, 0, 0]
+    with VolumeWriter(tmp_path / "data.h5", GRID, "float32", "x") as writer:
+        writer.add_frames(frames)
+        for start in range(0, 150, 2):
+            writer.add_window(start, 2, sentence=f"the {start} dogs", subject=f"S{start // 100}", task="t",
+                              sentence_index=start, text_group="t")  # fmt: skip
+    found = check_datafile(tmp_path / "data.h5")
+    assert found.notes[1:] == ["1 of 24 voxels do not vary, as usual outside a mask."]
+    for subject, own in (("S0", frames[:100:2]), ("S1", frames[100::2])):
+        (line,) = [line for line in found.table if line.startswith(subject)]
+        assert line.endswith(f"{len(own)} windows, mean size of a voxel {np.abs(own).mean():.3g}")
+
+
 def test_windows_beyond_the_frames_are_refused(tmp_path):
     with VolumeWriter(tmp_path / "data.h5", GRID, "float16", "x") as writer:
         writer.add_frames(np.zeros((FRAMES, *GRID)))

@@ -69,6 +69,8 @@ def test_the_lowest_threshold_that_is_precise_enough_is_taken():
     none = choose_threshold(scores, ~labels, 0.9)
     assert none.value == 0.5
     assert "no score reaches" in none.how
+    none = choose_threshold(np.array([0.9, 0.5, 0.4]), np.array([False, True, True]), 0.9)
+    assert none[:3] == (0.5, 1 / 2, 1 / 2), "0.5 is accepted"
 
 
 def test_accuracy_cuts_at_a_half():

@@ -28,6 +28,17 @@ def test_a_new_judge_replaces_the_old_one(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["judge"]
 
 
+def test_the_signature_has_all_that_scores_depend_on():
+    changes = [
+        {"weights": "3" * 64}, {"prompt_digest": "4" * 64}, {"threshold": 0.6}, {"exact": "exclude"},
+        {"source": "human labels"}, {"labels": Labels(("true", "false"), ((1,), (2,)))},
+        {"wording": Wording("other", "{reference} {hypothesis}")},
+        {"wording": Wording("own", "{reference} {hypothesis}", before="an example")},
+    ]  # fmt: skip
+    changed = [dataclasses.replace(made(1), **change).signature("tiny") for change in changes]
+    assert len({made(1).signature("tiny"), made(1).signature("large"), *changed}) == len(changes) + 2
+
+
 def test_a_full_disk_leaves_the_old_judge(tmp_path, monkeypatch):
     write_judge(made(1), tmp_path / "judge")
 

@@ -21,6 +21,10 @@ def test_tables_1_and_3_by_hand():
         Pair("h i j", "h j", True, "1", speaker="S2", severity="Mild"),
         Pair("k l m", "k n", False, "2", speaker="S3", severity="Mild"),
     ]
+    more = [Pair("o p", "o", True, "", severity="Mild"), Pair("q r", "q", True, "", speaker="S4")]
+    found = data_tables([*pairs, *more, *more])
+    assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
+    assert [of["percent"] for of in found["labels"].values()] == [12.5, 12.5, 25.0], "of all pairs"
     found = data_tables(pairs)
     assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
     assert [(name, of["pairs"], of["percent"], of["preserved"]) for name, of in found["labels"].items()] == [
@@ -61,9 +65,10 @@ def test_table_5_names_etiology_and_severity():
 
 
 def test_references_are_compared_without_case_and_marks():
-    tuned = divide(toy_pairs(300, 0), (0.6, 0.2, 0.2), 0, "pairs")
+    written = [dataclasses.replace(pair, reference=f"{pair.reference.title()}.") for pair in toy_pairs(300, 0)]
+    tuned = divide(written, (0.6, 0.2, 0.2), 0, "pairs")
     taken = tuned.train[:5] + tuned.dev[:3]
-    spoken = [dataclasses.replace(pair, reference=f"{pair.reference.upper()}!") for pair in taken]
+    spoken = [dataclasses.replace(pair, reference=f"{pair.reference[:-1].upper()}!") for pair in taken]
     kept = hold_out(tuned, spoken, "second.tsv")
     assert len(kept.train) <= len(tuned.train) - 5
     assert len(kept.dev) <= len(tuned.dev) - 3

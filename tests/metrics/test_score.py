@@ -8,7 +8,14 @@ import pytest
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.metrics.metric import word_bleu
-from eeg2text_jax.instrument.metrics.score import by_subject, row_figures, score_cells, score_predictions, write_results
+from eeg2text_jax.instrument.metrics.score import (
+    by_subject,
+    parse_metrics,
+    row_figures,
+    score_cells,
+    score_predictions,
+    write_results,
+)
 from eeg2text_jax.instrument.metrics.tables import score_table
 from eeg2text_jax.instrument.predictions.file import Prediction
 
@@ -133,6 +140,14 @@ def test_a_profile_has_the_conventions_that_its_signatures_state():
     assert not {"word_bleu-1", "cer"} & paper.keys()
 
 
+def test_token_ids_of_one_side_alone_are_no_token_bleu():
+    rows = with_ids(grid(modes=["free_running"]))
+    for side in ("prediction_tokens", "reference_tokens"):
+        assert not [name for name in score_predictions([dataclasses.replace(r, **{side: None}) for r in rows])
+                    if name.startswith("token_bleu")]  # fmt: skip
+    assert parse_metrics(" wer,cer, wer ,") == ("wer", "cer")
+
+
 def test_figures_of_subjects_and_rows_are_those_of_their_own_rows():
     rows = with_ids(grid(modes=["free_running"]))
     rows = [dataclasses.replace(r, prediction=f"{r.prediction} quick") if r.subject == "b" else r for r in rows]
@@ -148,5 +163,9 @@ def test_figures_of_subjects_and_rows_are_those_of_their_own_rows():
     for row, line in list(zip(rows, row_figures(rows), strict=True))[:4]:
         assert (line["sample_id"], line["eval_condition"]) == (row.sample_id, row.eval_condition)
         assert line["figures"] == pytest.approx(figures([row]))
+    empty = [dataclasses.replace(rows[0], reference="", reference_tokens=()), rows[1]]
+    undefined, defined = (line["figures"] for line in row_figures(empty))
+    assert undefined["wer"] is None, "JSON has no NaN"
+    assert None not in defined.values()
     with pytest.raises(UserError, match="sample 'b/0' has no subject"):
         by_subject([rows[0], dataclasses.replace(rows[1], subject="")])

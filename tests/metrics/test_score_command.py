@@ -99,6 +99,12 @@ def test_conditions_of_files_that_do_not_say_them(files, refused, printed_by):
     cells = json.loads(out.read_text("utf8"))["cells"]
     found = {(cell["train_condition"], cell["eval_condition"]) for cell in cells}
     assert found == {("eeg", "eeg"), ("eeg", "noise")}, "those that the file states stay"
+    for column, kept in (("eval_condition", ("noise", "shuffled")), ("train_condition", ("shuffled", "zero"))):
+        rows = [f"the dog {i} runs,He was dog {i},shuffled" for i in range(6)]
+        (files / "one.csv").write_text("\n".join([f"truth,pred,{column}", *rows]) + "\n")
+        printed_by(["score", str(files / "one.csv"), "--conditions=noise:zero", "--json", str(out)])
+        (cell,) = json.loads(out.read_text("utf8"))["cells"]
+        assert (cell["train_condition"], cell["eval_condition"]) == kept, "one that is stated stays, the other is said"
     for wrong in ("eeg:eeg", "eeg:eeg,noise", "eeg:eeg,:noise"):
         said = refused(["score", *names, f"--conditions={wrong}"])
         assert f"--conditions={wrong}: expected TRAIN:TEST for each of the 2 files" in said

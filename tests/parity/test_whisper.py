@@ -140,3 +140,11 @@ def torch_generate(pair: Pair, samples: np.ndarray, spec: GenerationSpec) -> tup
         pair.theirs, torch.tensor(samples.swapaxes(1, 2)), decoder_input_ids=given, generation_config=config
     )
     return out.sequences.numpy(), out.sequences_scores.numpy() if spec.num_beams > 1 else None
+
+
+@pytest.mark.parametrize("pad", [1, 2])
+def test_labels_are_padded_with_no_token_of_a_text(pad):
+    """Published checkpoints pad with their end token, which a target must keep."""
+    tokens = {"pad_token_id": pad, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 4}
+    spec = whisper.spec_from_config(whisper.random_config({"vocab_size": 60, **tokens}))
+    assert (spec.eos_token, spec.pad_token) == (2, 60 if pad == 2 else pad)

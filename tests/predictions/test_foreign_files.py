@@ -113,7 +113,10 @@ def test_foreign_json_is_read_without_options(write, name):
         ('{"truth": {"0": "a"}, "pred": {"1": "b"}}', "JSON without predictions"),
         ('{"accuracy": 1.0}', "no column is known as reference and prediction"),
         ("[1, 2]", "JSON without predictions"),
-        ('{"train": [{"gt": "a", "pred": "b"}], "test": [{"gt": "c", "pred": "d"}]}', "prediction among train, test"),
+        (
+            '{"train": [{"gt": "a", "pred": "b"}], "test": [{"gt": "c", "pred": "d"}]}',
+            "prediction among train.gt, train.pred, test.gt, test.pred",
+        ),
         (
             '{\n"train": {"gt": ["a"], "pred": ["b"]},\n"test": {"gt": ["a"], "pred": ["b"]}, "n": 1}',
             "without predictions",

@@ -110,8 +110,10 @@ def test_archives_and_pickles_are_called_by_their_names(write, name):
 
 @pytest.mark.parametrize("inner", [TABLE.encode(), TABLE.encode("utf-16"), gzip.compress(TABLE.encode())])
 def test_the_only_file_of_a_zip_archive_is_read(write, inner):
-    found = read_any(write(zipped(inner, "folder/a.csv"), "a.zip"))
-    assert [(p.reference, p.prediction) for p in found.predictions] == PAIRS
+    """Folders, and what macOS puts beside each file of an archive, are no files of their own."""
+    for names in (["folder/a.csv"], ["folder/", "folder/a.csv", "__MACOSX/folder/._a.csv"]):
+        found = read_any(write(zipped(inner, *names), "a.zip"))
+        assert [(p.reference, p.prediction) for p in found.predictions] == PAIRS
 
 
 def test_what_is_no_csv_is_not_told_to_have_quotes(write):

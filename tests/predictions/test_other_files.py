@@ -399,6 +399,8 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "holds outputs without references": ("id,text\n0,a b\n", {}),
     "expected a text or a list of texts": (table([("truth", "pred"), ("[12, 7]", "x y"), ("a b", "c d")]), {}),
     "a gzip file that cannot be unpacked": (gzip.compress(b"truth,pred\na,b\n")[:20], {}),
+    "its ids are those of ... with ... behind them": ("u1__a x y\nu1__b x z\n", {"reference": "u1 x y\nu2 x z\n"}),
+    "a file of NIST": ("u 1 0.5 0.5 word 0.9\n", {"reference": "a b\n"}),
     "a zip archive of ... files": (zipped(b"truth,pred\na,b\n", "a.csv", "b.csv"), {}),
     "an Excel file of the format before 2007": (b"\xd0\xcf\x11\xe0" + b"\0" * 600, {}),
     "cannot be read as Parquet": (b"PAR1" + b"\0" * 60, {}),

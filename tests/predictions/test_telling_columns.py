@@ -53,6 +53,9 @@ def test_rows_of_test_count_and_those_of_train_are_left_out(read):
     found = read("split", ["train", "Test", "val"])
     assert [p.reference for p in found.predictions] == [r for r, _ in TEXTS[1::3]]
     assert "only 2 rows of test are used; left out are 2 of train, 2 of dev" in describe(found)
+    found = read("split", ["train", "val"])
+    assert [p.reference for p in found.predictions] == [r for r, _ in TEXTS[1::2]]
+    assert "only 3 rows of dev are used; left out are 3 of train" in describe(found)
     assert "every row is of the training part" in describe(read("split", ["train"]))
     assert len(read("split", ["fold 1", "fold 2"]).predictions) == 6
     assert "not used: 'split'" in describe(read("split", ["fold 1", "fold 2"]))

@@ -81,7 +81,7 @@ def test_the_compilers_clock_on_one_chip(tmp_path):
 
 TOPOLOGY = """
 import os, sys
-from eeg2text_jax.commands.devices import ENVIRONMENT
+from eeg2text_jax.commands.run import ENVIRONMENT
 os.environ.update(ENVIRONMENT)
 from eeg2text_jax.commands.preflight.compiling import parse_topology, tpu_devices
 print(len(tpu_devices(parse_topology("v5e:2x2"))), flush=True)

@@ -119,6 +119,10 @@ def test_it_resumes_from_the_file(compiling, tmp_path):
     assert said[-1].endswith("2 of 2 slices done")  # of two threads
     scaling.scaling(tiny_settings(**CONFIG, optim__lr=0.5), slices("v5e:2x2"), path=kept, say=said.append)
     assert [name for name, _ in compiling][2:] == ["v5e:2x2"]  # of another configuration
+    for rows, batch in ((4, 8), (8, 16), (4, 8)):
+        found = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), rows, path=kept, say=said.append)
+        assert found.rows[0].batch == batch
+    assert compiling[3:] == [("v5e:2x2", 8), ("v5e:2x2", 16)]  # of other batches
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"programs": []}'])

@@ -84,7 +84,11 @@ def flax_tree(state: dict[str, torch.Tensor]) -> dict:
     return tree
 
 
-@pytest.mark.parametrize("written", ["sharded", "flax", "pickle", "all copies"])
+def without_prefix(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix("model."): tensor for name, tensor in state.items()}
+
+
+@pytest.mark.parametrize("written", ["sharded", "flax", "pickle", "all copies", "without the prefix"])
 def test_every_format_loads_to_identical_parameters(checkpoint, written, tmp_path):
     _, folder, reference = checkpoint
     reference.config.save_pretrained(tmp_path)
@@ -96,6 +100,8 @@ def test_every_format_loads_to_identical_parameters(checkpoint, written, tmp_pat
         (tmp_path / "flax_model.msgpack").write_bytes(to_bytes(flax_tree(state)))
     elif written == "pickle":
         torch.save(state, tmp_path / "pytorch_model.bin")
+    elif written == "without the prefix":  # as the class without a head writes them
+        save_file(without_prefix(state), tmp_path / "model.safetensors")
     else:  # as files from before safetensors: every tied copy and every buffer
         torch.save(reference.state_dict(), tmp_path / "pytorch_model.bin")
     assert_equal(load_pretrained(tmp_path)[1], load_pretrained(folder)[1])
@@ -130,6 +136,10 @@ def test_positions_of_a_pegasus_are_those_of_its_file(stored, tmp_path):
     np.testing.assert_allclose(logits_of(model, params), torch_logits(reference.float()), atol=1e-4)
     kinds = (model.spec.encoder.positions, model.spec.decoder.positions)
     assert kinds == (("sinusoidal", "learned") if stored == "one side" else ("learned", "learned"))
+    save_file(without_prefix(load_file(tmp_path / "model.safetensors")), tmp_path / "model.safetensors")
+    again, same = load_pretrained(tmp_path)
+    assert again.spec == model.spec
+    assert_equal(same, params)
 
 
 def test_positions_of_a_file_are_never_trained(tmp_path):

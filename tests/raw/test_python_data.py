@@ -66,6 +66,21 @@ def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tm
     assert np.corrcoef(held.words(0)[inner].ravel(), file.words(0)[inner].ravel())[0, 1] > 0.97
 
 
+@pytest.mark.parametrize("rate", [RATE, 64.0])
+def test_epochs_give_the_waves_of_a_raw_at_the_rate_that_is_stated(raw, tmp_path, rate):
+    pandas = pytest.importorskip("pandas")
+    options = {"data__raw__features": "waves", "data__raw__resample": rate, "data__raw__margin": 0.0}
+    events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
+    epochs = mne.Epochs(raw, events, tmin=0, tmax=SECONDS - 1 / RATE, baseline=None, verbose="error",
+                        metadata=pandas.DataFrame({"text": TEXTS}))  # fmt: skip
+    held, whole = prepare(epochs, tmp_path / "a.h5", **options), prepare(raw, tmp_path / "b.h5", **options)
+    for data_file in (held, whole):
+        assert data_file.sfreq == rate
+        assert data_file.channels == ("Fz", "Cz", "Pz", "Oz")
+        assert set(data_file.n_words.tolist()) == {int(SECONDS * rate)}
+    np.testing.assert_allclose(held.words(1), whole.words(1), atol=0.2)
+
+
 def test_what_is_missing_is_said(raw, tmp_path):
     epochs = mne.make_fixed_length_epochs(raw, duration=4.0, verbose="error")
     with pytest.raises(UserError, match=r"columns \(none\); expected 'sentence'"):

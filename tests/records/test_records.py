@@ -58,7 +58,28 @@ def test_each_arm_has_a_record_with_its_figures(workdir):
     assert found["eeg/free_running/wer"]["score_details"]["score"] == 112.0
     assert noise["evaluation_results"][0]["metric_config"]["min_score"] == "-Infinity"
     assert eeg["source_metadata"]["additional_details"]["verdict"] == "uses EEG"
+    assert [entry["metric_config"]["lower_is_better"] for entry in found.values()] == ["wer" in name for name in found]
     assert written(workdir, "--model=lab/reader").keys() == made.keys(), "written again, a record has another name"
+
+
+def test_a_record_states_who_reports_it_and_its_split_and_its_name_is_of_its_content(workdir, monkeypatch):
+    (workdir / "results.json").write_text(json.dumps(RESULTS | {"split": "abc123"}))
+    about = ["--organization=Lab of Reading", "--relationship=third_party", "--dataset-name=own words"]
+    names = []
+    for day in (0, 86400):
+        monkeypatch.setattr("time.time", lambda day=day: 1.7e9 + day)
+        made = written(workdir, *about)
+        names.append(made.keys())
+    assert names[0] == names[1], "on another day"
+    for path, record in made.items():
+        source = record["source_metadata"]
+        assert (source["source_organization_name"], source["evaluator_relationship"]) == (
+            "Lab of Reading",
+            "third_party",
+        )
+        assert source["additional_details"]["split"] == "abc123"
+        assert record["retrieved_timestamp"] == "1700086400"
+        assert path.startswith("data/own-words/local/run-")
 
 
 def test_each_seed_of_a_training_condition_has_its_own_record():
@@ -90,6 +111,9 @@ def test_the_hub_reads_its_files(workdir):
     (entry,) = parse_eval_result_entries(yaml.safe_load(paths[0].read_text()))
     assert (entry.dataset_id, entry.task_id, entry.value) == ("lab/zuco", "eeg_free_running", 12.5)
     assert "word_bleu-1; trained on eeg" in entry.notes
+    written(workdir, "--dataset=lab/zuco", "--metric=wer")
+    (entry,) = parse_eval_result_entries(yaml.safe_load(paths[0].read_text()))
+    assert (entry.value, entry.notes.partition(";")[0]) == (112.0, "wer")
 
 
 def full_after(size: int) -> None:

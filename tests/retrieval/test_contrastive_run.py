@@ -26,8 +26,8 @@ from eeg2text_jax.runs.cells import padded_labels, retrieve_grid
 from eeg2text_jax.runs.exported import exported
 from eeg2text_jax.runs.pipeline import NO_AUDIT, candidates_of, header_of, judge_ranked_folds, rank, read_ranked
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.grid_program import make_program, trained_params
-from eeg2text_jax.training.loop import train_arms
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import train_arms, trained_params
 
 CHANGES = {
     "model__encoder_layers": 0,

@@ -108,6 +108,7 @@ def test_figures_of_a_cell():
     assert cell["by_subject"]["S"]["top-1"] == 100
     assert cell["by_subject"]["U"]["top-1"] == 12.5
     assert (cell["rows"], cell["sentences"], cell["candidates"]) == (8, 4, [8])
+    assert cell["chance_interval_top-5"] == pytest.approx([100 * share for share in chance_interval(5 / 8, 4)])
     assert {name: own["rows"] for name, own in cell["by_subject"].items()} == {"S": 4, "U": 4}
     (mixed,) = score_rankings(rows[::2] + rows[1::2])
     assert mixed["by_subject"] == cell["by_subject"]

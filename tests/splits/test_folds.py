@@ -1,6 +1,7 @@
 """Folds: every text is tested once, by a model that has not seen it."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import fold_parts, make_folds
 from eeg2text_jax.data.splits.split import read_split_file
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions
-from eeg2text_jax.runs import run_folds as running
-from eeg2text_jax.runs.run_folds import judge_folds, leaked_text, run_folds
+from eeg2text_jax.runs import pipeline as running
+from eeg2text_jax.runs.pipeline import judge_folds, leaked_text, run_folds
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.sections import read_settings
 
@@ -179,7 +180,8 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
 
 def test_the_command_writes_a_certificate_for_each_fold(tmp_path, printed_by, refused):
     data.write(tmp_path / "data.h5", [
-        {"features": [1.0, i], "sentence": f"text {i}", "subject": s} for s in "ABC" for i in range(9)])  # fmt: skip
+        {"features": [1.0, i], "sentence": f"text {i}", "subject": s, "recording": s, "order": i}
+        for s in "ABC" for i in range(9)])  # fmt: skip
     command = ["split", str(tmp_path / "data.h5"), "--method=f", "--folds=subjects", f"--json={tmp_path / 'fold.json'}"]
     assert "f, fold 3 of 3" in printed_by(command)
     found = read_datafile(tmp_path / "data.h5")
@@ -188,6 +190,14 @@ def test_the_command_writes_a_certificate_for_each_fold(tmp_path, printed_by, re
     groups = tmp_path / "fold_2.json"  # the derived name of the second fold
     groups.write_text("".join(["reference,group\n", *(f"text {i},{i % 3}\n" for i in range(9))]))
     before = groups.read_bytes()
+    printed = printed_by(
+        ["split", str(tmp_path / "data.h5"), "--folds=3", f"--groups={groups}", f"--json={tmp_path / 'g.json'}"]
+    )
+    assert printed.count("the nearest training sample in time tells the group of ") == 2 * 3, (
+        "dev and test of each fold"
+    )
+    for k in (1, 2, 3):
+        assert "group" in json.loads((tmp_path / f"g_{k}.json").read_text())["time"]["groups"]
     (tmp_path / "fold_1.json").unlink()
     assert "is an input of the same command" in refused([*command, f"--groups={groups}"])
     assert groups.read_bytes() == before

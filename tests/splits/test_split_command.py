@@ -1,6 +1,7 @@
 """Certificates and split files, and the command that makes and judges them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -89,6 +90,14 @@ def test_the_audit_names_test_sentences_that_another_task_gives_away(data_path, 
     judged = [d for d in json.loads(out.read_text())["duplicates"] if d["overlap"] == 1]
     named = {(d["judged"], *d["judged_sentences"], *d["other_sentences"]) for d in judged}
     assert {("test", "NR:18", "TSR:3"), ("test", "NR:19", "TSR:4"), ("dev", "NR:16", "TSR:1")} <= named
+    printed_by(["split", str(data_path), "--method=c", "--overlap=0.5", f"--json={out}"])
+    certificate = json.loads(out.read_text())
+    assert certificate["near_duplicate_overlap"] == 0.5
+    assert any(0.5 <= d["overlap"] < 0.8 for d in certificate["duplicates"])
+    shown = printed_by(["split", str(data_path), "--method=c", f"--json={out}"])
+    duplicates = json.loads(out.read_text())["duplicates"]
+    told = re.findall(r"^(?:dev|test) .* (?:equals|overlaps) .*", shown, re.MULTILINE)
+    assert len(told) == sum(bool(d["other_sentences"]) for d in duplicates) < len(duplicates)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -159,6 +159,12 @@ def test_sizes_that_are_far_from_the_ratio_are_a_warning():
     warning = "warning: the sizes are far from the ratio: train has 20.5% of the kept samples in place of 80%"
     assert line.startswith(warning)
     assert "test has 76.9% of the kept samples in place of 10%" in line
+    small = next(found for seed in range(30) if 0 in (found := make_split(data, "a", RATIO, seed)).parts["train"])
+    (line,) = size_lines(certify_data(data, small, RATIO))
+    assert "dev has 2.6% of the kept samples in place of 10%" in line
+    assert "train" not in line, "it has 95 %, less than twice its share"
+    (line,) = size_lines(certify_data(data, small, (0.3, 0.35, 0.35)))
+    assert "train has 94.9% of the kept samples in place of 30%" in line
     even = grid(sentences={"SR": 40})
     assert size_lines(certify_data(even, make_split(even, "c", RATIO, 0), RATIO)) == []
     assert size_lines(certify_data(data, split)) == []  # of a split file, whose ratio nobody states

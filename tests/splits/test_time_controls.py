@@ -19,6 +19,7 @@ from eeg2text_jax.training.conditions._donors import (
     PERIODS,
     clock_features,
     clock_note,
+    constant_arrays,
     donor_table,
     label_rows,
     nearest_texts,
@@ -323,7 +324,7 @@ def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
     asked = ("eeg", "shuffled", "neighbor", "clock", "nearest_in_time", "same_place", "length_only", "subject_mean")
     config = tiny_settings(seed=3, grid__train_conditions=("eeg", "label_shuffle"), grid__eval_conditions=asked)
     split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
-    samples, means = make_samples(config, data, split, train_tokenizer(data.sentence, 300), 1)
+    samples = make_samples(config, data, split, train_tokenizer(data.sentence, 300), 1)
     donors, (train, _, test) = donor_table(data, PARTS, 3).donor, PARTS
     for name, choose in (("nearest_in_time", nearest_texts), ("same_place", same_place_texts)):
         copied = np.full(80, -1)
@@ -335,6 +336,7 @@ def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
         np.testing.assert_array_equal(getattr(samples, name), table, err_msg=name)
     words = np.concatenate([data.words(i) for i in train])
     centre, spread = words.mean(0), words.std(0)
+    means = constant_arrays(config.grid.conditions, samples, train, 3)["means"]
     for row, subject in enumerate(("S1", "S2")):
         own = np.concatenate([data.words(i) for i in train if data.subject[i] == subject])
         np.testing.assert_allclose(means[row], (own.mean(0) - centre) / spread, atol=1e-5)
@@ -347,7 +349,7 @@ def test_the_prompt_of_a_sample_names_its_own_subject_and_task(data):
     config = dataclasses.replace(config, text=dataclasses.replace(config.text, template="{subject} in {task} <eeg>"))
     split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
     tokenizer = train_tokenizer([*data.sentence, "S1 S2 in A B"], 300)
-    samples, _ = make_samples(config, data, split, tokenizer, 1, alone=True)
+    samples = make_samples(config, data, split, tokenizer, 1, alone=True)
     before, after = samples.prompts
     for i in range(len(data)):
         own = make_prompt(tokenizer, f"{data.subject[i]} in {data.task[i]} <eeg>", chat=False)

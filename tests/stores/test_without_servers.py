@@ -29,6 +29,19 @@ PLACE = parse("s3://recordings/run")
 KEY = PLACE.below(LOCK).key
 
 
+def test_a_client_is_shared_by_one_bucket_with_one_set_of_settings(monkeypatch):
+    opened = []
+    monkeypatch.setattr(buckets, "_CLIENTS", {})
+    module = SimpleNamespace(open_bucket=lambda name: opened.append(name) or object())
+    monkeypatch.setattr(buckets.importlib, "import_module", lambda name: module)
+    places = ("s3://one/a", "s3://one/b", "s3://two/a", "gs://one/a")
+    first = [buckets.open_store(parse(place)) for place in places]
+    assert opened == ["one", "two", "one"]
+    assert first[0] is first[1]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+    assert buckets.open_store(parse("s3://one/a")) not in first
+
+
 class Bucket:
     """Objects by name: (content, tag, labels). `during` is called with the name within each request that writes."""
 

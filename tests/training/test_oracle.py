@@ -12,8 +12,8 @@ from tiny_run import study_in, tiny_settings
 from eeg2text_jax.models.backbones.build import random_config
 from eeg2text_jax.models.backbones.mapping import export
 from eeg2text_jax.models.pretrained.load import backbone_table
-from eeg2text_jax.training.grid_program import make_initial_state, make_program
-from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import make_initial_state, train
 from eeg2text_testing.forked_runs import logged_metrics
 
 # More than two epochs, whose last batches are not full; dev makes three batches, the last of two rows.
@@ -39,7 +39,7 @@ def trained(request, tmp_path_factory):
     """The study, its parameters before and after, and what it logged."""
     ends = {"optim__schedule": "linear", "optim__lr_end": 1e-3} if "end" in request.param else {}
     study = study_in(tmp_path_factory.mktemp("oracle") / "run", tiny_settings(**FIELDS, **ends))
-    first = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
+    first = make_initial_state(study, make_program(study.config, study.model, study.arms))
     before = tensors_of(study, first.params)
     return study, before, tensors_of(study, train(study).params), logged_metrics(study.workdir.root)
 

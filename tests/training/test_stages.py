@@ -15,17 +15,16 @@ from tiny_run import study_in, tiny_config, tiny_settings
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.workdir import Workdir
-from eeg2text_jax.training import grid_program
+from eeg2text_jax.training import loop
 from eeg2text_jax.training.grid_program import (
     _varying_voxels,
     frozen_paths,
-    make_initial_state,
     make_program,
     stage_names,
     stages,
-    trained_params,
+    trivial_losses,
 )
-from eeg2text_jax.training.loop import reconstruction_lines, train_arms, trivial_losses
+from eeg2text_jax.training.loop import make_initial_state, reconstruction_lines, train_arms, trained_params
 from eeg2text_jax.training.metrics_log import MetricsLog, stale
 from eeg2text_jax.training.sections import check_config
 from eeg2text_jax.training.step import make_optimizer, make_schedule
@@ -58,7 +57,7 @@ def whole(tmp_path_factory):
 
 def begun(study):
     """Parameters before the first step, as numpy."""
-    state = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
+    state = make_initial_state(study, make_program(study.config, study.model, study.arms))
     return jax.tree.map(np.asarray, state.params)
 
 
@@ -98,7 +97,7 @@ def test_a_checkpoint_gives_what_no_stage_trained(whole, text_begun, monkeypatch
     """Language model and bridge; the brain encoder is the best of the stage before, whatever the checkpoint has."""
     stored = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 7.0, leaf.dtype), text_begun)
     start = SimpleNamespace(params=stored, summary=lambda: "loaded")
-    monkeypatch.setattr(grid_program, "start_from_checkpoint", lambda *_: start)
+    monkeypatch.setattr(loop, "start_from_checkpoint", lambda *_: start)
     text = stages(whole)[-1]
     found = begun(dataclasses.replace(text, config=text.config.changed({"model.checkpoint": "facebook/bart-large"})))
     for part in ("snapshot", "series"):

@@ -10,8 +10,8 @@ import pytest
 import tiny_grid
 from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax.training.grid_program import make_initial_state, make_program, stage_before, trained_params
-from eeg2text_jax.training.loop import train_arms
+from eeg2text_jax.training.grid_program import make_program, stage_before
+from eeg2text_jax.training.loop import make_initial_state, train_arms, trained_params
 from eeg2text_jax.training.step import trainable_mask
 from eeg2text_testing.forked_runs import logged_metrics
 
@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
 
 def test_step_one_moves_what_is_free_and_nothing_else(trained):
     first = stage_before(trained)
-    before = make_initial_state(first, make_program(first.config, first.model, first.arms), first.placement).params
+    before = make_initial_state(first, make_program(first.config, first.model, first.arms)).params
     after = trained_params(first)
     free = trainable_mask(trained.model, jax.tree.map(lambda leaf: leaf[0], before), "first")
     moved = jax.tree.map(lambda old, new: np.asarray(old != new), before, after)  # [A, ...]
@@ -54,7 +54,7 @@ def test_the_norm_of_the_gradient_is_that_of_what_is_trained(trained):
     first = stage_before(trained)
     program = make_program(first.config, first.model, first.arms)
     whole = dataclasses.replace(program, phase="all", optimizer=kept_gradients())
-    state = make_initial_state(first, program, first.placement)
+    state = make_initial_state(first, program)
     arms = len(first.arms)
     given = {"features": np.ones((1, 2, 20, 12), np.float32), "mask": np.ones((1, 2, 20), bool)}
     given |= {"weight": np.ones((1, 2), np.float32), "labels": np.full((1, 2, 56), 5, np.int32)}

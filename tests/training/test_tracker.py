@@ -9,10 +9,11 @@ import pytest
 from etils import epath
 from tiny_run import tiny_settings
 
-from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.base.kinds import plain
+from eeg2text_jax.instrument.workdir import Workdir, fields_digest
 from eeg2text_jax.training import metrics_log
 from eeg2text_jax.training._tracker_process import feed
-from eeg2text_jax.training.configuration import fields_digest, load_config
+from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.metrics_log import Tracker, tracker_of
 from eeg2text_jax.training.sections import check_config
 from eeg2text_jax.training.study import Arm
@@ -168,4 +169,4 @@ def test_a_tracker_changes_nothing_of_a_run():
     other = config.copy_and_resolve_references()
     other.train.tracker = "wandb:reading"
     check_config(other)
-    assert fields_digest(config, "training") == fields_digest(other, "training")
+    assert fields_digest(plain(config), "training") == fields_digest(plain(other), "training")

@@ -28,8 +28,7 @@ from workload import (
 from eeg2text_jax.base.devices.mesh import chip_of_device
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.bench import describe_machine, gpu_state
-from eeg2text_jax.data.batches import Batch
-from eeg2text_jax.data.epochs import Bucket
+from eeg2text_jax.data.batches import Batch, Bucket
 from eeg2text_jax.models.functional import training_flops
 
 Steps = dict[str, Callable[[Batch], Any]]  # name -> one training step

@@ -17,9 +17,8 @@ from transformers import BartConfig
 from eeg2text_jax.base.devices.arms import compile_step
 from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh, put_batch, put_training_batch, state_shardings
 from eeg2text_jax.commands.bench import LONGEST, WORDS_SCALE, WORDS_SHAPE
-from eeg2text_jax.data.batches import Batch, Samples, make_batch, stack_seeds
+from eeg2text_jax.data.batches import Batch, Bucket, EpochPlan, Samples, make_batch, stack_seeds
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.epochs import Bucket, EpochPlan
 from eeg2text_jax.models.backbones import bart
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec

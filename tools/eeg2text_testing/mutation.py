@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,35 @@ def written(root: Path, path: Path) -> list[Mutant]:
             raise ValueError(f"{path}: line {number}: {source.count(old)} places, or no other program.")
         found.append(mutant)
     return found
+
+
+def patched(root: Path, folder: Path) -> list[Mutant]:
+    """Mutants that the patches of a folder make, by their names; each changes one file.
+
+    Raises:
+      ValueError: a patch does not apply, changes several files, or makes no other program.
+    """
+    found, out = [], folder / ".patched"
+    for path in sorted(folder.glob("*.patch")):
+        module, *others = re.findall(r"^\+\+\+ (?:b/)?(\S+)", path.read_text(), re.MULTILINE)
+        source = (root / module).read_bytes()
+        applied = subprocess.run(["patch", "-s", "-f", "-r-", "-o", out, root / module, path], capture_output=True)
+        old, new = (text.splitlines(keepends=True) for text in (source, out.read_bytes()))
+        out.unlink()
+        above = _alike(old, new)
+        below = _alike(old[above:][::-1], new[above:][::-1])
+        start, end = len(b"".join(old[:above])), len(source) - len(b"".join(old[len(old) - below :]))
+        after = b"".join(new[above : len(new) - below]).decode()
+        mutant = Mutant(module, above + 1, path.stem, start, end, source[start:end].decode(), after)
+        if others or applied.returncode or not mutant.compiles(source):
+            raise ValueError(f"{path}: does not apply to one file, or makes no other program.")
+        found.append(mutant)
+    return found
+
+
+def _alike(one: list[bytes], other: list[bytes]) -> int:
+    """Return the number of lines with which both begin."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, ast.AST | str]]:

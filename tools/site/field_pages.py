@@ -126,7 +126,7 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
             "",
             *(f"- {sentence}" for sentence in summary(lines)),
             "",
-            f"Made by `python tools/field.py` with {made_by()}.",
+            f"Made by `tools/field.py` with {made_by()}.",
             "",
             "- *BLEU-1* is word BLEU-1 (sacrebleu 13a, one order, no smoothing), as papers print it.",
             "- *Score*, *null*, *content* and *difference* are in points of `words`, the default endpoint: shared "

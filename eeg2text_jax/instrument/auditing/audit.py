@@ -16,8 +16,8 @@ from eeg2text_jax.instrument.auditing.align import Aligned, Condition, align
 from eeg2text_jax.instrument.auditing.notices import (
     AVERAGED,
     GroupAnswer,
-    Level,
     Notice,
+    Origin,
     Provenance,
     answer_groups,
     answer_time,
@@ -58,6 +58,7 @@ from eeg2text_jax.instrument.auditing.verdict import (
     Z_95,
     Comparison,
     Contrast,
+    Level,
     Ruling,
     Strata,
     Verdict,
@@ -72,7 +73,6 @@ from eeg2text_jax.instrument.auditing.verdict import (
     seed_noise,
     variance_growth,
 )
-from eeg2text_jax.instrument.auditing.verdict import Level as About
 from eeg2text_jax.instrument.auditing.verdict import verdict_mde as mde_of
 from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_jax.instrument.predictions.rankings import Ranking
@@ -322,7 +322,7 @@ class Audit:
             control = next((c for c in aligned.conditions[1:] if c.name == pair.control), None)
             same = control is not None and not self.ranked and _same_rows(aligned.eeg, control)
             verdict = judge(pair, alone, self.margin, identical=same) if control else judge_alone(alone, self.margin)
-            if origin.level is Level.UNKNOWN and verdict in (Verdict.USES_EEG, Verdict.CONTENT):
+            if origin.level is Origin.UNKNOWN and verdict in (Verdict.USES_EEG, Verdict.CONTENT):
                 verdict = Verdict.UNPROVEN
             if any(notice.bars == notices.ALL or pair.control in notice.bars for notice in limits):
                 verdict = Verdict.NOT_JUDGEABLE
@@ -354,9 +354,9 @@ class Audit:
             barring = [notice.code for notice in limits if notice.bars]
             reason = notices.REASONS.get(barring[0], notices.TARGET) if main.verdict is Verdict.NOT_JUDGEABLE else ""
             return Ruling(main.verdict, recording=signal, unseen=unseen, reason=reason), time
-        about = About.UNKNOWN
+        about = Level.UNKNOWN
         if groups:  # over several columns and controls, the weakest answer counts
-            about = max((answer.level for answer in groups), key=[About.SENTENCE, About.KIND, About.UNKNOWN].index)
+            about = max((answer.level for answer in groups), key=[Level.SENTENCE, Level.KIND, Level.UNKNOWN].index)
         sides = [(c, self.cells[self.aligned.conditions.index(c)]) for c in self._pair(main.control)]
         carried = carriers(main.contrast, sides, self.strata, labels)
         return Ruling(main.verdict, about, status, tuple(carried), signal), time

@@ -31,8 +31,16 @@ from eeg2text_jax.instrument.auditing.strata import (
     words,
 )
 from eeg2text_jax.instrument.auditing.table import Cells, Scorer, fill, strata_members
-from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Strata, Time, Verdict, contrast, figures_text
-from eeg2text_jax.instrument.auditing.verdict import Level as About
+from eeg2text_jax.instrument.auditing.verdict import (
+    Comparison,
+    Contrast,
+    Level,
+    Strata,
+    Time,
+    Verdict,
+    contrast,
+    figures_text,
+)
 from eeg2text_jax.instrument.metrics.metric import word_bleu, word_error_rate
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
@@ -51,7 +59,7 @@ DENIED = {"no", "not", "never", "without", "none", "neither", "nor", "instead", 
 AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 
 
-class Level(enum.StrEnum):
+class Origin(enum.StrEnum):
     """Levels of evidence that predictions are free-running."""
 
     DECODED_HERE = "decoded here"
@@ -65,7 +73,7 @@ class Level(enum.StrEnum):
 class Provenance:
     """The level of evidence that predictions are free-running, with the evidence in words."""
 
-    level: Level
+    level: Origin
     statement: str = ""  # the evidence and its source, or the findings that contradict it
     checked: tuple[str, ...] = ()  # of rows that were decoded again: sentences on what else was checked
     not_checked: tuple[str, ...] = ()  # sentences on what was not
@@ -87,8 +95,8 @@ class Provenance:
         ]
 
 
-DECODED_HERE = Provenance(Level.DECODED_HERE, "by this run of eeg2text, whose free-running decoder takes no target")
-RANKED_HERE = Provenance(Level.DECODED_HERE, "ranked by this run of eeg2text, which scores every candidate alike")
+DECODED_HERE = Provenance(Origin.DECODED_HERE, "by this run of eeg2text, whose free-running decoder takes no target")
+RANKED_HERE = Provenance(Origin.DECODED_HERE, "ranked by this run of eeg2text, which scores every candidate alike")
 
 
 def provenance_of(
@@ -104,18 +112,20 @@ def provenance_of(
       contradictions: messages of findings that only a target in the decoder explains.
     """
     if contradictions:
-        return Provenance(Level.CONTRADICTED, "; ".join(contradictions))
+        return Provenance(Origin.CONTRADICTED, "; ".join(contradictions))
     if decoded:
         return decoded
     if proof:
-        return Provenance(Level.STATED, f"the authors state: {proof}")
+        return Provenance(Origin.STATED, f"the authors state: {proof}")
     if mode == "free_running":
-        return Provenance(Level.STATED, f"{stated_by} that the predictions ran free")
+        return Provenance(Origin.STATED, f"{stated_by} that the predictions ran free")
     if mode in RANKED:
-        return Provenance(Level.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
+        return Provenance(Origin.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
     if mode == "teacher_forced":
-        return Provenance(Level.CONTRADICTED, "the file states that the predictions were teacher-forced")
-    return Provenance(Level.UNKNOWN, "nothing says whether they ran free; state it with --mode=free_running or --proof")
+        return Provenance(Origin.CONTRADICTED, "the file states that the predictions were teacher-forced")
+    return Provenance(
+        Origin.UNKNOWN, "nothing says whether they ran free; state it with --mode=free_running or --proof"
+    )
 
 
 def checked_proof(text: str) -> str:
@@ -272,10 +282,14 @@ def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list
         notices.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
     for condition, look in zip(aligned.conditions, looks, strict=True):
         if look.empty:
-            notices.append(Notice("empty", f"{condition.name}: {look.empty} of {look.rows} predictions are empty"))
+            blank = sum(not text.strip() for text in condition.texts)
+            bare = " or hold no word beside special tokens and marks" if blank < look.empty else ""
+            said = f"{condition.name}: {look.empty} of {look.rows} predictions are empty{bare}"
+            notices.append(Notice("empty", said))
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
-            notices.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
+            top = f"; {look.top} are {look.top_text!r:.60}" if look.top_text else ""  # the notice on empty ones says it
+            notices.append(Notice("collapsed", message + top))
         listed = sum(rows for text, rows in Counter(condition.texts).items() if key(text) in sentences)
         if listed >= CHOSEN * look.rows and look.distinct > 1:
             message = f"{condition.name}: {listed} of {look.rows} predictions are test sentences"
@@ -417,12 +431,12 @@ class GroupAnswer:
     within: Contrast | None  # None: too few sentences share their group, task and length with another
 
     @property
-    def level(self) -> About:
+    def level(self) -> Level:
         if self.within is not None and self.within.above:
-            return About.SENTENCE
+            return Level.SENTENCE
         if self.within is not None and self.between is not None and self.between.above:
-            return About.KIND
-        return About.UNKNOWN
+            return Level.KIND
+        return Level.UNKNOWN
 
     @property
     def text(self) -> str:

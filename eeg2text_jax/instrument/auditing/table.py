@@ -132,17 +132,6 @@ BY_NAME = {
 WORDS = BY_NAME["words"]
 
 
-def named(name: str, what: str = "--endpoint") -> Named:
-    """Return the entry `name` of `ENDPOINTS`; `what` is the option in the error message.
-
-    Raises:
-      UserError: the endpoint does not exist.
-    """
-    if name not in ENDPOINTS:
-        raise UserError(f"{what}={name}: there is no such endpoint; {did_you_mean(name, ENDPOINTS)}")
-    return ENDPOINTS[name]
-
-
 def text_endpoint(endpoint: Endpoint | str | None) -> Endpoint:
     """Return an endpoint of texts that needs no model: itself, `words` (also for None), `rouge-1` or MODULE:FUNCTION.
 

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import csv
 import dataclasses
+import html
 import itertools
 import json
 import re
@@ -28,6 +29,18 @@ NO_TABLE = (
     "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
 )
 TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
+MARKED = {  # what a file of texts among marks is -> the pattern of a text; the first two have lines of other kinds
+    "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE),
+    "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
+    "lines with times": re.compile(r"^(?:\[[\d:.]+ --> [\d:.]+\]|[\d.]+\s+[\d.]+)[ \t]+([^\s\d].*)\n", re.MULTILINE),
+    "lines of Moses": re.compile(r"^\d+ \|\|\| (.*?) \|\|\| .*\n", re.MULTILINE),
+}
+# Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
+NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
+HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MULTILINE)  # a file of words, and they
+HTK_WORD = re.compile(r"^(?:\d+ \d+ )?(\S+)", re.MULTILINE)
+KEYED = re.compile(r"([^\s|,;]+?)(?::?\s+|[|,;]\s*)(.*)")  # an id, then a text
+QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -57,6 +70,7 @@ class Table:
     without a header). `numbers` has the number of each row's `unit` (line, item, row) in the file. `roles` is set if
     the layout itself says what the columns hold. `coded`: each line has an id beside its text.
     `grouped`: rows of one id are several references of one text. `samples`: the first row is surely no header.
+    `firsts`: title -> the rows in which there were several texts, of which the cell has the first.
     """
 
     path: epath.Path
@@ -71,6 +85,7 @@ class Table:
     coded: bool = False
     grouped: bool = False
     samples: bool = False
+    firsts: dict[str, set[int]] = dataclasses.field(default_factory=dict)
     names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
 
     def __post_init__(self) -> None:
@@ -239,6 +254,9 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     lines have it, ids need no digit.
     """
     texts = line_texts(lines)
+    if layout != "P" and (table := marked_table(lines.path, texts)):
+        return table
+    texts = texts if layout == "P" else unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
@@ -246,12 +264,40 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     matches = [TRN.fullmatch(text) for text in filled]
     pairs = [(match[2], match[1]) for match in matches if match]
     if len(pairs) < len(filled):
-        pairs = [(*text.split(None, 1), "", "")[:2] for text in filled]
+        pairs = [found.groups() if (found := KEYED.fullmatch(text)) else (text, "") for text in filled]
     ids = [key for key, _ in pairs]
+    pairs = [*zip(ids, unquoted([text for _, text in pairs]), strict=True)]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
     if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=(), coded=True)
+
+
+def unquoted(texts: list[str]) -> list[str]:
+    """Return texts without the quotes around them, if each of several has some (`'a'`, `"a"` or, of bytes, `b'a'`)."""
+    inner = [QUOTED.fullmatch(text) for text in texts]
+    return [found[1] for found in inner] if len(texts) > 1 and all(inner) else texts
+
+
+def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
+    """Return the texts of subtitles and of other files of `MARKED`, or those by id of a label file of HTK (`.mlf`).
+
+    Raises UserError for words with times, as in files of NIST.
+    """
+    text, filled = "\n".join(lines) + "\n", [line for line in lines if line.strip() and not line.startswith(";;")]
+    if text.startswith("#!MLF!#\n"):
+        bodies = [(key, body.partition("\n///")[0]) for key, body in HTK.findall(text)]
+        rows = [(key, " ".join(HTK_WORD.findall(body))) for key, body in bodies]
+        return Table(path, "P", "texts by id", None, rows, coded=True)
+    for kind, pattern in MARKED.items():
+        found = pattern.findall(text)
+        tagged = kind in [*MARKED][:2]
+        if len(found) > 1 and (tagged or len(found) == len(filled)):
+            bare = [html.unescape(re.sub(r"<[^>]*>", "", one)) for one in found] if tagged else found
+            return Table(path, "P", kind, None, [[" ".join(one.split())] for one in bare])
+    if filled and all(map(NIST.fullmatch, filled)):
+        raise UserError(f"{path}: a file of NIST (.ctm, .stm), with times; write a text on each line, or `ID text`.")
+    return None
 
 
 def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
@@ -276,6 +322,9 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     try:
         content: Any = DECODER.decode("\n".join(lines))
     except (ValueError, RecursionError) as error:
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            if isinstance(content := ast.literal_eval("\n".join(lines)), list):  # as Python prints it
+                return table_of(content, lines.path, names, alone=alone)
         extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
         begin = "\n".join((first, *others[:2]))
         if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):
@@ -387,6 +436,12 @@ def objects_table(
 ) -> Table:  # fmt: skip
     """Return JSON objects as a table with the names of the first; a chat becomes the side that is missing."""
     notes: dict[str, None] = {}
+    both = [i for i, row in enumerate(rows) if sum(map(names.is_text, normalize_names(row))) > 1]
+    if both and both[0] > 0 and len(both) > 1:  # a log, whose first objects hold figures
+        notes[f"{len(rows) - len(both)} {unit}s without two texts are not used, such as {unit} {[*numbers, 1][0]}"] = (
+            None
+        )
+        rows, numbers = [rows[i] for i in both], [[*(numbers or range(1, len(rows) + 1))][i] for i in both]
     plain = [without_chat(row, names, notes) for row in rows]
     titles, first = list(plain[0]), next(iter(numbers), 1)
     if len(set(normalize_names(titles))) < len(titles):
@@ -397,8 +452,22 @@ def objects_table(
             f"{path}, {unit} {first}: no turn of the chat {chat!r} is known to be the reference or prediction; "
             'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
         )
-    cells = [[row.get(title, ABSENT) for title in titles] for row in plain]
-    return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes))
+    flats = [{name: (value, more) for name, value, more in flat(row, names)} for row in plain]
+    titles = list(flats[0])
+    cells = [[row.get(title, (ABSENT,))[0] for title in titles] for row in flats]
+    firsts = {title: {i for i, row in enumerate(flats) if row.get(title, ("", False))[-1] is True} for title in titles}
+    return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes), firsts=firsts)
+
+
+def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False) -> Iterator[tuple[str, Any, bool]]:
+    """Yield names, values, and whether a value is one of several: of an object in a row, or of the first in a list."""
+    for name, value in row.items():
+        listed = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+        inner = value[0] if listed and not names.is_text(normalize(name)) else value  # not of the n best
+        if isinstance(inner, dict):
+            yield from flat(inner, names, f"{above}{name}.", more or (inner is not value and len(value) > 1))
+        else:
+            yield above + name, value, more
 
 
 def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:

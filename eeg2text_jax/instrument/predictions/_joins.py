@@ -22,12 +22,15 @@ from eeg2text_jax.instrument.predictions.columns import (
 )
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
-FORMS = (  # ids may differ by case, in `1.0` for `1`, or in the prefixes of fairseq's output
+FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's output, or ends of files' names
     str,
     str.casefold,
     lambda key: re.sub(r"^[STHD]-(?=\d+$)", "", key),
     lambda key: re.sub(r"^(\d+)\.0$", r"\1", key),
+    lambda key: re.sub(r"\.[A-Za-z]\w{1,3}$", "", key),
+    lambda key: re.sub(r"^.*/|\.[A-Za-z]\w{1,3}$", "", key),  # where only one file has folders
 )
+MOST_ENDS = 8  # suffixes of ids that name systems
 ANY = re.compile("")
 STATED = ", as stated"
 ROWS, INDEX = "rows", "index"  # --id=rows joins row by row; an index is the weakest key
@@ -37,10 +40,12 @@ HOW = "say --id=COLUMN to join by another column, --id=COLUMN,COLUMN by several,
 class Side:
     """One of two files: its table, the column of its texts, its columns of keys and of fields."""
 
-    def __init__(self, table: Table, role: str, column: str | None, names: Names, groups: Sequence[str]) -> None:
+    def __init__(
+        self, table: Table, other: Table, role: str, column: str | None, names: Names, groups: Sequence[str]
+    ) -> None:
         if not table.rows:
             raise UserError(f"{table.path}: no texts in the file.")
-        self.table, self.role, self.text = table, role, side_column(table, role, column, names)
+        self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
         self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
         self.keys: dict[str, list[int]] = {key: [] for key in dict.fromkeys(names.keys.values())}
         for name, i in self.columns.items():
@@ -109,7 +114,8 @@ class Join:
     def ids(self) -> tuple[list[str], list[str]]:
         """Return the ids of both files, in the first of `FORMS` in which all match and none of a file become equal."""
         ids, reference_ids = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
-        for form in FORMS:
+        folders = ["/" in "".join(of[:1]) for of in (ids, reference_ids)]
+        for form in FORMS if folders[0] != folders[1] else FORMS[:-1]:
             changed, reduced = [*map(form, ids)], [*map(form, reference_ids)]
             distinct = len({*changed}) == len({*ids}) and len({*reduced}) == len({*reference_ids})
             if distinct and {*changed} <= {*reduced}:
@@ -255,6 +261,14 @@ class Join:
                     f"text, {first}: the first of them counts."
                 )
         if missing := [key for key in ids if key not in place_of]:
+            some = ids[:: len(ids) // MOST_ENDS**3 + 1]
+            ends = {next((key.removeprefix(of) for of in place_of if of and key.startswith(of)), "") for key in some}
+            if all(re.match(r"[\W_]", end) for end in ends) and len(ends) <= MOST_ENDS:
+                behind = join_names([*map(repr, sorted(ends))])
+                raise UserError(
+                    f"{self.outputs.table.path}: its ids are those of {path} with {behind} behind them, as of systems; "
+                    "give one file for each, with the ids of the references."
+                )
             raise UserError(
                 f"{self.outputs.table.path}: the id {missing[0]!r:.60} is not in {path}, whose first id is "
                 f"{reference_ids[0]!r:.60} ({len(missing)} of {len(ids)} ids are missing there; ids: {self.titles()}); "

@@ -13,15 +13,16 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars, unquoted
 from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
+from eeg2text_jax.instrument.predictions.columns import holds_words
 from eeg2text_jax.instrument.predictions.packed import Lines
 
 BLOCKS = {  # layout -> its labels and what closes a block
@@ -37,7 +38,8 @@ RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
 # A possible label: words and brackets before a colon. It is surely a label if it begins with LABEL_WORDS.
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
-MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)")
+MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)|([=<>]) (?=\w)")
+INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
@@ -56,6 +58,12 @@ LOG_LINE = re.compile(
 )
 EPOCH = re.compile(r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
+BARS = re.compile(r"(?<!\\)\|")
+BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
+BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
+TENSOR = re.compile(  # a text as TensorFlow prints it
+    r"<tf\.Tensor: [^>]*?numpy=b?('[^'>]*'|\"[^\">]*\")>|tf\.Tensor\(b?('[^']*'|\"[^\"]*\"), shape=\(\), [^)]*\)"
+)
 SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
 FEWEST = 2  # pairs that a text with other lines must have
 Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
@@ -103,18 +111,29 @@ class Printed:
 
 
 def labelled_table(
-    path: epath.Path, texts: Iterable[str], names: Names, labels: Sequence[str] | None = None, kind: str = ""
-) -> Table | None:
+    path: epath.Path, texts: Iterable[str], names: Names, labels: Sequence[str] | None = None, kind: str = "",
+    wanted: Sequence[str] = (),
+) -> Table | None:  # fmt: skip
     """Return the samples of a printed text; None if no reference and prediction have labels.
 
-    `labels`: those of references and predictions, instead of known names; `kind` is said before the labels. Raises
-    UserError for a damaged block, for a text that may go on below its line, and for labels that may be several.
+    `labels`: those of references and predictions, instead of known names; `kind` is said before the labels; `wanted`:
+    columns of a table in the text. Raises UserError for a damaged block, for a text that may go on below its line, and
+    for labels that may be several.
     """
-    lines = [ESCAPE.sub("", line) for line in texts]
+    lines = [TENSOR.sub(r"\1\2", ESCAPE.sub("", line)) for line in texts]
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in lines[:9]):
         return word_table(path, lines)
-    if labels is None and (table := tool_table(path, lines) or bar_table(path, lines, names)):
+    tables = [] if labels else tables_among(path, lines, names, wanted, kind)
+    if labels is None and (table := tool_table(path, lines) or (not kind and table_with(tables, names, wanted))):
         return table
+    table = None if wanted else labelled_lines(path, lines, names, labels, kind)
+    return table or table_with(tables, names, wanted)  # of a notebook, such a table may be the head of a longer one
+
+
+def labelled_lines(
+    path: epath.Path, lines: list[str], names: Names, labels: Sequence[str] | None, kind: str
+) -> Table | None:
+    """Return the samples whose texts stand behind labels, see `labelled_table`."""
     find = finder(names) if labels is None else stated_finder(labels)
     marks = [find(line) for line in lines]
     marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
@@ -133,8 +152,10 @@ def labelled_table(
         notes.append(f"the pairs stand among lines of {len(epochs)} epochs or steps; the pairs of all of them are used")
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
-    cells = without_quotes([[row.get(name, "") for name in used] for row in rows], len(text.core))
-    cells = [[*map(without_gaps, row)] for row in cells] if {*text.core} == {"ref", "hyp"} else cells
+    columns = [[row.get(name, "") for row in rows] for name in used]
+    columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
+    gaps = {*text.core} == {"ref", "hyp"}
+    cells = [[*map(without_gaps, row)] if gaps else [*row] for row in zip(*columns, strict=True)]
     layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
     kind = f"{kind}labelled lines"
@@ -188,25 +209,68 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
 
 
 def without_gaps(text: str) -> str:
-    """Return the words of an aligned text, without the `***` that stands where the other text has a word."""
-    return " ".join(word for word in text.split() if not re.fullmatch(r"\*{3,}", word))
+    """Return the words of an aligned text, without the `***` (or `*`) that stands where the other has a word."""
+    return " ".join(word for word in text.split() if word.strip("*"))
 
 
-def bar_table(path: epath.Path, lines: Sequence[str], names: Names) -> Table | None:
-    """Return the rows of tables with `|` and both sides in their header, among other lines; None without a header."""
+def tables_among(
+    path: epath.Path, lines: Sequence[str], names: Names, wanted: Sequence[str] = (), kind: str = ""
+) -> Iterator[Table]:
+    """Yield the tables among other lines: those with `|` and a header, and those of two texts with a mark between.
 
-    def is_head(row: list[str]) -> bool:
-        return all(any(names.form(side, name) for name in normalize_names(row)) for side in SIDES)
+    A header has a rule below it, names of both sides, or those that are `wanted`. A table printed twice counts once.
+    """
 
-    cells = [between_bars(line.split("|")) if "|" in line else [] for line in lines]
-    head = next(filter(is_head, cells), None)
-    numbers = [i for i, row in enumerate(cells, 1) if head and row != head and len(row) == len(head)]
-    numbers = [i for i in numbers if i > cells.index(head) and not MARKDOWN_RULE.fullmatch(lines[i - 1])]
-    if not numbers:
-        return None
-    lost = sum(bool(re.search(r"\w", line)) for line in lines) - len(numbers) - cells.count(head)
-    notes = (f"{lost} other lines are not used",) if lost else ()
-    return Table(path, "F", "a table among other lines", head, [cells[i - 1] for i in numbers], numbers, notes=notes)
+    def is_head(row: Sequence[str]) -> bool:
+        plain = normalize_names(row)
+        known = all(any(names.form(side, name) for name in plain) for side in SIDES)
+        return known or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
+
+    lines = [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in lines]
+    cells = [between_bars(BARS.split(line)) if "|" in line else [] for line in lines]
+    ruled = ["|" in line and bool(MARKDOWN_RULE.fullmatch(line)) for line in (*lines, "")]
+    known: dict[tuple[str, ...], list[dict[int, list[str]]]] = {}  # header -> the rows of each table, by line
+    head: tuple[str, ...] = ()
+    for i, row in enumerate(cells):
+        if len(row) > 1 and not ruled[i] and (ruled[i + 1] or tuple(row) in known or is_head(row)):
+            head = tuple(row)
+            known.setdefault(head, []).append({})
+        elif len(row) == len(head) > 1 and not ruled[i] and {*row} != {"..."}:
+            known[head][-1][i + 1] = [cell.replace("\\|", "|") for cell in row]
+    filled = sum(bool(re.search(r"\w", line)) for line in lines)
+    for head, tables in known.items():
+        distinct = [t for k, t in enumerate(tables) if [*t.values()] not in [[*u.values()] for u in tables[:k]]]
+        rows = {number: row for table in distinct for number, row in table.items()}
+        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows.values() for cell in row)
+        notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
+        if lost := filled - sum(map(len, tables)) - len(tables):
+            notes.append(f"{lost} other lines are not used")
+        if rows:
+            said = f"{kind}a table among other lines"
+            yield Table(path, "F", said, [*head], [*rows.values()], [*rows], notes=tuple(notes))
+    for mark in BETWEEN:
+        split = {i: line.split(mark) for i, line in enumerate(lines, 1) if mark in line and line[0] != "|"}
+        pairs = {
+            i: [*map(str.strip, pair)] for i, pair in split.items() if len(pair) == 2 and all(map(str.strip, pair))
+        }
+        if len(pairs) >= FEWEST:
+            notes = [f"{filled - len(pairs)} other lines are not used"] * (filled > len(pairs))
+            said = f"{kind}lines of two texts with {mark.strip() or 'a tab'!r} between"
+            yield Table(path, "H", said, None, [*pairs.values()], [*pairs], notes=tuple(notes), samples=True)
+
+
+def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> Table | None:
+    """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
+
+    def fits(table: Table) -> bool:
+        if wanted:
+            numbers = all(map(str.isdigit, wanted)) and table.titles is None
+            return numbers or {*normalize_names(wanted)} <= {*(table.names or ())}
+        texts = [name for i, name in enumerate(table.names or ()) if holds_words(table, i)]
+        return all(any(names.form(side, name) for name in texts) for side in SIDES)
+
+    fitting = [table for table in tables if fits(table)]
+    return max(fitting, key=lambda table: len(table.rows), default=None)
 
 
 def finder(names: Names) -> Callable[[str], list[Label]]:
@@ -241,8 +305,10 @@ def stated_finder(labels: Sequence[str]) -> Callable[[str], list[Label]]:
     if len({*map(plain_label, labels)}) != 2 or len(labels) != 2:
         raise UserError(f"--labels={','.join(labels)}: expected two labels, of references and of predictions.")
     either = "|".join(r"\s+".join(map(re.escape, label.strip(" :").split())) for label in labels)
+    # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
+    bare = rf"(?!\s*(?:[\\|]|(?:{either})(?!\w)|\w+(?: \w+)?\s*:))"
     pattern = re.compile(
-        rf"(?<!\w)({either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:[:=\uff1a]|->|=>)*", re.IGNORECASE
+        rf"(?<!\w)({either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a]|->|=>)+|{bare})", re.IGNORECASE
     )
     return lambda line: [Label(plain_label(m[1]), m[1], m.start(), m.end()) for m in pattern.finditer(line)]
 
@@ -460,17 +526,10 @@ def on_one(text: Printed) -> Pairs:
     return rows, [i + 1 for i in places], unused_lines(text, lost, "other lines are not used", lost[:1])
 
 
-def without_quotes(rows: list[list[str]], sides: int) -> list[list[str]]:
-    """Return rows without the quotes around texts, if each text of a side has the same ones."""
-    for index in range(sides):
-        marks = {row[index][:1] + row[index][-1:] for row in rows}
-        if marks in ({"''"}, {'""'}) and all(len(row[index]) > 1 for row in rows):
-            rows = [[*row[:index], row[index][1:-1], *row[index + 1 :]] for row in rows]
-    return rows
-
-
-def notebook_lines(file: Lines) -> list[str] | None:
-    """Return the printed outputs of a notebook (`.ipynb`) as lines, None for other files."""
+def printed_lines(file: Lines) -> tuple[list[str], str] | None:
+    """Return the lines that a notebook printed, or those of a page (HTML), and which it is; None for other files."""
+    if re.match(rb"\s*<(?:!doctype html|html|table)\b", file.data, re.IGNORECASE):
+        return shown_text({"text/html": "\n".join(file)}).splitlines(), "a page, "
     if b'"nbformat"' not in file.data:
         return None
     try:
@@ -480,18 +539,28 @@ def notebook_lines(file: Lines) -> list[str] | None:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
     joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
-    return [line for text in joined for line in SERIES.sub(r"\1", text).splitlines()]
+    whole = (re.sub(r"(?<=>),\n +(?=<tf)", ", ", SERIES.sub(r"\1", text)) for text in joined)  # lists of tensors
+    return [line for text in whole for line in text.splitlines()], "printed outputs of a notebook, "
 
 
 def shown_text(data: Mapping[str, Any]) -> str:
-    """Return an output's text: plain, or HTML without its tags if the plain text says only that it is HTML."""
+    """Return an output's text: plain, or HTML without its tags if it has tables, or the plain text says only HTML."""
     plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
-    if not page or not plain.startswith("<IPython"):
+    if not page or (plain and "<table" not in page and not plain.startswith("<IPython")):
         return plain
+    page = re.sub(r"<tr.*?</tr>", barred, re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL), flags=re.DOTALL)
     return html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<br ?/?>|</(?:p|div|tr|li|h\d)>", "\n", page)))
+
+
+def barred(row: re.Match[str]) -> str:
+    """Return a row of a table in HTML as one of Markdown; a rule stands below a header."""
+    cells = re.findall(r"<(t[hd])\b[^>]*>(.*?)</t[hd]>", row[0], re.DOTALL)
+    texts = [" ".join(re.sub(r"<[^>]*>", " ", text).split()).replace("|", r"\|") for _, text in cells]
+    return f"| {' | '.join(texts)} |\n" + "|---|\n" * all(kind == "th" for kind, _ in cells)
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:
     """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
-    heads = Counter(mark[1] for line in lines if (mark := MARKED.match(line.strip())))
-    return [head for head, count in heads.most_common() if count > 1]
+    found = (mark[1] or mark[2] for line in lines if (mark := MARKED.match(line.strip())))
+    heads = Counter(re.sub(r"(?<=\w)\s+\d+$", "", head) for head in found)  # a number is of the sample
+    return [head for head, count in heads.most_common() if count > 1 and head not in INSTALLING]

@@ -117,9 +117,10 @@ class Names:
         return named or self.fields.get(name, "condition") not in COMMON
 
     def twins(self, names: Sequence[str]) -> list[str]:
-        """Return two of the names that begin with marks of both sides before one noun: `actual_x` and `predicted_x`."""
+        """Return two of the names that begin with marks of both sides: `actual_x` (or `target`) and `predicted_x`."""
         true, predicted = (self.sections[side]["marks"] for side in SIDES)
         nouns = [(name, name[len(mark) :]) for name in names for mark in true if name.startswith(f"{mark}_")]
+        nouns += [(name, f"_{name}") for name in names if self.form("reference", name)]
         return next(([name, mark + noun] for name, noun in nouns for mark in predicted if mark + noun in names), [])
 
     def is_header(self, names: Sequence[str]) -> bool:

@@ -175,18 +175,23 @@ def unnamed(table: Table) -> str:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
         return f"{what} without references; give their references with --reference=FILE."
     two = (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
+    known = f"no column has a known name; its first rows are {table.first_rows()}"
+    return f"{known}; {ways(table, two)}."
+
+
+def ways(table: Table, two: Sequence[int]) -> str:
+    """Return a proposal to name two columns, the first of which may be the reference or the prediction."""
 
     def either(cells: Sequence[str]) -> str:
         return f"{option('--columns', cells)} or {option('--columns', cells[::-1])}"
 
-    ways = either([str(i + 1) for i in two])
+    said = either([table.titles[i] if table.titles else str(i + 1) for i in two[:2]])
     if table.layout == "H" and not table.samples:
-        ways += ", with --format=H, if line 1 is a sample"
+        said += ", with --format=H, if line 1 is a sample"
         top = [str(table.rows[0][i]) for i in two]
         if all(len(name.split()) <= 4 for name in top):
-            ways = f"{either(top)} if line 1 is a header, or {ways}"
-    known = f"no column has a known name; its first rows are {table.first_rows()}"
-    return f"{known}; name two with {NAME_BOTH}, such as {ways}."
+            said = f"{either(top)} if line 1 is a header, or {said}"
+    return f"name two with {NAME_BOTH}, such as {said}"
 
 
 def spaced(table: Table) -> list[int]:
@@ -213,6 +218,7 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return f"{said}."
+    twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
     others = [
         title
         for title, name, base in zip(table.titles, table.names, meanings.bases, strict=True)
@@ -221,18 +227,18 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     if bool(meanings.references) != bool(meanings.predictions) and others and not meanings.pairs:
         present, missing = sides if meanings.references else [*sides][::-1]
         title = table.titles[meanings.bases.index(sides[present][0])]
-        wanted = option("--columns", [title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
+        wanted = [title, "PREDICTION"] if meanings.references else ["REFERENCE", title]
+        wanted = option("--columns", twins or wanted)
         return (
             f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
             f"name it with {wanted}."
         )
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
-    twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
-    example = f", such as {option('--columns', twins)}" if twins else ""
-    return (
-        f"{said} reference and prediction among {join_names(table.titles)}; its first rows are {table.first_rows()}; "
-        f"name two with {NAME_BOTH}{example}."
-    )
+    two = [i for i in spaced(table) if table.names[i] not in known]
+    how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', twins)}" if twins else "")
+    how = ways(table, two) if len(two) == 2 and not twins else how
+    among = f"{join_names(table.titles)}; its first rows are {table.first_rows()}"
+    return f"{said} reference and prediction among {among}; {how}."
 
 
 def option(name: str, values: Sequence[str]) -> str:
@@ -320,10 +326,11 @@ def find_column(table: Table, column: str) -> int:
     raise UserError(f"{table.path}: there is no column {column!r}; the columns are {offered}.")
 
 
-def side_column(table: Table, side: str, stated: str | None, names: Names) -> int:
+def side_column(table: Table, side: str, stated: str | None, names: Names, other: Table) -> int:
     """Return the position of the texts in one of two files, which holds the `side` "reference" or "prediction".
 
-    Raises UserError if the column is unclear, or a file of predictions has references of its own.
+    Raises UserError if the column is unclear (`other`, the other file, helps to propose one), or a file of predictions
+    has references of its own.
     """
     if stated is not None:
         return find_column(table, stated)
@@ -341,13 +348,30 @@ def side_column(table: Table, side: str, stated: str | None, names: Names) -> in
             return (meanings.bases if side == "prediction" else meanings.plain).index(offered[0])
     positions = spaced(table)
     if len(positions) != 1:
-        shown = join_names(table.titles) if table.names else f"{table.width} columns without names"
+        shown = join_names(table.titles) if table.names else f"{table.width} columns without known names"
+        two = [likely(table, other, names), likely(other, table, names)]
+        such = option("--columns", two if side == "reference" else two[::-1])
         raise UserError(
             f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
             f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
-            "references, PREDICTION of the file of predictions), or say --format=P if the lines are no table."
+            f"references, PREDICTION of the file of predictions), such as {such}, or say --format=P if the lines are "
+            "no table."
         )
     return positions[0]
+
+
+def likely(table: Table, other: Table, names: Names) -> str:
+    """Return the column of one of two files that may hold its texts: with spaces, in both files, or named as a text."""
+    tops = [of.titles or [str(cell) for cell in of.rows[0]] for of in (table, other)]
+    plain, others = map(normalize_names, tops)
+
+    def rank(i: int) -> tuple[bool, ...]:
+        same = plain[i] in others and other.column(others.index(plain[i]))[1:] != table.column(i)[1:]
+        named = any(map(names.is_text, re.split(r"[_.]", plain[i])))
+        return i in spaced(table), same, named and plain[i] not in others
+
+    best = max(range(table.width), key=rank)
+    return tops[0][best] if table.titles or len(plain[best].split("_")) < 5 else str(best + 1)
 
 
 def parse_list(cell: str) -> list | None:
@@ -360,7 +384,8 @@ def parse_list(cell: str) -> list | None:
     except (ValueError, RecursionError):
         pass
     try:  # NumPy prints no commas; without commas, Python would join adjacent strings
-        return ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text))
+        items = ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=b?['\"])", ", ", text))
+        return [item.decode("utf8", "replace") if isinstance(item, bytes) else item for item in items]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
@@ -416,6 +441,8 @@ def texts(
             continue
         where = f"{place} {table.numbers[row]}" + (f", id {table.rows[row][0]!r:.60}" if table.coded else "")
         text, how = text_of(value, side, table.shown(index), where)
+        if table.titles and row in table.firsts.get(table.titles[index], ()):
+            how = FIRST_OF_SEVERAL
         if how:
             changed.setdefault(f"{side}s {how}", set()).add(row)
         column.append(text)

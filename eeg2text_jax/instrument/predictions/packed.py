@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import re
 import time
 import zipfile
 import zlib
@@ -30,6 +31,7 @@ OTHERS = {
     b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), (PICKLE, AS_TEXT)),
     b"\x93NUMPY": ("a NumPy array", AS_TEXT),
+    b'File type = "ooTextFile"': ("a TextGrid of Praat", AS_TEXT),
     b"%PDF": ("a PDF", AS_TEXT),
     **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
@@ -96,6 +98,9 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         with contextlib.suppress(UnicodeDecodeError):
             return data.decode("utf-16").encode(), TEXT
+    if data.isascii() and len(re.findall(rb"\+A[A-Za-z0-9+/]{2}-", data[:500])) > 3:
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode("utf-7").encode(), TEXT
     if data.startswith(b"PAR1"):
         return as_csv(parquet_rows(data, path), path), "Parquet"
     if data.startswith(b"\x89HDF"):

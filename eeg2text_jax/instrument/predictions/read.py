@@ -23,7 +23,13 @@ from eeg2text_jax.instrument.predictions._containers import (
     lines_table,
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
-from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table, notebook_lines, recurring_heads
+from eeg2text_jax.instrument.predictions._labelled import (
+    LAYOUTS,
+    labelled_table,
+    printed_lines,
+    recurring_heads,
+    tables_among,
+)
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names
 from eeg2text_jax.instrument.predictions.columns import (
     conversions,
@@ -31,14 +37,17 @@ from eeg2text_jax.instrument.predictions.columns import (
     join_names,
     roles,
     samples,
+    spaced,
     split_list,
     test_part,
     unread_conditions,
+    ways,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
     MODES,
     UNKNOWN,
+    Prediction,
     PredictionSet,
     complete,
     is_own,
@@ -179,8 +188,13 @@ def table_of_file(
         layout = None  # a table whose columns have names, whatever the other file is
     if layout == "P" and plain:
         return lines_table(lines, names, "P")
-    printed = notebook_lines(lines) if plain and alone else None
+    printed, kind = (printed_lines(lines) if plain else None) or (None, "")
+    if printed is not None and not alone:
+        if tables := [table for table in tables_among(lines.path, printed, names, (), kind) if table.titles]:
+            return max(tables, key=lambda table: len(table.rows))
+        raise UserError(f"{lines.path}: {kind}without a table; write its texts as lines or CSV.")
     table, refusal = None, None
+    wanted = [column.partition("=")[2] or column for column in columns]
     if printed is None and not labels and plain and layout in (None, "J", "K"):
         try:
             table = json_table(lines, names, alone=alone)
@@ -189,12 +203,11 @@ def table_of_file(
     if layout == "J" and table is None:
         raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
     if table is None and refusal is None and printed is None and not labels and layout in (None, "F", "H"):
-        wanted = [column.partition("=")[2] or column for column in columns]
         table = csv_table(lines, names, layout, wanted, alone=alone)
     unsure = table is None or (table.layout == "H" and layout is None and alone)
     if unsure and plain and layout in (None, *LAYOUTS):
-        texts, kind = (lines, "") if printed is None else (printed, "printed outputs of a notebook, ")
-        if labelled := labelled_table(lines.path, texts, names, labels, kind):
+        texts = lines if printed is None else printed
+        if labelled := labelled_table(lines.path, texts, names, labels, kind, () if table else wanted):
             if not alone:
                 raise UserError(
                     f"{lines.path}: is of layout {labelled.layout}, with references and predictions of its own; leave "
@@ -202,21 +215,32 @@ def table_of_file(
                 )
             return labelled
     if table is None and (refusal or alone):
-        raise refusal or UserError(f"{lines.path}: {no_layout(printed or lines, layout, labels, printed is not None)}")
+        raise refusal or UserError(f"{lines.path}: {no_layout(printed or lines, layout, labels, names, kind)}")
     return table or lines_table(lines, names)
 
 
-def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, is_notebook: bool) -> str:
+def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, names: Names, kind: str) -> str:
     """Return the message for a text that is no table and has no known labels."""
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     heads = [repr(head) for head in recurring_heads(texts)]
-    if not (heads or is_notebook or layout in LAYOUTS):
+    tables = [t for t in tables_among(epath.Path(), [*texts], names) if len(spaced(t)) > 1]
+    table = max((t for t in tables if t.titles or len(t.rows) >= FEW), key=lambda t: len(t.rows), default=None)
+    if not (heads or table or kind or layout in LAYOUTS):
         return NO_TABLE.format(hint=TEXTS_ALONE)
     said = f"; lines begin with {join_names(heads)}" if heads else ""
-    alone = "" if is_notebook else f"; or, {TEXTS_ALONE}"
-    hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED{alone}"
-    return f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
+    said += "; name the labels with --labels=TRUE,PREDICTED" if heads or table is None else ""
+    if table is not None:
+        found = f"from line {table.numbers[0]}, {table.kind} ({table.first_rows()})"
+        said += f"; {found}: {ways(table, spaced(table))}"
+    alone = "" if kind else f"; or, {TEXTS_ALONE}"
+    hint = f"no samples of known labels{said}{alone}"
+    return (
+        f"{NOTEBOOK if 'book' in kind else kind + 'with'} {hint}." if kind else NO_TABLE.format(hint=f"it has {hint}")
+    )
+
+
+NOTEBOOK = "a notebook whose printed outputs have"
 
 
 def read_two(
@@ -234,14 +258,15 @@ def read_two(
             f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
             f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
         )
-    sides = []
-    for file, role, column in zip((reference, lines), SIDES, columns or (None, None), strict=True):
+    tables, stated = [], columns or (None, None)
+    for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
         if column and table.titles is None and table.layout in ("P", "K"):
             raise UserError(
                 f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
             )
-        sides.append(Side(table, role, column, names, groups))
+        tables.append(table)
+    sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     if layout == "K" and not all(side.keys for side in sides):
         raise UserError(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
@@ -337,6 +362,7 @@ def describe(read: PredictionSet) -> str:
 
 FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
 SPECIAL = re.compile(r"</?s>|<pad>|(?<!<)<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
+PIECES = re.compile("@@ |\u2581| ##\\w")  # marks of word pieces
 QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
 HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters only, with bopomofo
 
@@ -347,6 +373,17 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
     yield from repeated_rows(read)
     yield from exchanged_columns(read)
     yield from other_marks(read)
+    yield from ends(read.predictions)
+
+
+def ends(rows: Sequence[Prediction]) -> Iterator[str]:
+    """Yield notes on a word, such as `endseq`, with which nearly all predictions begin or end and no reference has."""
+    spoken = [p.prediction.split() for p in rows if p.prediction.strip()]
+    for place, how in ((0, "begin"), (-1, "end")):
+        word, count = Counter(words[place] for words in spoken).most_common(1)[0] if spoken else ("", 0)
+        varied = 2 * len({p.prediction for p in rows}) > len(rows) > 4
+        if varied and 10 * count >= 9 * len(rows) and not any(word in p.reference.split() for p in rows):
+            yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
@@ -407,8 +444,8 @@ def other_marks(read: PredictionSet) -> Iterator[str]:
                 "straight ones: a word with such a mark counts as wrong; use the same marks in both"
             )
     references = {*texts["reference"]}
-    if pieces := [side for side in SIDES if 20 * sum("@@ " in text for text in texts[side]) > len(texts[side])]:
-        yield f"the {' and the '.join(f'{side}s' for side in pieces)} hold word pieces (@@), which are scored as words"
+    if pieces := [side for side in SIDES if 20 * sum(map(bool, map(PIECES.search, texts[side]))) > len(texts[side])]:
+        yield f"the {' and the '.join(f'{side}s' for side in pieces)} hold word pieces, which are scored as words"
     long = sum(len(text) >= 12 and len(text.split()) == 1 for text in references)
     if (spaceless := sum(map(is_spaceless, references))) and 2 * spaceless >= len(references):
         yield "the references are in a script without spaces; each Han or kana character counts as a word"

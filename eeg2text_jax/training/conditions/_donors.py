@@ -6,9 +6,10 @@ once, on the host.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.base.errors import UserError
@@ -17,11 +18,53 @@ from eeg2text_jax.data.clock import NO_TIME, known_clock, runs_of
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.splits.methods import text_names
 from eeg2text_jax.data.splits.neighbors import groups_of_readings
-from eeg2text_jax.data.splits.split import normalize, readings_of
-from eeg2text_jax.training.conditions.condition import MOST_LAGS, stream_rng
+from eeg2text_jax.data.splits.split import PARTS, Split, normalize, readings_of
+from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
+from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs, stream_rng
 
 # What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
+
+
+def chosen_samples(names: Collection[str], data: DataFile, split: Split, seed: int) -> dict[str, Any]:
+    """Return what the conditions `names` feed in place of each sample, by its name in `Samples`.
+
+    `donor_note` tells users how near the choices are.
+    """
+    needed, train, test = needs(names), split.parts["train"], split.parts["test"]
+    chosen: dict[str, Any] = {"copies": {}}
+    shuffled = timed = near = ""
+    if {"donor", "neighbor"} & needed:
+        table = donor_table(data, list(split.parts.values()), seed)
+    if "donor" in needed:
+        chosen["donors"], shuffled = table.donor, f"shuffled, donors in the test part: {table.summary(test)}."
+    if "neighbor" in needed:
+        found = neighbor_table(data, [split.parts[name] for name in PARTS], table.donor)
+        chosen["neighbors"], near = found.donor, found.note
+    copied = []
+    for name, choose in ((NEAREST, nearest_texts), (SAME_PLACE, same_place_texts)):
+        if name in names:
+            chosen["copies"][name] = np.full(len(data), -1)
+            chosen["copies"][name][test], note = choose(data, train, test)
+            copied.append(note)
+    if "clock" in needed:
+        chosen["clock"] = clock_features(data, train, seed)
+        timed = clock_note(data, train, chosen["clock"])
+    if "label_shuffle" in names:
+        chosen["label_rows"] = label_rows(data, train, seed)
+    if "subject" in needed:
+        chosen["subject"] = np.unique(data.subject.astype(str), return_inverse=True)[1].astype(np.int32)
+    return chosen | {"donor_note": " ".join(filter(None, [shuffled, timed, near, *copied]))}
+
+
+def constant_arrays(names: Collection[str], samples: Samples, train: np.ndarray, seed: int) -> dict[str, Any]:
+    """Return the arrays that the conditions `names` read at every step, by their names in `StudyArrays`."""
+    needed, arrays = needs(names), {"condition": condition_key(seed)}
+    if "means" in needed:
+        arrays["means"] = jnp.asarray((train_means(samples.data, train)[0] - samples.mean) / samples.scale)
+    if "kernel" in needed:
+        arrays["kernel"] = noise_kernel(samples, train)
+    return arrays
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ Rearranged EEG keeps the statistics of the recording and loses the place of each
 feeds the EEG with the text of another sentence as the target, see `_donors.label_rows`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -296,7 +296,7 @@ _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_
           "clock": ("clock",), "neighbor": ("neighbor",), "noise_spectrum": ("kernel",)}  # fmt: skip
 
 
-def needs(names: Sequence[str]) -> frozenset[str]:
+def needs(names: Collection[str]) -> frozenset[str]:
     """Return the names of optional fields of `ConditionContext` that at least one of these conditions reads."""
     return frozenset(field for name in names for field in _NEEDS.get(name, ()))
 
@@ -341,8 +341,8 @@ def distinct_inputs(
 # Describe the encoder's input under a condition in numbers, for `eeg2text check DATA.h5 --condition=noise`.
 
 
-def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
-    """Return lines of text on the encoder's input for the first 64 samples; `seed` is the seed of the run and the arm.
+def condition_lines(data: DataFile, name: str) -> list[str]:
+    """Return lines of text on the encoder's input for the first 64 samples, in a run and an arm with seed 0.
 
     Raises UserError if there is no such condition, it needs a split, or the samples are windows of scans.
     """
@@ -359,8 +359,8 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
     mask = np.arange(n_words.max()) < n_words[:, None]
     features = np.zeros((*mask.shape, data.n_features), np.float32)
     features[mask] = data.features[0 : n_words.sum()]
-    context = ConditionContext(condition_key(seed), np.arange(len(mask), dtype=np.int32), np.int32(0))
-    (fed,), _ = distinct_inputs([(name, seed)], features, mask, context)
+    context = ConditionContext(condition_key(0), np.arange(len(mask), dtype=np.int32), np.int32(0))
+    (fed,), _ = distinct_inputs([(name, 0)], features, mask, context)
     fed = np.asarray(fed)
     real, recorded = fed[mask], features[mask]
     constant = not real.std() or not recorded.std()
@@ -368,8 +368,7 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
     same = int(((fed != 0).any(-1).sum(1) == mask.sum(1)).sum())
     first = " ".join(f"{value:.3f}" for value in fed[0, 0, :6])
     return [
-        f"condition {name}, seed {seed}: {len(mask)} of {len(data)} samples, {len(real)} words of {data.n_features} "
-        "numbers",
+        f"condition {name}, seed 0: {len(mask)} of {len(data)} samples, {len(real)} words of {data.n_features} numbers",
         f"  fed: {spread(real)}; in the file: {spread(recorded)}; correlation {correlation}",
         f"  as many words as in the file in {same} of {len(mask)} samples; largest value at padding "
         f"{np.abs(fed[~mask]).max(initial=0):g}",

@@ -1,0 +1,306 @@
+"""Forms of decoded text that tools print: notebooks, subtitles, label files, objects in JSON, encodings."""
+
+import html
+import json
+
+import pytest
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import describe, read_any
+
+PAIRS = [(f"the {a} was {b} today", f"a {a} is {b} now") for a in ("road", "lake") for b in ("wet", "dry", "old")]
+
+
+def pairs(found):
+    return [(row.reference, row.prediction) for row in found.predictions]
+
+
+def notebook(*outputs):
+    shown = [{"output_type": "stream", "text": o} if isinstance(o, str) else {"data": o} for o in outputs]
+    return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "outputs": shown}]})
+
+
+def frame(titles, rows):
+    """Return a DataFrame as a notebook shows it: plain and as HTML."""
+
+    def row(tag, cells):
+        return "<tr>" + "".join(f"\n<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>\n"
+
+    body = "".join(row("td", [str(i), *cells]).replace("td>", "th>", 2) for i, cells in enumerate(rows))
+    page = f"<div><style scoped>.dataframe {{}}</style><table>{row('th', ['', *titles])}{body}</table></div>"
+    plain = "".join(
+        f"{title}  \\\n" + "".join(f"{i} {r[k]}\n" for i, r in enumerate(rows)) for k, title in enumerate(titles)
+    )
+    return {"text/plain": plain, "text/html": page}
+
+
+def test_a_data_frame_in_a_notebook_is_a_table(write):
+    rows = [[p, r] for r, p in PAIRS]
+    shown = frame(["hypothesis", "reference"], rows)
+    wider = frame(["hypothesis", "reference", "clean"], [[*row, "x"] for row in rows])
+    found = read_any(write(notebook("WER: 3\n", shown, shown, wider)))
+    assert pairs(found) == PAIRS
+    assert "a table among other lines; reference 'reference', prediction 'hypothesis'" in found.layout
+
+
+def test_texts_that_pandas_cut_are_said(write):
+    rows = [[f"{p} | {'and so on ' * 3}..."[:60], r] for r, p in PAIRS]
+    found = read_any(write(notebook(frame(["hypothesis", "reference"], rows))))
+    assert pairs(found) == [(r, p) for p, r in rows]
+    assert any(note.startswith("6 cells end with '...'") for note in found.notes)
+
+
+def test_the_header_of_a_data_frame_is_no_pair_of_labels(write):
+    shown = frame(["hypothesis", "reference"], [[p, r] for r, p in PAIRS])
+    for outputs in ([shown], [{"text/plain": shown["text/plain"]}], ["   hypothesis   reference\n0  a b  c d\n"]):
+        with pytest.raises(UserError, match=r"no pairs of lines begin with these labels"):
+            read_any(write(notebook(*outputs)), labels=["reference", "hypothesis"])
+
+
+def test_labels_count_where_a_notebook_shows_the_head_of_a_table(write):
+    shown = frame(["hypothesis", "reference"], [[p, r] for r, p in PAIRS[:2]])
+    log = "".join(f"True: {r}\nPred: {p}\n" for r, p in PAIRS)
+    assert pairs(read_any(write(notebook(shown, log)))) == PAIRS
+
+
+def test_a_table_of_unknown_names_among_lines_is_proposed_and_read(write):
+    path = write(
+        "# Title\n\n| COCO text | From the scan |\n|---|---|\n" + "".join(f"| {r} | {p} |\n" for r, p in PAIRS)
+    )
+    with pytest.raises(UserError, match=r"from line 5, a table among other lines .*'COCO text,From the scan'"):
+        read_any(path)
+    found = read_any(path, columns=["COCO text", "From the scan"])
+    assert pairs(found) == PAIRS
+    assert "1 other lines are not used" in found.notes
+
+
+@pytest.mark.parametrize("mark", [" || ", "\t", " -> "])
+def test_lines_of_two_texts_among_others_are_proposed_and_read(write, mark):
+    lines = [f"{p} {i}{mark}{r} {i}" for i in range(2) for r, p in PAIRS]
+    path = write(notebook("Requirement already satisfied: a\nRequirement already satisfied: b\n", "\n".join(lines)))
+    with pytest.raises(
+        UserError, match=r"lines of two texts with .* between .*--columns=1,2 or --columns=2,1"
+    ) as refusal:
+        read_any(path)
+    assert "Requirement" not in str(refusal.value)
+    assert pairs(read_any(path, columns=["2", "1"])) == [(f"{r} {i}", f"{p} {i}") for i in range(2) for r, p in PAIRS]
+
+
+def test_tensors_in_a_log_are_texts(write):
+    lines = [
+        f"Target: tf.Tensor(b'{r}', shape=(), dtype=string)\nPred: tf.Tensor(b\"{p}\", shape=(), dtype=string)"
+        for r, p in PAIRS
+    ]
+    assert pairs(read_any(write("\n".join(lines)))) == PAIRS
+    lines = [f"Target: <tf.Tensor: shape=(), dtype=string, numpy=b'{r}'>\nPred: b'{p}'" for r, p in PAIRS]
+    assert pairs(read_any(write("\n".join(lines)))) == PAIRS
+
+
+def test_numbered_labels_and_marks_are_offered(write):
+    log = "".join(
+        f"[12:00] \nSENT {i}: x\nPRED {i}: {p}\nPRED SCORE: -1\nGOLD {i}: {r}\n" for i, (r, p) in enumerate(PAIRS)
+    )
+    with pytest.raises(UserError, match=r"begin with 'SENT', 'PRED', 'PRED SCORE', 'GOLD'"):
+        read_any(write(log))
+    assert pairs(read_any(write(log), labels=["GOLD", "PRED"])) == PAIRS
+    with pytest.raises(UserError, match=r"begin with '>', '=', '<'"):
+        read_any(write(notebook("".join(f"> x\n= {r}\n< {p}\n\n" for r, p in PAIRS))))
+
+
+def test_stars_of_any_length_stand_for_no_word(write):
+    found = read_any(write("=== SENTENCE 1 ===\n\nREF: it is a dog\nHYP: it * a **\n       D    \n\n" * 3))
+    assert pairs(found) == [("it is a dog", "it a")] * 3
+
+
+def cues(texts, mark):
+    return "".join(
+        f"{i}\n00:00:0{i}{mark}000 --> 00:00:0{i}{mark}900\n<i>{text}\nagain</i>\n\n" for i, text in enumerate(texts)
+    )
+
+
+@pytest.mark.parametrize(("head", "mark"), [("", ","), ("WEBVTT\n\n", ".")])
+def test_subtitles_are_their_texts(write, head, mark):
+    reference = write(head + cues([r for r, _ in PAIRS], mark), "true.srt")
+    found = read_any(write(head + cues([p for _, p in PAIRS], mark), "out.srt"), reference=reference)
+    assert pairs(found) == [(f"{r} again", f"{p} again") for r, p in PAIRS]
+
+
+def test_label_files_of_htk_are_texts_by_id(write):
+    def labels(texts, end, line):
+        of = [f'"*/u{i}.{end}"\n' + "".join(line.format(w) for w in text.split()) + ".\n" for i, text in texts]
+        return "#!MLF!#\n" + "".join(of)
+
+    numbered = [*enumerate(PAIRS)]
+    reference = write(labels([(i, r) for i, (r, _) in numbered], "lab", "{}\n"), "true.mlf")
+    outputs = labels([(i, p) for i, (_, p) in numbered[::-1]], "rec", "100 200 {} -1.5\n")
+    assert pairs(read_any(write(outputs, "out.mlf"), reference=reference)) == PAIRS[::-1]
+
+
+NIST = {
+    "a word a line": "u{i} 1 0.5 0.5 {text:.3} 0.9\n",
+    "a digit a line": "u{i} 1 0.5 0.5 7 0.9\n",
+    "a text a line": "talk 1 s{i} {i}.5 {i}.9 <o,f0> {text}\n",
+}
+
+
+@pytest.mark.parametrize("form", NIST.values(), ids=NIST)
+def test_files_of_nist_are_refused_by_name(write, form):
+    one, two = (";; a\n" + "".join(form.format(i=i, text=of[k]) for i, of in enumerate(PAIRS)) for k in (0, 1))
+    with pytest.raises(UserError, match=r"a file of NIST .*write a text on each line"):
+        read_any(write(one, "out"), reference=write(two, "true"))
+
+
+MARKED = {
+    "WMT": '<seg id="{i}">{text} &amp;\n <b>so</b></seg>\n',
+    "Moses": "{i} ||| {text} & so ||| F0= -1.5 ||| -0.3\n",
+    "Whisper": "[00:0{i}.000 --> 00:0{i}.900]  {text} & so\n",
+    "Audacity": "{i}.5 {i}.9 {text} & so\n",
+}
+
+
+@pytest.mark.parametrize("form", MARKED.values(), ids=MARKED)
+def test_texts_among_marks_are_read(write, form):
+    one, two = ("".join(form.format(i=i, text=of[k]) for i, of in enumerate(PAIRS)) for k in (0, 1))
+    plain = write("".join(f"{r} & so\n" for r, _ in PAIRS), "plain.txt")
+    for reference in (write(one, "true"), plain):
+        found = read_any(write(two, "out"), reference=reference)
+        assert pairs(found) == [(f"{r} & so", f"{p} & so") for r, p in PAIRS]
+
+
+LINES = {
+    "in quotes": '"{text}"\n',
+    "a list of Python": "['', {text!r},\n",
+    "id and bar": "u{i}|{text}\n",
+    "id and comma": "u{i},{text}\n",
+    "id and colon": "u{i}: {text}\n",
+    "id and quotes": 'u{i}: "{text}"\n',
+}
+
+
+@pytest.mark.parametrize("form", LINES.values(), ids=LINES)
+def test_marks_around_texts_are_no_part_of_them(write, form):
+    def side(k):
+        of = [form.format(i=i, text=of[k]) for i, of in enumerate(PAIRS)]
+        return "[" + "".join(of).replace("['', ", " ") + "]" if "[" in form else "".join(of)
+
+    assert pairs(read_any(write(side(1), "out"), reference=write(side(0), "true"))) == PAIRS
+
+
+def test_a_page_is_a_table(write):
+    def page(titles, rows):
+        line = "".join(f"<th>{title}</th>" for title in titles)
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
+        return f"<!DOCTYPE html><html><h1>A page</h1><table><tr>{line}</tr>\n{body}</table></html>"
+
+    assert pairs(read_any(write(page(["Reference", "Hypothesis"], PAIRS)))) == PAIRS
+    one, two = (page(["id", "text"], [[f"u{i}", of[k]] for i, of in enumerate(PAIRS)][:: 1 - 2 * k]) for k in (0, 1))
+    assert pairs(read_any(write(two, "out"), reference=write(one, "true"))) == PAIRS[::-1]
+
+
+def test_ids_and_the_names_of_sound_files_are_joined(write):
+    manifest = "".join(
+        json.dumps({"audio_filepath": f"/a/u-{i}.wav", "text": r}) + "\n" for i, (r, _) in enumerate(PAIRS)
+    )
+    outputs = write("".join(f"u-{i}\t{p}\n" for i, (_, p) in reversed([*enumerate(PAIRS)])), "out")
+    assert pairs(read_any(outputs, reference=write(manifest, "true"))) == PAIRS[::-1]
+
+
+def test_a_textgrid_is_refused_by_name(write):
+    with pytest.raises(UserError, match="a TextGrid of Praat"):
+        read_any(write('File type = "ooTextFile"\nObject class = "TextGrid"\n'), reference=write("a\n", "true"))
+
+
+def test_a_field_of_an_object_in_json_is_a_column(write):
+    rows = [
+        {"id": f"e{i}", "query": "what is it?", "answers": [{"text_en": t, "score": 1}, {"text_en": "x y", "score": 0}]}
+        for i, (_, t) in enumerate(PAIRS)
+    ]
+    true = [
+        {"id": f"e{i}", "query": "what is it?", "answers": [{"text_en": r, "score": 1}]}
+        for i, (r, _) in enumerate(PAIRS)
+    ]
+    reference, outputs = write(json.dumps(true[::-1]), "true.json"), write(json.dumps(rows), "out.json")
+    with pytest.raises(UserError, match=r"such as --columns=answers.text_en,answers.text_en"):
+        read_any(outputs, reference=reference)
+    found = read_any(outputs, reference=reference, columns=["answers.text_en"] * 2)
+    assert pairs(found) == PAIRS
+    assert found.notes == ("in 6 rows predictions hold several texts; the first of them counts",)
+    lines = [json.dumps({"id": i, "out": {"gt": {"text": r}, "pred": p}}) for i, (r, p) in enumerate(PAIRS)]
+    assert pairs(read_any(write("\n".join(lines)), columns=["out.gt.text", "out.pred"])) == PAIRS
+
+
+def test_lists_by_key_of_two_sides_are_read(write):
+    sides = {
+        "gts": {f"{i}": [r, f"{r} x"] for i, (r, _) in enumerate(PAIRS)},
+        "res": {f"{i}": [p] for i, (_, p) in enumerate(PAIRS)},
+    }
+    assert pairs(read_any(write(json.dumps(sides)))) == PAIRS
+
+
+def test_ids_with_the_names_of_systems_are_said(write):
+    reference = write("file,transcript\n" + "".join(f"{i}.mp3,{r}\n" for i, (r, _) in enumerate(PAIRS)), "true.csv")
+    systems = {f"{i}.mp3__{s}": {"transcript": p} for s in ("one", "two") for i, (_, p) in enumerate(PAIRS)}
+    with pytest.raises(UserError, match=r"its ids are those of .* with '__one', '__two' behind them"):
+        read_any(write(json.dumps(systems)), reference=reference, id=["file", "key"])
+
+
+def test_ids_may_differ_by_the_ends_of_files(write):
+    reference = write("file,transcript\n" + "".join(f"a{i}.txt,{r}\n" for i, (r, _) in enumerate(PAIRS)), "true.csv")
+    outputs = "file,prediction\n" + "".join(f"a{i}.wav,{p}\n" for i, (_, p) in reversed([*enumerate(PAIRS)]))
+    assert pairs(read_any(write(outputs), reference=reference)) == PAIRS[::-1]
+
+
+def test_two_files_of_unknown_names_get_a_proposal(write):
+    def runs(place):
+        rows = "".join(f"t{i}{k},GENHX of {k},{of[place]}\n" for k in (0, 1) for i, of in enumerate(PAIRS))
+        return write("Test,Run1,Run2\n" + rows, f"{place}.csv")
+
+    with pytest.raises(UserError, match=r"columns without known names.*such as --columns=Run2,Run2"):
+        read_any(runs(1), reference=runs(0))
+
+
+def test_a_mark_of_predictions_before_the_reference_is_proposed(write):
+    lines = "".join(f"x{i},{r},{p}\n" for i, (r, p) in enumerate(PAIRS))
+    with pytest.raises(UserError, match=r"name it with --columns='Target,Predicted Target'"):
+        read_any(write("Change,Target,Predicted Target\n" + lines))
+
+
+def test_utf_7_is_decoded(write):
+    text = "ground_truth,prediction\n" + "".join(f'"{r}, é","{p}"\n' for r, p in PAIRS)
+    coded = text.replace('"', "+ACI-").replace("_", "+AF8-").replace("é", "+AOk-")
+    assert pairs(read_any(write(coded, "file.csv"))) == [(f"{r}, é", p) for r, p in PAIRS]
+
+
+def test_a_token_at_the_end_of_the_predictions_is_said(write):
+    table = "ground_truth,prediction\n" + "".join(f"{r},{p.removesuffix(' now')} endseq\n" for r, p in PAIRS)
+    assert "6 predictions end with 'endseq', and no reference does: it counts as a wrong word" in describe(
+        read_any(write(table))
+    )
+    plain = "ground_truth,prediction\n" + "".join(f"{r},{r}\n" for r, p in PAIRS)
+    assert "counts as a wrong word" not in describe(read_any(write(plain)))
+
+
+def test_objects_of_a_log_among_those_of_samples_are_left_out(write):
+    lines = [{"loss": 2.0, "step": 1}, *({"label": r, "prediction": p} for r, p in PAIRS), {"eval_loss": 1.0}]
+    for form in (json.dumps, str):  # as JSON, and as the dicts that a trainer prints
+        found = read_any(write("\n".join(map(form, lines))))
+        assert pairs(found) == PAIRS
+        assert found.notes == ("2 lines without two texts are not used, such as line 1",)
+
+
+def test_two_columns_of_texts_are_proposed(write):
+    table = "utterance,asr_system,human\n" + "".join(f"u{i},{p},{r}\n" for i, (r, p) in enumerate(PAIRS))
+    with pytest.raises(UserError, match=r"such as --columns=asr_system,human or --columns=human,asr_system"):
+        read_any(write(table))
+
+
+def test_boxes_around_a_table_in_a_log_are_read(write):
+    head = "┏━━━┳━━━┓\n┃ Reference ┃ Prediction ┃\n┡━━━╇━━━┩\n"
+    assert (
+        pairs(read_any(write(head + "".join(f"│ {r} │ {p} │\n" for r, p in PAIRS) + "└───┴───┘\n│   ├── a\n"))) == PAIRS
+    )
+
+
+def test_lists_of_bytes_are_texts(write):
+    log = "".join(f"target: [b'{r}' b'x y']\npred: [b'{p}']\n" for r, p in PAIRS)
+    assert pairs(read_any(write(log))) == PAIRS
