@@ -42,8 +42,9 @@ class ChannelShares:
     def __init__(self, study: Study):
         self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
         self._types = study.data.types if self.places else ()
-        self._rate, longest = study.data.sfreq, max(words for words, _ in study.config.batch.buckets)
-        self._seconds = math.ceil(longest / self._rate) if self._rate else 1
+        self._rate = study.data.sfreq if self.places else 0.0
+        buckets = study.config.batch.buckets if self._rate else ()
+        self._seconds = math.ceil(max(words for words, _ in buckets) / self._rate) if buckets else 1
         self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [seconds, channels]
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
@@ -76,7 +77,7 @@ class ChannelShares:
         content: dict[str, Any] = {"electrodes": self.places}
         if set(self._types) - {"eeg"}:
             content["types"] = self._types
-        content["shares"] = {name: mean.sum(axis=0).round(6) for name, mean in means.items()}
+        content["shares"] = {name: mean.reshape(-1, mean.shape[-1]).sum(0).round(6) for name, mean in means.items()}
         if self._rate:
             content["seconds"] = {name: mean.round(6) for name, mean in means.items()}
         write_text(out, json.dumps(content, default=np.ndarray.tolist) + "\n")
