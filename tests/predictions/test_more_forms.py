@@ -304,3 +304,28 @@ def test_boxes_around_a_table_in_a_log_are_read(write):
 def test_lists_of_bytes_are_texts(write):
     log = "".join(f"target: [b'{r}' b'x y']\npred: [b'{p}']\n" for r, p in PAIRS)
     assert pairs(read_any(write(log))) == PAIRS
+
+
+@pytest.mark.parametrize("mark", [",", ";", " | ", "/"])
+def test_several_references_in_a_cell_are_said(write, mark):
+    rows = [{"reference": f"{r}{mark}{r.replace('the', 'a')}", "prediction": p} for r, p in PAIRS]
+    said = describe(read_any(write("\n".join(map(json.dumps, rows)))))
+    assert f"6 of 6 references hold {mark.strip()!r}, in 6 of them between texts that share most words" in said
+    assert "write <> between them, or a list" in said
+    spoken = [{**row, "prediction": f"{row['prediction']}{mark}now"} for row in rows]
+    plain = [{"reference": f"{r}{mark}and so it went", "prediction": p} for r, p in PAIRS]
+    for others in (spoken, plain):
+        assert "several references" not in describe(read_any(write("\n".join(map(json.dumps, others)))))
+
+
+def test_the_columns_that_are_most_alike_are_proposed(write):
+    lines = ["datei,wort fuer wort,wahr,gehoert,n"]
+    lines += [f"x{i}.wav,{' '.join(r)},{r.replace(' ', '')},{p.replace(' ', '')},{i}" for i, (r, p) in enumerate(PAIRS)]
+    with pytest.raises(UserError, match=r"such as --columns=wahr,gehoert or --columns=gehoert,wahr if line 1"):
+        read_any(write("\n".join(lines) + "\n"))
+
+
+def test_only_the_first_column_is_called_an_index(write):
+    lines = [",reference,prediction,,"] + [f"{i},{r},{p},," for i, (r, p) in enumerate(PAIRS)]
+    layout = read_any(write("\n".join(lines) + "\n")).layout
+    assert "not used: the index (column 1), column 4 (no name), column 5 (no name)" in layout

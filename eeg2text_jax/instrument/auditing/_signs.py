@@ -311,7 +311,7 @@ def _marks_of_the_target(rows: _Rows) -> Sign | None:
         Weight.CONTRADICTED,
         f"punctuation follows the target: of the marks between two wrong words {mark:.0%} are right, {by_chance:.0%} "
         f"under predictions for a similar sentence, and of single words between two wrong ones {word:.0%}; so marks "
-        "were predicted from the target (teacher forcing)",
+        "were predicted from the target (teacher forcing), or the input itself carries them, as a text to translate",
         rows.shown(sorted(right)),
     )
 

@@ -100,10 +100,14 @@ class Table:
         return [row[index] for row in self.rows]
 
     def shown(self, index: int) -> str:
-        """Return a column's name for messages; an empty name stands for the index of a pandas table."""
+        """Return a column's name for messages; an empty name of the first stands for the index of a pandas table."""
         if self.titles is None:
             return f"column {index + 1}"
-        return repr(self.titles[index]) if self.titles[index] else f"the index (column {index + 1})"
+        return (
+            repr(self.titles[index])
+            if self.titles[index]
+            else (f"column {index + 1} (no name)" if index else "the index (column 1)")
+        )
 
     def first_rows(self) -> str:
         """Return the first two rows for messages, the header among them."""

@@ -56,7 +56,11 @@ LOG_LINE = re.compile(
     r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
     re.IGNORECASE,
 )
-EPOCH = re.compile(r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)", re.IGNORECASE)
+# An epoch or a step, or `[20000/300000] Train loss: 0.3`; `[3/500]` without a figure of training is of a sample.
+EPOCH = re.compile(
+    r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)|^\s*\[(\d+)/\d+\](?=.*\b(?:loss|acc|accuracy|lr|train|valid)\b)",
+    re.IGNORECASE,
+)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
 BARS = re.compile(r"(?<!\\)\|")
 BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
@@ -146,10 +150,7 @@ def labelled_lines(
     rows, numbers, notes = on_one(text) if on_one_line else blocks(text, names) if text.closing else pairs(text)
     if not rows:
         return None
-    ends = [i for i, line in enumerate(lines) if not marks[i] and EPOCH.search(line)]
-    epochs = {EPOCH.search(lines[ends[k - 1]])[1] for n in numbers if (k := bisect.bisect(ends, n - 1))}
-    if len(epochs) > 1:
-        notes.append(f"the pairs stand among lines of {len(epochs)} epochs or steps; the pairs of all of them are used")
+    notes += epochs_among(["" if m else line for m, line in zip(marks, lines, strict=True)], numbers)
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     columns = [[row.get(name, "") for row in rows] for name in used]
@@ -161,6 +162,15 @@ def labelled_lines(
     kind = f"{kind}labelled lines"
     roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, [titles[n] for n in used], cells, numbers, notes=tuple(notes), roles=roles)
+
+
+def epochs_among(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
+    """Return a note if the pairs that begin on the lines `numbers` follow lines of several epochs or steps."""
+    found = {i: m[1] or m[2] for i, line in enumerate(lines) if (m := EPOCH.search(line))}
+    ends = [*found]
+    epochs = {found[ends[k - 1]] for n in numbers if (k := bisect.bisect(ends, n - 1))}
+    said = f"the pairs stand among lines of {len(epochs)} epochs or steps; the pairs of all of them are used"
+    return [said] * (len(epochs) > 1)
 
 
 def is_prefix(text: str) -> bool:
@@ -245,6 +255,9 @@ def tables_among(
         notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
         if lost := filled - sum(map(len, tables)) - len(tables):
             notes.append(f"{lost} other lines are not used")
+        if (several := sum(map(bool, distinct))) > 1:
+            notes.append(f"the pairs stand in {several} tables; the pairs of all of them are used")
+        notes += epochs_among(["" if row else line for row, line in zip(cells, lines, strict=True)], rows)
         if rows:
             said = f"{kind}a table among other lines"
             yield Table(path, "F", said, [*head], [*rows.values()], [*rows], notes=tuple(notes))
@@ -255,6 +268,7 @@ def tables_among(
         }
         if len(pairs) >= FEWEST:
             notes = [f"{filled - len(pairs)} other lines are not used"] * (filled > len(pairs))
+            notes += epochs_among(["" if i in pairs else line for i, line in enumerate(lines, 1)], pairs)
             said = f"{kind}lines of two texts with {mark.strip() or 'a tab'!r} between"
             yield Table(path, "H", said, None, [*pairs.values()], [*pairs], notes=tuple(notes), samples=True)
 

@@ -123,6 +123,18 @@ class Names:
         nouns += [(name, f"_{name}") for name in names if self.form("reference", name)]
         return next(([name, mark + noun] for name, noun in nouns for mark in predicted if mark + noun in names), [])
 
+    def contrasted(self, labels: Sequence[str]) -> list[str]:
+        """Return two of the labels with one noun, the first with a mark of references: `Actual x`, `Translated x`."""
+        marks = tuple(f"{mark}_" for mark in self.sections["reference"]["marks"])
+        plain = dict(zip(labels, normalize_names(labels), strict=True))
+        for label, name in plain.items():
+            nouns = {name.removeprefix(mark) for mark in marks if name.startswith(mark)}
+            ends = tuple(f"_{noun}" for noun in nouns)
+            others = [one for one, of in plain.items() if of.endswith(ends) and not of.startswith(marks)]
+            if ends and others:
+                return [label, others[-1]]
+        return []
+
     def is_header(self, names: Sequence[str]) -> bool:
         """Return whether a record names columns.
 

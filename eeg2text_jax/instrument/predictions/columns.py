@@ -4,6 +4,7 @@ import ast
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import os
 import re
@@ -47,6 +48,8 @@ SPLITS = {
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 NUMBERS = re.compile(rf"{NUMBER.pattern}|\[({NUMBER.pattern}(, *|(?=\])))+\]", re.IGNORECASE)  # or a list of them
 MOST_SYSTEMS = 50  # values of a column that may be systems
+FILE_NAME = re.compile(r".*\.(?=\w*[a-z])\w{2,4}", re.IGNORECASE)  # such as a/b_1.wav
+MOST_COMPARED = 40  # columns of a table that are compared with each other
 SAMPLED = 200  # rows whose texts tell phonemes from words
 
 
@@ -174,7 +177,7 @@ def unnamed(table: Table) -> str:
     if table.layout == "K" or table.width < 2:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
         return f"{what} without references; give their references with --reference=FILE."
-    two = (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
+    two = most_alike(table) or (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
     known = f"no column has a known name; its first rows are {table.first_rows()}"
     return f"{known}; {ways(table, two)}."
 
@@ -198,6 +201,26 @@ def spaced(table: Table) -> list[int]:
     """Return the positions of columns in which at least half of the cells have a space within."""
     counts = [sum(" " in str(cell).strip() for cell in table.column(i)) for i in range(table.width)]
     return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
+
+
+def most_alike(table: Table) -> list[int]:
+    """Return the positions of the two columns of texts whose rows share most pairs of letters, [] if none share any.
+
+    Columns of numbers, of names of files and of the same texts are left out.
+    """
+    rows = table.rows[1:][:SAMPLED] if table.titles is None else table.rows[:SAMPLED]
+    parts: dict[int, list[set[str]]] = {}
+    for i in range(min(table.width, MOST_COMPARED)):
+        cells = [str(row[i]).strip() for row in rows]
+        if not all(NUMBERS.fullmatch(cell) or FILE_NAME.fullmatch(cell) for cell in cells if cell):
+            parts[i] = [{cell[k : k + 2] for k in range(len(cell) - 1)} for cell in cells]
+
+    def shared(pair: tuple[int, int]) -> float:
+        both = [*zip(*map(parts.get, pair), strict=True)]
+        return sum(len(a & b) / len(a | b) for a, b in both if a and b) if any(a != b for a, b in both) else 0.0
+
+    best = max(itertools.combinations(parts, 2), key=shared, default=())
+    return [*best] if best and shared(best) else []
 
 
 def unclear(table: Table, names: Names, meanings: Meanings) -> str:

@@ -35,6 +35,8 @@ from eeg2text_jax.instrument.predictions.columns import (
     conversions,
     describe_columns,
     join_names,
+    most_alike,
+    option,
     roles,
     samples,
     spaced,
@@ -124,9 +126,9 @@ def read_any(
     """
     path = epath.Path(at_hand(path))
     mode = mode if mode is None else mode_name(mode)
-    for option, what, value, known in (("format", "layout", layout, FORMATS), ("mode", "mode", mode, MODES)):
+    for flag, what, value, known in (("format", "layout", layout, FORMATS), ("mode", "mode", mode, MODES)):
         if value not in (None, *known):
-            raise UserError(f"--{option}={value}: there is no such {what}; the {what}s are {', '.join(known)}.")
+            raise UserError(f"--{flag}={value}: there is no such {what}; the {what}s are {', '.join(known)}.")
     vocabulary = load_names(names)
     lines = Lines(path)
     if not lines.data.strip():
@@ -230,9 +232,11 @@ def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | 
         return NO_TABLE.format(hint=TEXTS_ALONE)
     said = f"; lines begin with {join_names(heads)}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or table is None else ""
+    if two := names.contrasted([*recurring_heads(texts)]):
+        said += f", such as {option('--labels', two)}"
     if table is not None:
         found = f"from line {table.numbers[0]}, {table.kind} ({table.first_rows()})"
-        said += f"; {found}: {ways(table, spaced(table))}"
+        said += f"; {found}: {ways(table, most_alike(table) or spaced(table))}"
     alone = "" if kind else f"; or, {TEXTS_ALONE}"
     hint = f"no samples of known labels{said}{alone}"
     return (
@@ -361,6 +365,8 @@ def describe(read: PredictionSet) -> str:
 
 
 FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
+SEPARATORS = (",", ";", "|", "/")  # marks between several references in a cell
+FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
 SPECIAL = re.compile(r"</?s>|<pad>|(?<!<)<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
 PIECES = re.compile("@@ |\u2581| ##\\w")  # marks of word pieces
 QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
@@ -373,6 +379,7 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
     yield from repeated_rows(read)
     yield from exchanged_columns(read)
     yield from other_marks(read)
+    yield from several_references(read.predictions)
     yield from ends(read.predictions)
 
 
@@ -384,6 +391,28 @@ def ends(rows: Sequence[Prediction]) -> Iterator[str]:
         varied = 2 * len({p.prediction for p in rows}) > len(rows) > 4
         if varied and 10 * count >= 9 * len(rows) and not any(word in p.reference.split() for p in rows):
             yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
+
+
+def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
+    """Yield a note if a mark in nearly all references, and in no prediction, stands between texts of the same words.
+
+    In references that are only punctuated, the texts on both sides of a mark differ.
+    """
+
+    def alike(text: str, mark: str) -> bool:
+        first, *others = [{*part.casefold().split()} for part in text.split(mark)]
+        return bool(first and others) and all(2 * len(first & other) >= len(first | other) for other in others)
+
+    for mark in SEPARATORS if len(rows) >= FEWEST_WITH_MARKS else ():
+        held, near = (sum(test(p.reference, mark) for p in rows) for test in (str.__contains__, alike))
+        spoken = sum(mark in p.prediction for p in rows)
+        if 10 * held >= 9 * len(rows) and 4 * near >= 3 * held and 20 * spoken <= len(rows):
+            yield (
+                f"{held} of {len(rows)} references hold {mark!r}, in {near} of them between texts that share most "
+                f"words, and {count_of(spoken, 'prediction does', 'predictions do')}: are they several references in "
+                'a cell? each cell counts as one text; write <> between them, or a list such as ["a b", "a c"], and '
+                "the first counts"
+            )
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
