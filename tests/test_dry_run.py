@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 from tiny_run import tiny_settings
 
 from eeg2text_jax.runs.opening import dry_run
@@ -22,6 +23,16 @@ def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):
     assert re.search(r"model: [\d,]+ parameters an arm; memory at least 0\.0\d GiB", said)
     assert re.search(r"time: at most \d+\.\d min .* at \d+ GFLOP/s", said)
     assert said.endswith("run, a new folder; nothing was made.")
+
+
+def test_the_time_is_that_of_all_arms(tmp_path, monkeypatch):
+    monkeypatch.setattr("eeg2text_jax.runs.opening.product_pace", lambda: 1e6)
+    minutes = []
+    for conditions in (("eeg",), ("eeg", "noise"), ("eeg", "noise", "shuffled")):
+        said = dry_run(tiny_settings(grid__train_conditions=conditions), str(tmp_path / "run"))
+        minutes.append(float(re.search(r"time: at most ([\d.]+) min", said)[1]))
+    np.testing.assert_allclose(minutes, np.array([1, 2, 3]) * minutes[0], atol=0.2)
+    assert minutes[0] > 1
 
 
 def test_declared_epochs_are_counted_in_steps(tmp_path):

@@ -26,8 +26,7 @@ from eeg2text_jax.instrument.workdir import Workdir, fields_digest, read_object
 from eeg2text_jax.models.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
-from eeg2text_jax.models.pretrained.load import assemble, start_from_checkpoint, tensor_shapes
-from eeg2text_jax.models.pretrained.wave_folder import wave_sources
+from eeg2text_jax.models.pretrained.load import start_from_checkpoint, start_of_encoder
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.grid_program import (
     RECONSTRUCTIONS,
@@ -245,9 +244,8 @@ def make_initial_state(study: Study, program: GridProgram) -> TrainState:
     trained = {} if before is None else flatten(trained_params(before))
     carried = {path: leaf for path, leaf in trained.items() if path in paths}
     if study.config.model.encoder_checkpoint and "eeg/bridge/kernel" not in carried:
-        name, shapes = study.config.model.encoder_checkpoint, study.model.shapes
-        sources = wave_sources(study.model.eeg, name, tensor_shapes(shapes))
-        carried |= flatten(assemble(sources, shapes, placement.shardings, arms=len(study.arms)))
+        name = study.config.model.encoder_checkpoint
+        carried |= flatten(start_of_encoder(study.model, name, len(study.arms), placement.shardings))
         print(f"{name}: {sum(leaf[0].size for leaf in carried.values()) / 1e6:.1f} M parameters of the encoder loaded")
     if carried.keys() == paths:
         params = unflatten(carried)

@@ -193,6 +193,18 @@ def test_files_of_earlier_versions_are_read(tmp_path):
     assert read_datafile(path).digest() == good.digest()
 
 
+@pytest.mark.parametrize("sample", range(5))
+@pytest.mark.parametrize("end", [0, -1])
+def test_a_sample_with_nan_is_named(sample, end, tmp_path):
+    path = make(tmp_path / "data.h5")
+    with h5py.File(path, "r+") as file:
+        file.attrs["format"] = "eeg2text-data-1"
+        del file.attrs["checksums"]
+        file["features"][range(sample * (sample + 1) // 2, (sample + 1) * (sample + 2) // 2)[end], 1] = np.nan
+    with pytest.raises(UserError, match=rf"sample {sample} \(A, NR:{sample}\) has NaN or infinity"):
+        read_datafile(path)
+
+
 def replace(path, name, **options):
     with h5py.File(path, "r+") as file:
         del file[name]

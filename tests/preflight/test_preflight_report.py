@@ -297,6 +297,7 @@ def test_libtpu_that_is_missing(monkeypatch, refused):
         ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA L4", "l4"),
+        ("NVIDIA L40S", None),
         ("cpu", None),
         ("NVIDIA GeForce RTX 3060", None),
     ],

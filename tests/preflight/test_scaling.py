@@ -110,6 +110,12 @@ def test_strong_and_weak_scaling(compiling):
     assert sorted(compiling) == [("v5e:1x1", 8), ("v5e:2x4", 32), ("v5e:8x16", 512)]
 
 
+@pytest.mark.parametrize(("memory", "status"), [(8 * GIB, 0), (16 * GIB, 1)])
+def test_the_status_says_whether_a_slice_fits(memory, status, compiling, monkeypatch, printed_by):
+    monkeypatch.setattr(scaling, "compiled_row", lambda outline, topology, batch: row("a", 2, 20.0, memory=memory))
+    printed_by(["preflight", as_flag(**CONFIG), "--topology=v5e:1x1,v5e:2x2"], status)
+
+
 def test_it_resumes_from_the_file(compiling, tmp_path):
     kept, said = epath.Path(tmp_path / "scaling.json"), []
     first = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), path=kept, say=said.append)

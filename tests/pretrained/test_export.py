@@ -47,6 +47,14 @@ def test_pytorch_finds_every_tensor(exported):
     assert not report["missing_keys"]  # nor BERT's pooler and PEGASUS's positions, which our models lack
 
 
+def test_the_checksums_cover_every_file_but_the_card(exported, tmp_path):
+    _, _, model, params = exported
+    out = tmp_path / "out"
+    export_checkpoint(model, params, CONFIGS[exported[0]](), tokenizer(), out, "", generation={"num_beams": 2})
+    listed = {line.split()[1] for line in (out / "SHA256SUMS").read_text().splitlines()}
+    assert listed == {path.name for path in out.iterdir()} - {"SHA256SUMS", "README.md"}
+
+
 def test_import_gives_identical_parameters(exported):
     _, folder, model, params = exported
     loaded, again = load_pretrained(folder)

@@ -242,6 +242,13 @@ def test_an_activation_that_is_not_there_is_named(checkpoint, tmp_path, name):
         load_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize("checkpoint", ["t5", "t5_v1_1", "bart"], indirect=True)
+def test_a_start_token_of_its_own(checkpoint, tmp_path):
+    _, folder, _ = checkpoint
+    configured(folder, tmp_path, decoder_start_token_id=5)
+    assert load_pretrained(tmp_path)[0].spec.start_token == 5
+
+
 @pytest.mark.parametrize("value", [[2, 3], None, -1, 40])
 def test_a_model_has_one_end(checkpoint, tmp_path, value):
     _, folder, _ = checkpoint

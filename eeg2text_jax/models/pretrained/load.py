@@ -31,11 +31,12 @@ from eeg2text_jax.models.backbones.build import (
     model_around,
 )
 from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, Tensors, flatten, match, unflatten
-from eeg2text_jax.models.functional import Seq2SeqModel, divide, frozen_shapes
+from eeg2text_jax.models.functional import AnyModel, Seq2SeqModel, divide, frozen_shapes
 from eeg2text_jax.models.layers import int8_of
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained import folder as export_files
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint, read_tensors
+from eeg2text_jax.models.pretrained.wave_folder import wave_sources
 from eeg2text_jax.models.spec import Channels, Seq2SeqSpec
 
 # Number of parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
@@ -402,6 +403,15 @@ def start_from_checkpoint(
         params |= _random_params(model, keys, random, shardings)
     ordered = {path: params[path] for path in flatten(shapes)}
     return Start(unflatten(ordered), tuple(sources), random)
+
+
+def start_of_encoder(model: AnyModel, checkpoint: str, arms: int, shardings: Shardings) -> Params:
+    """Return the parameters `[A, ...]` of an encoder of waves that are in its own checkpoint.
+
+    Raises UserError if the checkpoint does not fit.
+    """
+    sources = wave_sources(model.eeg, checkpoint, tensor_shapes(model.shapes))
+    return assemble(sources, model.shapes, shardings, arms=arms)
 
 
 def frozen_params(
