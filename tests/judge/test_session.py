@@ -151,7 +151,6 @@ def test_killed_while_tuning_and_while_scoring_it_ends_with_the_same_bytes(finis
     assert contents(again) == contents(root)
 
 
-@pytest.mark.slow
 def test_terminated_between_two_records_it_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
     root, _ = finished
     again, calls, whole = tmp_path / "work", [], tune.PairBatches.__call__

