@@ -469,8 +469,8 @@ def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
 def fields_digest(document: Mapping[str, Any], stage: str) -> str:
     """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
 
-    Of a path only the last part counts. A field that does what version 0.2 did
-    without it is left out, so that the hashes of that version hold.
+    Of a path only the last part counts. A field that does what version 0.2 did without it is left out, so that the
+    hashes of that version hold.
     """
     later = from_stage(stage)[1:]
     fields = _flat(without_folders(document, PLACES))

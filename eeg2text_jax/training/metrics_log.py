@@ -269,9 +269,6 @@ def curve(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list
     return [step for step, _ in points], [value for _, value in points]
 
 
-TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with: zeros, and the mean training input
-
-
 def loss_figure(metrics: epath.Path) -> Figure:
     """Plot training loss (thin) and dev loss (thick, dots) of every arm by step, from a file `metrics.jsonl`."""
     rows = rows_of(metrics)
@@ -290,9 +287,7 @@ def loss_figure(metrics: epath.Path) -> Figure:
     return figure
 
 
-# Throughput of training: samples, tokens, MFU, input wait; the check that losses are finite; profiles for XProf.
-#
-# Metrics of step n are read after step n+1 is dispatched, so that reading them never stalls the device.
+TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with: zeros, and the mean training input
 
 
 def curves_figure(
@@ -300,8 +295,8 @@ def curves_figure(
 ) -> Figure:
     """Plot dev losses by step, one panel per stage, and horizontal lines at the losses of predicting zero or the mean.
 
-    `unit` is what a row's `step` counts.
     `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl` as dicts.
+    `unit` is what a row's `step` counts.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
     for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
@@ -338,6 +333,11 @@ def slices_figure(fed: np.ndarray, made: np.ndarray) -> Figure:
             axes.set_yticks([])
     figure.colorbar(image, ax=figure.axes, shrink=0.6, label="standard deviations")
     return figure
+
+
+# Throughput of training: samples, tokens, MFU, input wait; the check that losses are finite; profiles for XProf.
+#
+# Metrics of step n are read after step n+1 is dispatched, so that reading them never stalls the device.
 
 
 def start_trace(folder: str) -> None:

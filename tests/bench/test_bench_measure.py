@@ -15,34 +15,26 @@ from eeg2text_jax.commands.cli import main
 from eeg2text_jax.decoding.generate import generate_program, teacher_forced_program
 from eeg2text_jax.training.configuration import parse_config
 
-SMALL_PAPER = """from configs import paper
+SMALL = """from configs import {module}
 
 
 def get_config():
-    c = paper.get_config("backbone=bart,checkpoint=random")
-    sides = {f"{side}_{name}": n for side in ("encoder", "decoder")
-             for name, n in {"layers": 1, "attention_heads": 2, "ffn_dim": 16}.items()}
-    c.model.shape = {**c.model.shape, "d_model": 16, **sides}
+    c = {module}.get_config("{argument}")
+    sides = {{f"{{side}}_{{name}}": n for side in ("encoder", "decoder")
+             for name, n in {{"layers": 1, "attention_heads": 2, "ffn_dim": 16}}.items()}}
+    c.model.shape = {{**c.model.shape, "d_model": 16, **sides}}
     c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 16
-    c.batch.size, c.batch.buckets, c.parallel.mesh = 8, ((56, 56),), (1, 1)
+    c.batch.size, c.batch.buckets, c.parallel.mesh = 8, (({words}, 56),), (1, 1)
     c.decode.max_length, c.decode.num_beams, c.decode.batch_size = 6, 2, 8
-    return c
+    {more}return c
 """
-
-SMALL_WAVES = """from configs import waves
-
-
-def get_config():
-    c = waves.get_config("encoder=labram,weights=random,checkpoint=random,seconds=1,rate=64")
-    sides = {f"{side}_{name}": n for side in ("encoder", "decoder")
-             for name, n in {"layers": 1, "attention_heads": 2, "ffn_dim": 16}.items()}
-    c.model.shape = {**c.model.shape, "d_model": 16, **sides}
-    c.model.encoder_width, c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 24, 1, 2, 16
-    c.model.waves.patch = 16
-    c.batch.size, c.batch.buckets, c.parallel.mesh = 8, ((64, 56),), (1, 1)
-    c.decode.max_length, c.decode.num_beams, c.decode.batch_size = 6, 2, 8
-    return c
-"""
+SMALL_PAPER = SMALL.format(module="paper", argument="backbone=bart,checkpoint=random", words=56, more="")
+SMALL_WAVES = SMALL.format(
+    module="waves",
+    argument="encoder=labram,weights=random,checkpoint=random,seconds=1,rate=64",
+    words=64,
+    more="c.model.encoder_width, c.model.waves.patch = 24, 16\n    ",
+)
 
 
 def lowered_by(arguments: list[str], folder) -> dict[str, str]:

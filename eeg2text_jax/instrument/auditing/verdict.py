@@ -543,10 +543,8 @@ def in_words(main: Comparison, alone: Contrast, mde: float, margin: float, signa
     against = f"with {main.control}" if main.control else "against other sentences"
     figures = figures_text(main.contrast, main.p_equivalence)
     better = f"better with {signal} than {against}" if main.control else "better than others"
-    fit, power = (
-        f"fit their own sentences {better}: {figures}",
-        f"90 % of such studies would find an effect of {mde:.2f}",
-    )
+    fit = f"fit their own sentences {better}: {figures}"
+    power = f"90 % of such studies would find an effect of {mde:.2f}"
     match main.verdict:
         case Verdict.USES_EEG:
             return f"The outputs {fit}."

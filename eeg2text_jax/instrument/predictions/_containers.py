@@ -29,12 +29,13 @@ NO_TABLE = (
     "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
 )
 TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
-MARKED = {  # what a file of texts among marks is -> the pattern of a text; the first two have lines of other kinds
+MARKED = {  # what a file of texts among marks is -> the pattern of a text
     "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE),
     "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
     "lines with times": re.compile(r"^(?:\[[\d:.]+ --> [\d:.]+\]|[\d.]+\s+[\d.]+)[ \t]+([^\s\d].*)\n", re.MULTILINE),
     "lines of Moses": re.compile(r"^\d+ \|\|\| (.*?) \|\|\| .*\n", re.MULTILINE),
 }
+TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of other kinds, and texts with tags
 # Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
 HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MULTILINE)  # a file of words, and they
@@ -103,11 +104,8 @@ class Table:
         """Return a column's name for messages; an empty name of the first stands for the index of a pandas table."""
         if self.titles is None:
             return f"column {index + 1}"
-        return (
-            repr(self.titles[index])
-            if self.titles[index]
-            else (f"column {index + 1} (no name)" if index else "the index (column 1)")
-        )
+        unnamed = f"column {index + 1} (no name)" if index else "the index (column 1)"
+        return repr(self.titles[index]) if self.titles[index] else unnamed
 
     def first_rows(self) -> str:
         """Return the first two rows for messages, the header among them."""
@@ -295,7 +293,7 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         return Table(path, "P", "texts by id", None, rows, coded=True)
     for kind, pattern in MARKED.items():
         found = pattern.findall(text)
-        tagged = kind in [*MARKED][:2]
+        tagged = kind in TAGGED
         if len(found) > 1 and (tagged or len(found) == len(filled)):
             bare = [html.unescape(re.sub(r"<[^>]*>", "", one)) for one in found] if tagged else found
             return Table(path, "P", kind, None, [[" ".join(one.split())] for one in bare])
@@ -327,7 +325,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         content: Any = DECODER.decode("\n".join(lines))
     except (ValueError, RecursionError) as error:
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            if isinstance(content := ast.literal_eval("\n".join(lines)), list):  # as Python prints it
+            if start == b"[" and isinstance(content := ast.literal_eval("\n".join(lines)), list):  # as Python prints it
                 return table_of(content, lines.path, names, alone=alone)
         extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
         begin = "\n".join((first, *others[:2]))
@@ -442,10 +440,9 @@ def objects_table(
     notes: dict[str, None] = {}
     both = [i for i, row in enumerate(rows) if sum(map(names.is_text, normalize_names(row))) > 1]
     if both and both[0] > 0 and len(both) > 1:  # a log, whose first objects hold figures
-        notes[f"{len(rows) - len(both)} {unit}s without two texts are not used, such as {unit} {[*numbers, 1][0]}"] = (
-            None
-        )
-        rows, numbers = [rows[i] for i in both], [[*(numbers or range(1, len(rows) + 1))][i] for i in both]
+        places = numbers or range(1, len(rows) + 1)
+        notes[f"{len(rows) - len(both)} {unit}s without two texts are not used, such as {unit} {places[0]}"] = None
+        rows, numbers = [rows[i] for i in both], [places[i] for i in both]
     plain = [without_chat(row, names, notes) for row in rows]
     titles, first = list(plain[0]), next(iter(numbers), 1)
     if len(set(normalize_names(titles))) < len(titles):

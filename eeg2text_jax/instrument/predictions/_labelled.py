@@ -118,11 +118,11 @@ def labelled_table(
     path: epath.Path, texts: Iterable[str], names: Names, labels: Sequence[str] | None = None, kind: str = "",
     wanted: Sequence[str] = (),
 ) -> Table | None:  # fmt: skip
-    """Return the samples of a printed text; None if no reference and prediction have labels.
+    """Return the samples of a printed text; None if no reference and prediction have labels or columns.
 
-    `labels`: those of references and predictions, instead of known names; `kind` is said before the labels; `wanted`:
-    columns of a table in the text. Raises UserError for a damaged block, for a text that may go on below its line, and
-    for labels that may be several.
+    `labels` are the two labels of references and predictions, in place of known names; `wanted` are the columns of a
+    table in the text. `kind` is what the text comes from, for the description of the layout. Raises UserError for a
+    damaged block, for a text that may go on below its line, and for labels that may be several.
     """
     lines = [TENSOR.sub(r"\1\2", ESCAPE.sub("", line)) for line in texts]
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in lines[:9]):

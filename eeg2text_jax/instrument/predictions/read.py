@@ -225,26 +225,22 @@ def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | 
     """Return the message for a text that is no table and has no known labels."""
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
-    heads = [repr(head) for head in recurring_heads(texts)]
+    heads = recurring_heads(texts)
     tables = [t for t in tables_among(epath.Path(), [*texts], names) if len(spaced(t)) > 1]
     table = max((t for t in tables if t.titles or len(t.rows) >= FEW), key=lambda t: len(t.rows), default=None)
     if not (heads or table or kind or layout in LAYOUTS):
         return NO_TABLE.format(hint=TEXTS_ALONE)
-    said = f"; lines begin with {join_names(heads)}" if heads else ""
+    said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or table is None else ""
-    if two := names.contrasted([*recurring_heads(texts)]):
+    if two := names.contrasted(heads):
         said += f", such as {option('--labels', two)}"
     if table is not None:
         found = f"from line {table.numbers[0]}, {table.kind} ({table.first_rows()})"
         said += f"; {found}: {ways(table, most_alike(table) or spaced(table))}"
-    alone = "" if kind else f"; or, {TEXTS_ALONE}"
-    hint = f"no samples of known labels{said}{alone}"
-    return (
-        f"{NOTEBOOK if 'book' in kind else kind + 'with'} {hint}." if kind else NO_TABLE.format(hint=f"it has {hint}")
-    )
-
-
-NOTEBOOK = "a notebook whose printed outputs have"
+    said = f"no samples of known labels{said}"
+    if kind:
+        return f"{'a notebook whose printed outputs have' if 'notebook' in kind else f'{kind}with'} {said}."
+    return NO_TABLE.format(hint=f"it has {said}; or, {TEXTS_ALONE}")
 
 
 def read_two(
