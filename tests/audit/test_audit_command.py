@@ -129,7 +129,7 @@ def test_what_the_command_line_says_of_the_rows_is_in_the_result(files, refused)
     eeg = read_predictions(files / "eeg.jsonl").predictions
     write_predictions(files / "fewer.jsonl", {}, read_predictions(files / "noise.jsonl").predictions[3:])
     fewer = ["--eeg", files / "eeg.jsonl", "--control", files / "fewer.jsonl", "--json", files / "a.json"]
-    assert "or pass --common to judge what they share" in refused(command(*fewer))
+    assert "or judge what they share with --common (in Python common=True)" in refused(command(*fewer))
     assert main(command(*fewer, "--common")) != 2
     assert json.loads((files / "a.json").read_text())["n_rows"] == len(eeg) - 3
     texts = sorted({row.reference for row in eeg})

@@ -178,3 +178,43 @@ def test_a_result_is_a_page_and_a_table(tmp_path, rows):
     frame = found.to_frame()
     assert list(frame["against"]) == ["noise"]
     assert "content difference" in frame.columns
+
+
+def test_a_dict_of_columns_and_a_list_of_dicts_are_tables_as_a_frame_is():
+    pandas = pytest.importorskip("pandas")
+    table = {"Sentence": ["a b c", "d e"], "Output": ["a b", "d e f"], "trial": [1, 2]}
+    frame = pandas.DataFrame(table)
+    used = ["Sentence", "Output"]
+    expected = as_set(frame, columns=used)
+    assert [(row.reference, row.prediction) for row in expected.predictions] == [("a b c", "a b"), ("d e", "d e f")]
+    for given in (table, frame.to_dict("records"), {name: frame[name] for name in frame}):
+        assert as_set(given, columns=used) == expected
+    with pytest.raises(UserError, match="differ in their number of rows: 'reference' has 2, 'prediction' has 1"):
+        score({"reference": ["a", "b"], "prediction": ["a"]})
+    with pytest.raises(UserError, match="two columns have the name 'prediction'; rename one of them"):
+        score(pandas.DataFrame([["a", "b", "c"]], columns=["reference", "prediction", "prediction"]))
+
+
+def test_series_are_lists_of_texts():
+    pandas = pytest.importorskip("pandas")
+    texts, references = pandas.Series(["a b", "c d"], index=[7, 9]), pandas.Series(["a b", "c e"])
+    assert figures(score(texts, references)) == figures(score([*texts], [*references]))
+
+
+def test_a_dict_of_columns_is_a_control_and_a_dict_of_names_holds_controls(rows):
+    columns = [
+        {"reference": [row.reference for row in some], "prediction": [row.prediction for row in some]} for some in rows
+    ]
+    alone = audit(columns[0], columns[1])
+    assert [found.control for found in alone.comparisons] == ["control"]
+    named = audit(columns[0], {"noise": columns[1], "again": columns[1]})
+    assert {found.control for found in named.comparisons} == {"noise", "again"}
+    assert alone.sentence == named.sentence.replace("noise", "control").replace("again", "control")
+
+
+def test_scores_are_printed_a_line_each_and_become_a_frame():
+    found = score(["the film is good"], ["the film was good"])
+    assert f"{'wer':22}{25:8.2f}" in str(found).split("\n")
+    frame = found.to_frame()
+    assert [*frame.index] == [*found]
+    assert frame.loc["wer", "value"] == 25

@@ -194,7 +194,7 @@ def _check_same(rows_of: Chosen, keys: Keys, first: str, other: str, common: boo
         raise UserError(f"{first} and {other} share no reference; they are not predictions of the same sentences.")
     if common:
         return
-    remedy = "give predictions of the same test set, or pass --common to judge what they share"
+    remedy = "give predictions of the same test set, or judge what they share with --common (in Python common=True)"
     if a != b:
         missing = min(a ^ b)
         raise UserError(

@@ -129,8 +129,8 @@ def audit(
     """Judge whether predictions or rankings hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; the path of a file; or texts with
-        `references`. If rows have `nll`, EEG bits are computed, too.
+      eeg: `Prediction`s or `Ranking`s made from EEG; a table of predictions (a DataFrame, a dict of columns, or dicts);
+        the path of a file; or texts with `references`. If rows have `nll`, EEG bits are computed, too.
       controls: name -> predictions or rankings of a control; or those of one control. None: the controls in the
         DataFrame or file. Without controls, EEG is compared with its content null.
       control: another name of `controls`.

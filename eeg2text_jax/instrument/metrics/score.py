@@ -22,6 +22,7 @@ import numpy as np
 
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.files import content_digest, write_text
+from eeg2text_jax.base.packages import library
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.instrument.metrics.metric import (
     Bleu,
@@ -55,7 +56,14 @@ class NothingToScoreError(UserError):
 
 
 class Scores(dict[str, dict[str, Any]]):
-    """Figure -> {"value" in percent, "signature", "lower_is_better"}; a notebook shows it as a table."""
+    """Figure -> {"value" in percent, "signature", "lower_is_better"}; printed, the values; in a notebook, a table."""
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:22}{figure['value']:8.2f}" for name, figure in self.items())
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each figure; pandas must be installed."""
+        return library("pandas", "pandas").DataFrame.from_dict(self, orient="index")
 
     def _repr_html_(self) -> str:
         rows = ((name, f"{figure['value']:.2f}", figure["signature"]) for name, figure in self.items())
@@ -78,8 +86,8 @@ def score_predictions(
     r"""Return every figure of a profile (a set of metrics) over rows of one seed, mode and pair of conditions.
 
     Args:
-      predictions: the path of a predictions file, rows, a DataFrame with columns as `read_any` knows them, or texts,
-        each with one of `references`.
+      predictions: the path of a predictions file, rows, a table (a DataFrame, a dict of columns, or dicts) with columns
+        as `read_any` knows them, or texts, each with one of `references`.
       references: the true texts; or the path of their file, if `predictions` is a path.
       columns: the columns of the reference and of the prediction in a file or a DataFrame.
       metrics: names of metrics, instead of the profile's.

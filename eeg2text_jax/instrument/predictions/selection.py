@@ -312,8 +312,9 @@ def as_set(
     """Return a `PredictionSet` of predictions that were given as Python objects.
 
     Args:
-      predictions: the path of a predictions file; `Prediction`s; a DataFrame with the columns of a predictions file or
-        others that `read_any` recognises; or texts, one for each of `references`.
+      predictions: the path of a predictions file; `Prediction`s; a table (a DataFrame, a dict of columns, or a list of
+        dicts) with the columns of a predictions file or others that `read_any` recognises; or texts, one for each of
+        `references`.
       references: the true texts, if `predictions` are texts; or the path of their file, if `predictions` is a path.
       mode: the mode of rows that do not state one; None leaves it unknown.
       name: the name of the argument in messages.
@@ -331,17 +332,17 @@ def as_set(
         return read_file(predictions, mode=mode, columns=columns, reference=references, groups=groups)
     if isinstance(references, str | os.PathLike):
         raise UserError(f"references is a path, and {name} is none; give paths for both, or a list of texts for both.")
-    if hasattr(predictions, "itertuples") and hasattr(predictions, "columns"):
-        if columns is None and set(OWN_NAMES) <= set(predictions.columns):
-            return in_mode(in_one_form(PredictionSet(_own_rows(predictions, path), {}, "table", path)), mode)
-        cells = predictions.astype(object).where(predictions.notna(), "").itertuples(index=False, name=None)
-        rows = [[value if isinstance(value, str | list) else str(value) for value in row] for row in cells]
-        table = Table(path, "F", "table", [*map(str, predictions.columns)], rows, range(len(rows)), "row")
-        both = {*SIDES} <= {*normalize_names(predictions.columns)}  # preferred to other names, such as hypothesis
+    if (records := _records(predictions, references, name)) is not None:
+        header = [*dict.fromkeys(key for row in records for key in row)]
+        if columns is None and {*OWN_NAMES} <= {*header}:
+            return in_mode(in_one_form(PredictionSet(_own_rows(records, path), {}, "table", path)), mode)
+        rows = [[_as_written(row.get(key)) for key in header] for row in records]
+        table = Table(path, "F", "table", [*map(str, header)], rows, range(len(rows)), "row")
+        both = {*SIDES} <= {*normalize_names(map(str, header))}  # preferred to other names, such as hypothesis
         used = roles(table, built_in(), columns or (SIDES if both else None), groups)
         return set_of(table, used, mode)
     if (predictions := list(predictions)) and isinstance(predictions[0], str):
-        references = list(references or [])
+        references = [] if references is None else list(references)
         if len(references) != len(predictions):
             counts = f"{count_of(len(predictions), 'text')} and {count_of(len(references), 'reference')}"
             raise UserError(f"{name}: {counts}; give as many references as texts.")
@@ -376,7 +377,7 @@ def as_conditions(
     conditions of a table or file `eeg` are the controls. Raises UserError for a table of several conditions beside
     controls.
     """
-    if not isinstance(controls, Mapping):
+    if not isinstance(controls, Mapping) or is_columns(controls, references):
         controls = {"control": controls}
     conditions = {name: eeg, **controls}
     shared: dict[str, Any] = {"mode": mode, "columns": columns, "groups": LIKELY}
@@ -399,10 +400,44 @@ def as_conditions(
     return rows.pop(name), rows, stated, labels
 
 
-def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
-    """Return the rows of a DataFrame with the columns of a predictions file; of a sample, its first hypothesis only."""
-    table = table.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
-    rows, shared = table.where(table.notna(), None).to_dict("records"), Shared()
-    filled = ({key: value for key, value in row.items() if value is not None} for row in rows)
+def _records(given: Any, references: Any, name: str) -> list[dict[str, Any]] | None:
+    """Return the rows of a table: a DataFrame, a dict of columns, or dicts; None for rows and texts."""
+    if hasattr(given, "convert_dtypes") and hasattr(given, "columns"):
+        if not given.columns.is_unique:
+            twice = given.columns[given.columns.duplicated()][0]
+            raise UserError(f"{name}: two columns have the name {twice!r}; rename one of them.")
+        table = given.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
+        return table.where(table.notna(), None).to_dict("records")
+    if is_columns(given, references):
+        columns = [[*column] for column in given.values()]
+        if len({*map(len, columns)}) > 1:
+            counts = ", ".join(f"{key!r} has {len(column)}" for key, column in zip(given, columns, strict=True))
+            raise UserError(f"{name}: columns differ in their number of rows: {counts}; give as many to each.")
+        return [dict(zip(given, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(given, Sequence) and given and all(isinstance(row, Mapping) for row in given):
+        return [*given]
+    return None
+
+
+def is_columns(given: Any, references: Any = None) -> bool:
+    """Return whether a mapping holds the columns of a table, not conditions: texts, no references beside them."""
+    return (
+        isinstance(given, Mapping)
+        and references is None
+        and len(given) > 1
+        and not any(isinstance(column, str | os.PathLike | Mapping) for column in given.values())
+        and all(isinstance(next(iter(column), None), str | float | int | None) for column in given.values())
+    )
+
+
+def _as_written(value: Any) -> str | list:
+    missing = value is None or (isinstance(value, float) and value != value)
+    return "" if missing else value if isinstance(value, str | list) else str(value)
+
+
+def _own_rows(records: Iterable[Mapping[str, Any]], path: epath.Path) -> list[Prediction]:
+    """Return the rows of a table with the columns of a predictions file; of a sample, its first hypothesis only."""
+    shared = Shared()
+    filled = ({key: value for key, value in row.items() if value is not None} for row in records)
     predictions = [own_row(row, path, number, shared) for number, row in enumerate(filled, 1)]
     return [row for row in predictions if not row.hypothesis]
