@@ -75,3 +75,27 @@ def test_one_recording_twice_is_noted(tmp_path, capsys):
 def test_a_concatenated_recording_is_noted(tmp_path, capsys):
     both = mne.concatenate_raws([recording(), recording(1)], verbose="error")
     assert "was concatenated of 2 parts, which count as one subject, S1." in notes(both, tmp_path / "a.h5", capsys)
+
+
+@pytest.mark.parametrize("features", ["power", "waves"])
+def test_sentences_too_short_for_the_filters_are_dropped_and_named(features, tmp_path):
+    """Of 13, 512 and 39 samples, where SciPy's filters need 28 or 16."""
+    short = recording().set_annotations(mne.Annotations([3.0, 11.0, 20.0], [0.1, 4.0, 0.3], TEXTS))
+    options = {"data__raw__margin": 0.0, "data__raw__highpass": 1.0, "data__raw__features": features}
+    found = prepare(short, tmp_path / "a.h5", **options)
+    assert found.sentence.tolist() == TEXTS[1:]
+    assert found.provenance["dropped"] == {"too short for the filters (data.raw.margin helps)": 1}
+    kept = prepare(short, tmp_path / "b.h5", **{**options, "data__raw__margin": 2.0})
+    assert kept.sentence.tolist() == TEXTS
+    metadata = pytest.importorskip("pandas").DataFrame({"text": TEXTS[:1], "subject": ["A"]})
+    epochs = mne.EpochsArray(short.get_data()[None, :, :12], short.info, verbose="error", metadata=metadata)
+    with pytest.raises(UserError, match="the epochs have 12 samples at 128 a second, too few for the filters"):
+        prepare(epochs, tmp_path / "c.h5", **options)
+
+
+def test_a_rate_that_resampling_cannot_reach_is_refused(tmp_path):
+    message = r"recording 1: has 128 samples a second, too many for data\.raw\.resample=0\.05; expected 1\.28 or more"
+    with pytest.raises(UserError, match=message):
+        prepare(recording(), tmp_path / "a.h5", data__raw__features="waves", data__raw__resample=0.05)
+    found = prepare(recording(), tmp_path / "a.h5", data__raw__features="waves", data__raw__resample=2.0)
+    assert set(found.n_words.tolist()) == {8}
