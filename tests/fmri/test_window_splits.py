@@ -14,6 +14,7 @@ from eeg2text_jax.data.splits.certificate import (
     verdict,
 )
 from eeg2text_jax.data.splits.methods import make_split, split_graph
+from eeg2text_jax.data.splits.neighbors import groups_of_readings
 from eeg2text_jax.data.splits.split import PARTS, readings_of
 
 L, RATIO = 10, (0.8, 0.1, 0.1)
@@ -118,6 +119,8 @@ def test_e_leaks_two_boundaries_a_subject_and_story(tmp_path):
 def test_certificate_command_and_map(data, tmp_path, printed_by):
     split = make_split(data, "f", RATIO, 1)
     certificate = certify_data(data, split, RATIO)
+    assert {name: len(set(labels)) for name, labels in groups_of_readings(readings_of(data)).items()} == {
+        "task": 12, "story": 11}  # fmt: skip
     assert verdict(certificate).startswith("train and test share no texts (by segment)")
     assert [row["tslr"]["segment"] for row in certificate["leakage"]] == [0, 0, 0]
     made, picture = tmp_path / "split.json", tmp_path / "map.png"

@@ -143,16 +143,21 @@ def test_without_time_it_says_so():
 @pytest.mark.parametrize("seconds", [True, False])
 def test_neighbors_in_the_certificate_are_those_of_a_brute_force(seconds):
     data = timed(3, seconds=seconds)
-    split = make_split(data, "c", RATIO, 0)
-    found = certify_data(data, split)["time"]
+    split, label = make_split(data, "c", (0.5, 0.2, 0.3), 0), np.array([f"class {i // 4}" for i in range(171)], object)
+    label = label[data.sentence_index]
+    found = certify_data(data, split, groups={"class": label})["time"]
     assert found["unit"] == ("s" if seconds else "samples")
     spans, recording = data.clock.spans, data.clock.recording
     for judged in ("dev", "test"):
-        nearest = []
+        nearest, told = [], []
         for i in split.parts[judged]:
             others = [j for j in split.parts["train"] if recording[j] == recording[i]]
-            apart = [max(spans[j][0] - spans[i][1], spans[i][0] - spans[j][1], 0) for j in others]
-            nearest.append(min(apart, default=np.inf))
+            apart = {j: max(spans[j][0] - spans[i][1], spans[i][0] - spans[j][1], 0) for j in others}
+            best = min(others, key=lambda j: (apart[j], abs(spans[j][0] - spans[i][0])))
+            nearest.append(apart[best])
+            told.append(label[best] == label[i])
+        assert found["groups"]["class"][judged]["samples"] == len(told)
+        assert found["groups"]["class"][judged]["told"] == pytest.approx(np.mean(told))
         for limit in WITHIN[found["unit"]]:
             assert found["neighbors"][judged][str(limit)] == pytest.approx(np.mean(np.array(nearest) <= limit))
 
@@ -218,6 +223,14 @@ def test_dev_and_test_are_each_one_stretch_of_their_share_in_each_task(seed):
             assert np.ptp(own[0]) == len(own[0]) - 1
             begins.append(int(own[0][0]))
     assert begins[::2] != begins[1::2], "each task has stretches of its own"
+
+
+def test_stretches_lie_anywhere_in_a_recording():
+    data = in_order(60)
+    held_out = [{*np.concatenate([split.parts["dev"], split.parts["test"]]).tolist()} for split in
+                (make_split(data, "blocks", (0.7, 0.1, 0.2), seed) for seed in range(40))]  # fmt: skip
+    assert min(map(min, held_out)) <= 2
+    assert max(map(max, held_out)) >= 57
 
 
 def test_a_part_has_no_more_than_its_share_of_texts_in_any_order():
@@ -299,7 +312,7 @@ def test_a_neighbor_at_the_limit_counts():
 
 
 def test_permutations_that_tell_as_much_count_in_p():
-    found = neighbor_accuracy(np.array(["x"] * 8), np.arange(4), np.arange(4, 8))
+    found = neighbor_accuracy(np.array(["x"] * 8), np.arange(3, 8), np.array([1, 0, -1, 2, 0]))
     assert found == {"samples": 4, "told": 1.0, "chance": 1.0, "p": 1.0}
 
 
