@@ -309,7 +309,7 @@ def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
     """Return the known recording, onset, duration and order, by name, of a prediction or of a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     stated = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
-    return {name: value for name, value in stated.items() if value == value and value != -1}
+    return {name: value for name, value in stated.items() if value == value and (name, value) != ("order", -1)}
 
 
 def clock_of_rows(rows: Sequence[Any]) -> Clock:

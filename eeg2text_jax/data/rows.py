@@ -277,8 +277,8 @@ class SentenceNumbers:
 #
 # `features` is one of: `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`;
 # `[sum W, F]`, the words of all samples in sequence, with `n_words` or `offsets` `[N + 1]`; `[N, F]`, one position a
-# sample. `sentence`, `subject`, `task` and `recording` `[N]` are texts, `sentence_index` and `order` whole numbers,
-# `onset` and `duration` seconds.
+# sample. What an archive states twice must agree. `sentence`, `subject`, `task` and `recording` `[N]` are texts,
+# `sentence_index` and `order` whole numbers, `onset` and `duration` seconds.
 
 RATIO = 100  # largest plausible compression ratio
 PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio is not checked
@@ -296,7 +296,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     """Yield each sample as column name -> value. Raises UserError if unreadable, or if arrays do not fit together."""
     arrays = _load(path)
     check_named(arrays, columns, str(path), "array")
-    features, n = arrays[columns.features], len(arrays[columns.sentence])
+    features, n = arrays[columns.features], arrays[columns.sentence].size
     starts, stops = _spans(path, arrays, columns, n)
     others = [name for name in columns.of_samples if name in arrays]
     for name in others:
@@ -375,18 +375,17 @@ def _check_sizes(path: Path) -> None:
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return start and end (exclusive) of each sample's words, int `[N]` each: among all words or in its padded row."""
-    features = arrays[columns.features]
+    features, lengths = arrays[columns.features], _stated_lengths(path, arrays, n)
     if features.ndim == 3 and len(features) == n:
-        return np.zeros(n, int), _lengths(path, arrays, columns, features.shape[:2])
-    if features.ndim == 2 and ("n_words" in arrays or "offsets" in arrays):
-        ends = arrays["offsets"][1:] if "offsets" in arrays else np.cumsum(arrays["n_words"])
-        starts = np.concatenate([[0], ends[:-1]])
-        if len(ends) != n or ends[-1] != len(features) or (np.diff([0, *ends]) < 1).any():
+        return np.zeros(n, int), _padded_lengths(path, arrays, columns, features.shape[:2], lengths)
+    if features.ndim == 2 and lengths is not None:
+        if lengths.sum() != len(features) or (lengths < 1).any():
             raise UserError(
                 f"{path}: {len(features)} words and {n} sentences do not fit n_words or offsets; expected at least one "
                 f"word for each sentence, and {len(features)} words in all."
             )
-        return starts.astype(int), ends.astype(int)
+        ends = np.cumsum(lengths)
+        return ends - lengths, ends
     if features.ndim == 2 and len(features) == n:
         return np.arange(n), np.arange(n) + 1
     raise UserError(
@@ -395,22 +394,46 @@ def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) 
     )
 
 
-def _lengths(path: Path, arrays: dict[str, np.ndarray], columns: Columns, shape: tuple[int, int]) -> np.ndarray:
-    if "n_words" in arrays:
-        lengths = arrays["n_words"]
-        whole = lengths.shape == shape[:1] and lengths.dtype.kind in "iu"
-        if not whole or not ((lengths > 0) & (lengths <= shape[1])).all():
-            raise UserError(f"{path}: n_words must be [{shape[0]}] whole numbers from 1 to {shape[1]}.")
-        return lengths
+def _stated_lengths(path: Path, arrays: dict[str, np.ndarray], n: int) -> np.ndarray | None:
+    """Return the numbers of words that `n_words` or `offsets` state, int `[N]`; None if the archive has neither."""
+    stated = []
+    for name, size in (("n_words", n), ("offsets", n + 1)):
+        if name not in arrays:
+            continue
+        values = arrays[name]
+        if values.shape != (size,) or values.dtype.kind not in "iu" or (name == "offsets" and values[0] != 0):
+            begin = ", the first of them 0" if name == "offsets" else ""
+            raise UserError(
+                f"{path}: {name} must be [{size}] whole numbers{begin}, for {n} sentences; found {values.dtype} "
+                f"{list(values.shape)}{f' from {values.flat[0]}' if values.size else ''}."
+            )
+        values = values.astype(np.int64)
+        stated.append(np.diff(values) if name == "offsets" else values)
+    if len(stated) == 2 and (stated[0] != stated[1]).any():
+        raise UserError(f"{path}: n_words and offsets contradict each other; leave one of them out.")
+    return stated[0] if stated else None
+
+
+def _padded_lengths(
+    path: Path, arrays: dict[str, np.ndarray], columns: Columns, shape: tuple[int, int], lengths: np.ndarray | None
+) -> np.ndarray:
+    """Return the number of words in each row of padded features `[N, W, F]`: `lengths`, or those of the mask."""
+    if lengths is not None and not ((lengths > 0) & (lengths <= shape[1])).all():
+        raise UserError(f"{path}: n_words must be [{shape[0]}] whole numbers from 1 to {shape[1]}.")
     if columns.mask not in arrays:
+        if lengths is not None:
+            return lengths
         raise UserError(
             f"{path}: {columns.features} [N, W, F] is padded, and the file does not say where; add {columns.mask} [N, "
             "W], True at words and False at padding, or n_words [N]."
         )
-    mask = arrays[columns.mask].astype(bool)
-    if mask.shape != shape or not (mask == (np.arange(shape[1]) < mask.sum(1, keepdims=True))).all():
+    mask = arrays[columns.mask]
+    own = mask.astype(bool).sum(-1) if mask.shape == shape and mask.dtype.kind in "biuf" else np.zeros(shape[0])
+    if not own.all() or not (mask.astype(bool) == (np.arange(shape[1]) < own[:, None])).all():
         raise UserError(
             f"{path}: {columns.mask} has shape {list(mask.shape)}; expected {list(shape)} with each recording's real "
             "words (True) first."
         )
-    return mask.sum(1)
+    if lengths is not None and (lengths != own).any():
+        raise UserError(f"{path}: n_words and {columns.mask} contradict each other; leave one of them out.")
+    return own

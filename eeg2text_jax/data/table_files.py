@@ -136,7 +136,7 @@ def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
     for line, cells in sentence:
         if not cells[roles.word].strip():
             raise UserError(f"{path}, line {line}: the word (column {roles.word}) is empty.")
-    words = " ".join(cells[roles.word].strip() for _, cells in sentence)
+    words = " ".join(part for _, cells in sentence for part in cells[roles.word].split())
     return whole if " " in whole else words
 
 

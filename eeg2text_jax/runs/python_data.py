@@ -18,7 +18,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.find import SENSORS, RawSpec, select_channels, sensor_types
 from eeg2text_jax.data.raw.raw_samples import described, rereference
-from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, band_power, waves, windows
+from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, Short, band_power, waves, windows
 from eeg2text_jax.data.rows import SUBJECT, Columns, note_unused, write
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.data.source_settings import DataSettings, source_settings
@@ -159,16 +159,22 @@ def epoch_rows(
         spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
         named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
         row = {ours: about[theirs] for ours, theirs in named.items() if theirs in column_names}
-        if spec.is_waves:
-            yield {**row, "features": waves(volts, rate, (0.0, volts.shape[1] / rate), spec), "sentence": about[text]}
-            continue
         try:
-            yield {**row, "features": band_power(volts, rate, spans, spec), "sentence": about[text]}
+            if spec.is_waves:
+                features = waves(volts, rate, (0.0, volts.shape[1] / rate), spec)
+            else:
+                features = band_power(volts, rate, spans, spec)
         except Flat as flat:
             raise UserError(
                 f"an epoch has a constant channel, {made[flat.args[0]]}, whose power has no logarithm; leave it out "
                 "with data.raw.exclude."
             ) from flat
+        except Short as short:
+            raise UserError(
+                f"the epochs have {volts.shape[1]} samples at {rate:g} a second, too few for the filters; expected "
+                "longer epochs, or a higher data.raw.resample."
+            ) from short
+        yield {**row, "features": features, "sentence": about[text]}
     tally.notes += levels.notes()
 
 

@@ -13,9 +13,11 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import (
     EpochPlan,
     Samples,
+    batch_shapes,
     each_evaluation_batch,
     feature_scale,
     make_batch,
+    stack_seeds,
     training_batches,
 )
 from eeg2text_jax.data.data_writer import DataWriter
@@ -25,6 +27,7 @@ from eeg2text_jax.training.metrics_log import BatchWork
 
 BUCKETS = ((4, 6), (8, 12))
 SIZE = 5
+TRAIN = np.flatnonzero(np.arange(37) % 5 != 2)
 
 
 @pytest.fixture
@@ -32,24 +35,21 @@ def samples(tmp_path):
     rng = np.random.default_rng(0)
     with DataWriter(tmp_path / "data.h5", 3, "x") as writer:
         for i in range(37):
-            words = int(rng.integers(1, 9))
+            words = int(rng.integers(1, 11))
             writer.add(Sample(rng.normal(2, 3, (words, 3)), f"sentence {i}", "A", "NR", i))
     data = read_datafile(tmp_path / "data.h5")
     targets = [np.arange(1, 2 + int(rng.integers(1, 11)), dtype=np.int32) for _ in range(len(data))]
-    mean, scale, *_ = feature_scale(data, np.arange(30), standardize=True)
+    mean, scale, *_ = feature_scale(data, TRAIN, standardize=True)
     return Samples(data, targets, mean, scale, max_words=8, pad_token=0)
 
 
 def test_features_are_standardized_on_the_train_part(samples):
-    words = np.concatenate([samples.features(i) for i in range(30)])
-    np.testing.assert_allclose(words.mean(axis=0), 0, atol=1e-5)
-    np.testing.assert_allclose(words.std(axis=0), 1, atol=1e-5)
-
-
-def test_a_long_recording_loses_its_last_words(samples):
-    cut = dataclasses.replace(samples, max_words=2)
-    longest = int(samples.data.n_words.argmax())
-    np.testing.assert_array_equal(cut.features(longest), samples.features(longest)[:2])
+    words = np.concatenate([samples.data.words(i) for i in TRAIN])
+    for i in range(37):
+        expected = ((samples.data.words(i) - words.mean(axis=0)) / words.std(axis=0))[:8]
+        np.testing.assert_allclose(samples.features(i), expected, atol=1e-5)
+    assert samples.n_words().tolist() == np.minimum(samples.data.n_words, 8).tolist()
+    assert samples.data.n_words.max() > 8, "a long recording loses its last words"
 
 
 def test_features_stay_as_they_are_where_they_are_not_standardized(samples):
@@ -58,17 +58,22 @@ def test_features_stay_as_they_are_where_they_are_not_standardized(samples):
     np.testing.assert_array_equal(plain.features(4), samples.data.words(4))
 
 
-def test_an_epoch_has_every_sample_once_in_a_bucket_that_holds_it(samples):
-    words, tokens = samples.n_words(), samples.n_tokens(np.arange(37))
-    plan = EpochPlan(words, tokens, BUCKETS, SIZE, seed=1)
+def test_an_epoch_has_every_sample_once_in_the_smallest_bucket_that_holds_it():
+    """But for those that fill no batch there; of them, only the last batch is not full."""
+    rng, n = np.random.default_rng(0), 83
+    words, tokens = rng.integers(1, 9, n), rng.integers(1, 13, n)
+    plan, small = EpochPlan(words, tokens, BUCKETS, SIZE, seed=1), (words <= 4) & (tokens <= 6)
+    assert (words[small].max(), tokens[small].max()) == (4, 6)
+    full, left = divmod(int(small.sum()), SIZE)
+    rest, last = divmod(n - full * SIZE, SIZE)
+    assert left * last, "both are put to the test"
     for epoch in range(3):
         batches = plan.epoch(epoch)
         assert len(batches) == plan.batches_per_epoch
-        assert sorted(np.concatenate([rows for rows, _ in batches])) == list(range(37))
-        for rows, (w, t) in batches:
-            assert (words[rows] <= w).all()
-            assert (tokens[rows] <= t).all()
-        assert sum(len(rows) < SIZE for rows, _ in batches) <= 1
+        assert sorted(np.concatenate([rows for rows, _ in batches])) == list(range(n))
+        sizes = collections.Counter((bucket, len(rows)) for rows, bucket in batches)
+        assert sizes == {((4, 6), SIZE): full, ((8, 12), SIZE): rest, ((8, 12), last): 1}
+        assert sum(np.count_nonzero(small[rows]) for rows, bucket in batches if bucket == (8, 12)) == left
     orders = [np.concatenate([rows for rows, _ in plan.epoch(e)]).tolist() for e in (0, 1)]
     assert orders[0] != orders[1]
 
@@ -106,13 +111,19 @@ def test_the_stream_goes_on_from_a_saved_state(samples):
     assert [batch["sample_id"].tolist() for batch in second] == whole[9:]
 
 
-def test_evaluation_has_every_row_once_in_a_fixed_order(samples):
-    rows = np.arange(5, 36)
-    batches = list(each_evaluation_batch(samples, rows, BUCKETS, SIZE))
-    seen = np.concatenate([batch["sample_id"][batch["weight"] > 0] for batch in batches])
-    assert sorted(seen) == rows.tolist()
-    again = list(each_evaluation_batch(samples, rows, BUCKETS, SIZE))
-    assert all(np.array_equal(a["sample_id"], b["sample_id"]) for a, b in zip(batches, again, strict=True))
+def test_evaluation_has_every_row_once_in_the_order_of_the_rows_and_the_shortest_first(samples):
+    rows, buckets, size = np.arange(35, 4, -1), ((4, 12), (8, 12)), 2
+    batches = list(each_evaluation_batch(samples, rows, buckets, size))
+    seen = [batch["sample_id"][batch["weight"] > 0].tolist() for batch in batches]
+    assert sorted(itertools.chain(*seen)) == sorted(rows.tolist())
+    assert all(ids == sorted(ids, reverse=True) for ids in seen)
+    widths = [batch["mask"].shape[1] for batch in batches]
+    assert widths == sorted(widths)
+    assert set(widths) == {4, 8}
+    own = np.array([1])
+    for whole, part in zip(batches, each_evaluation_batch(samples, rows, buckets, size, own), strict=True):
+        for name, leaf in whole.items():
+            np.testing.assert_array_equal(part[name], leaf[own], strict=True)
 
 
 def test_a_sample_that_fits_nowhere_is_said(samples):
@@ -173,6 +184,10 @@ def test_features_that_do_not_vary_are_counted_and_named(samples):
         "of 5 features, 1 constant (number 3) and 1 nearly constant (number 4) over the train part: they are fed as 0."
     )
     assert all((flat.features(i)[:, 3:] == 0).all() for i in range(37)), "of dev and test as well"
+    features = flat.data.features.copy()
+    features[np.repeat(np.arange(37) == 30, flat.data.n_words), 3] = 9.0  # a test sample alone has another value
+    varied = dataclasses.replace(flat, data=dataclasses.replace(flat.data, features=features))
+    assert (varied.features(30)[:, 3] == 0).all()
     assert feature_scale(samples.data, np.arange(30), standardize=True).note() == ""
 
 
@@ -181,9 +196,10 @@ def test_each_field_of_a_batch_is_of_its_own_table(samples):
     n, rng = len(samples.data), np.random.default_rng(0)
     lent, near, labels = (np.roll(np.arange(n), shift) for shift in (1, 2, 3))
     clock, subject = rng.normal(size=(n, 3)).astype(np.float32), rng.permutation(n)
+    prompts = tuple(rng.integers(-1, 50, (n, width), np.int32) for width in (2, 4))
     targets = [np.full(1 + i % 5, i + 1, np.int32) for i in range(n)]
     tables = {"donors": lent, "neighbors": near, "label_rows": labels, "clock": clock, "subject": subject}
-    given, rows = dataclasses.replace(samples, targets=targets, **tables), list(range(12))
+    given, rows = dataclasses.replace(samples, targets=targets, prompts=prompts, **tables), list(range(12))
     batch, words = make_batch(given, rows, (8, 12), 12), samples.n_words()
     assert len(set(np.sign(words[lent[rows]] - words[rows]).tolist())) == 3
     for i in rows:
@@ -195,14 +211,19 @@ def test_each_field_of_a_batch_is_of_its_own_table(samples):
             assert batch[field][i].tolist() == [*own, *[0] * (12 - len(own))]
         assert batch["clock"][i].tolist() == clock[i].tolist()
         assert batch["subject"][i] == subject[i]
+        assert [batch[name][i].tolist() for name in ("before", "after")] == [ids[i].tolist() for ids in prompts]
+    made = {name: (leaf.shape, leaf.dtype) for name, leaf in stack_seeds([batch] * 5).items()}
+    stated = {name: (one.shape, one.dtype) for name, one in batch_shapes((8, 12), 12, 3, *batch, seeds=5).items()}
+    assert stated == {name: made[name] for name in made if name not in ("before", "after")}
+    assert batch_shapes((8, 12), 12, (2, 3, 4), "clock")["clock"].shape == (12, 24)
     assert given.n_tokens(np.array(rows)).tolist() == [max(len(targets[i]), len(targets[labels[i]])) for i in rows]
 
 
 def test_a_batch_keeps_the_order_of_its_rows_and_masks_samples_of_one_word(samples):
     words, readers = samples.n_words(), np.arange(37)[::-1].copy()
-    rows = [*np.flatnonzero(words == 1)[::-1].tolist(), 30, 2, 17]
+    rows = [*np.flatnonzero(words == 1)[::-1].tolist(), 30, 2, 17, int(samples.data.n_words.argmax())]
     assert words[rows[0]] == words[rows[1]] == 1
-    batch = make_batch(dataclasses.replace(samples, subject=readers), rows, (8, 12), 20)
+    batch = make_batch(dataclasses.replace(samples, subject=readers), rows, (11, 12), 20)
     filled = [*rows, *[rows[0]] * (20 - len(rows))]
     assert batch["mask"].sum(axis=1).tolist() == words[filled].tolist()
     assert batch["subject"].tolist() == readers[filled].tolist()
@@ -240,11 +261,13 @@ def test_each_of_eight_hosts_builds_an_eighth_of_the_rows(samples, monkeypatch):
 
     monkeypatch.setattr(Samples, "features", counted)
     distinct = dataclasses.replace(
-        samples, donors=np.arange(37)[::-1].copy(), prompts=(np.ones((37, 2), np.int32),) * 2
+        samples, donors=np.arange(37)[::-1].copy(), prompts=(np.ones((37, 2), np.int32),) * 2, pad_token=3
     )
 
     def batches(own):
-        return list(training_batches(distinct, np.arange(37), BUCKETS, size, 2, 6, grid_seeds=(0, 1), host_rows=own))
+        return list(
+            training_batches(distinct, np.arange(37)[::-1], BUCKETS, size, 2, 6, grid_seeds=(0, 1), host_rows=own)
+        )
 
     whole, parts = batches(None), []
     for number, device in enumerate(mesh.devices.flat):
@@ -259,8 +282,8 @@ def test_each_of_eight_hosts_builds_an_eighth_of_the_rows(samples, monkeypatch):
             np.testing.assert_array_equal(
                 np.concatenate([part[step][name] for part in parts], axis=1), leaf, strict=True
             )
-        works = [BatchWork.of(part[step], samples.pad_token) for part in parts]
-        assert set(works) == {BatchWork.of(batch, samples.pad_token)}  # each host knows the whole batch's size
+        works = [BatchWork.of(part[step], distinct.pad_token) for part in parts]
+        assert set(works) == {BatchWork.of(batch, distinct.pad_token)}  # each host knows the whole batch's size
     built = sum(leaf.shape[0] * leaf.shape[1] for part in parts for leaf in (batch["features"] for batch in part))
     assert built == 6 * 2 * size
     each = [read[number] for number in range(8)]

@@ -24,36 +24,45 @@ from eeg2text_jax.instrument.predictions.selection import join_metadata
 from eeg2text_jax.runs.pipeline import data_section
 from eeg2text_jax.training.configuration import load_config
 
-ONSETS = (9.0, 1.5, 4.0, 2.0)
+ONSETS = (9.0, 1.5, 4.0, 2.0, -1.0)
 
 
 def rows(**more):
     for k, onset in enumerate(ONSETS):
         row = {"features": np.full((2, 3), k + 1.0), "sentence": f"sentence {k}", "subject": f"S{k % 2}"}
-        yield row | {"recording": f"run{k // 2}", "onset": onset, "duration": 1.0} | more
+        yield row | {"recording": f"run{k // 3}", "onset": onset, "duration": 1.0} | more
 
 
 def test_a_data_file_keeps_time_and_ranks_onsets(tmp_path):
     clock = read_datafile(public.write(tmp_path / "a.h5", rows())).clock
-    assert clock.recording.tolist() == ["run0", "run0", "run1", "run1"]
+    assert clock.recording.tolist() == ["run0", "run0", "run0", "run1", "run1"]
     assert clock.onset.tolist() == list(ONSETS)
-    assert clock.order.tolist() == [1, 0, 1, 0]
+    assert clock.order.tolist() == [2, 0, 1, 1, 0]
     assert clock.in_seconds
-    assert clock.spans[:2].tolist() == [[7.5, 8.5], [0, 1]]  # from the first sample of the recording
-    assert read_outline(tmp_path / "a.h5").clock.order.tolist() == [1, 0, 1, 0]
+    assert clock.spans.tolist() == [
+        [7.5, 8.5],
+        [0, 1],
+        [2.5, 3.5],
+        [3, 4],
+        [0, 1],
+    ]  # from the first sample of the recording
+    assert read_outline(tmp_path / "a.h5").clock.order.tolist() == [2, 0, 1, 1, 0]
 
 
 def test_an_order_that_is_stated_stays_beside_onsets(tmp_path):
-    found = ({**row, "order": 7 - k} for k, row in enumerate(rows()))
+    orders = [7, 2, 5, 6, 4]
+    found = ({**row, "order": order} for order, row in zip(orders, rows(), strict=True))
     clock = read_datafile(public.write(tmp_path / "a.h5", found)).clock
-    assert (clock.unit, clock.order.tolist()) == ("s", [7, 6, 5, 4])
+    assert (clock.unit, clock.order.tolist()) == ("s", orders)
+    assert clock.places["index"].tolist() == [5, 0, 3, 2, 0], "counted from the first sample, and not by onsets"
+    assert clock.places["share"].tolist() == [1, 0, 0.6, 1, 0]
 
 
 def test_order_alone_is_counted_in_samples(tmp_path):
-    found = ({**row, "onset": None, "order": 3 - k} for k, row in enumerate(rows()))
+    found = ({**row, "onset": None, "order": 4 - k} for k, row in enumerate(rows()))
     clock = read_datafile(public.write(tmp_path / "a.h5", found)).clock
-    assert (clock.unit, clock.order.tolist()) == ("samples", [3, 2, 1, 0])
-    assert clock.nearest(np.array([0]), np.arange(4))[1].tolist() == [1.0]
+    assert (clock.unit, clock.order.tolist()) == ("samples", [4, 3, 2, 1, 0])
+    assert clock.nearest(np.array([0]), np.arange(5))[1].tolist() == [1.0]
 
 
 @pytest.mark.parametrize("source", ["npz", "parquet", "csv"])
@@ -62,7 +71,7 @@ def test_arrays_parquet_and_tables_bring_time(tmp_path, source):
     own = list(rows())
     if source == "npz":
         names = ("sentence", "subject", "recording", "onset", "duration")
-        np.savez(path, features=np.stack([r["features"] for r in own]), n_words=np.full(4, 2),
+        np.savez(path, features=np.stack([r["features"] for r in own]), n_words=np.full(5, 2),
                  **{name: np.array([r[name] for r in own]) for name in names})  # fmt: skip
     elif source == "parquet":
         write_parquet(read_datafile(public.write(tmp_path / "a.h5", own)), path)
@@ -73,9 +82,9 @@ def test_arrays_parquet_and_tables_bring_time(tmp_path, source):
             lines.writerows([r["sentence"], r["subject"], r["recording"], r["onset"], 1, 2.5] for r in own)
     prepare(load_config("default").data, tmp_path / "b.h5", [str(path)])
     clock = read_datafile(tmp_path / "b.h5").clock
-    assert clock.recording.tolist() == ["run0", "run0", "run1", "run1"]
-    assert clock.order.tolist() == [1, 0, 1, 0]
-    assert (clock.onset.tolist(), clock.duration.tolist()) == (list(ONSETS), [1.0] * 4)
+    assert clock.recording.tolist() == ["run0", "run0", "run0", "run1", "run1"]
+    assert clock.order.tolist() == [2, 0, 1, 1, 0]
+    assert (clock.onset.tolist(), clock.duration.tolist()) == (list(ONSETS), [1.0] * 5)
 
 
 @pytest.mark.parametrize(("column", "value", "wanted"), [
@@ -148,13 +157,13 @@ def predicted(k, **more):
 
 
 def test_predictions_carry_time_and_metadata_add_it(tmp_path):
-    timed = [predicted(k, recording="S/run", onset=2.0 * k, duration=1.0, order=k) for k in range(3)]
+    timed = [predicted(k, recording="S/run", onset=2.0 * k - 3, duration=1.0, order=k) for k in range(3)]
     write_predictions(tmp_path / "a.jsonl", {}, timed)
     assert read_predictions(tmp_path / "a.jsonl").predictions == timed
     meta = tmp_path / "meta.csv"
-    meta.write_text("reference,recording,onset\ntext 0,S/run,0\ntext 1,S/run,2\ntext 2,S/run,\n")
+    meta.write_text("reference,recording,onset\ntext 0,S/run,-1\ntext 1,S/run,2\ntext 2,S/run,\n")
     joined = join_metadata([predicted(k) for k in range(3)], meta)
-    assert [(row.recording, row.onset) for row in joined] == [("S/run", 0.0), ("S/run", 2.0), (None, None)]
+    assert [(row.recording, row.onset) for row in joined] == [("S/run", -1.0), ("S/run", 2.0), (None, None)]
     assert clock_of_rows(joined).timed.tolist() == [True, True, False]
 
 
@@ -228,8 +237,8 @@ def test_the_order_is_the_time_where_an_onset_is_missing():
 def test_onsets_without_a_recording_are_of_the_subjects_task(tmp_path):
     given = [{name: value for name, value in row.items() if name != "recording"} | {"task": "NR"} for row in rows()]
     clock = read_datafile(public.write(tmp_path / "a.h5", given)).clock
-    assert clock.recording.tolist() == ["S0/NR", "S1/NR", "S0/NR", "S1/NR"]
-    assert clock.order.tolist() == [1, 0, 0, 1]
+    assert clock.recording.tolist() == ["S0/NR", "S1/NR", "S0/NR", "S1/NR", "S0/NR"]
+    assert clock.order.tolist() == [2, 0, 1, 1, 0]
 
 
 def test_sessions_of_two_subjects_are_two_sessions():

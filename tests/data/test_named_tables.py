@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from prepared import prepare
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.rows import Columns
@@ -13,10 +14,10 @@ from eeg2text_jax.data.table_files import table_samples
 IDS = "sentence_id,word,a,b\n1,the,1,2\n1,cat,3,4\n2,it,5,6\n"
 
 
-def read(tmp_path, text, tally=None, **columns):
+def read(tmp_path, text, tally=None, word_column=0, **columns):
     path = tmp_path / "table.csv"
     path.write_text(text)
-    return list(table_samples(path, 0, (), Columns(**columns), tally))
+    return list(table_samples(path, word_column, (), Columns(**columns), tally))
 
 
 def test_sentence_ids_without_blank_lines_tell_sentences_apart(tmp_path):
@@ -24,6 +25,33 @@ def test_sentence_ids_without_blank_lines_tell_sentences_apart(tmp_path):
     assert (first.sentence, second.sentence) == ("the cat", "it")
     assert (first.sentence_index, second.sentence_index) == (1, 2)
     np.testing.assert_array_equal(first.features, np.array([[1, 2], [3, 4]], np.float32))
+
+
+def test_every_column_may_have_another_name_and_place(tmp_path):
+    """Two readers of two sentences in two tasks; a word comes twice, and a cell has two lines."""
+    lines = ["", "b,Who,run,Start,Lasts,item,sentence_id,w,What,a"]
+    expected = {}
+    for k, (who, what, item) in enumerate((w, t, i) for w in ("S2", "S1") for t in ("SR", "NR") for i in (7, 3)):
+        words = ["the", f"{what.lower()}{item}", "the", '"two\nlines"'][: 2 + k % 3]
+        for n, word in enumerate(words):
+            lines.append(f"{k}.5,{who},r{who},{10 * (k % 4) + n},{2 + k},{item},{99 - item},{word},{what},{-n}")
+        expected[who, what, item] = words, [[-n, k + 0.5] for n in range(len(words))], 10 * (k % 4), 2 + k
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    named = {"word": "w", "subject": "who", "task": "what", "sentence_index": "item", "recording": "run",
+             "onset": "start", "duration": "lasts"}  # fmt: skip
+    fields = [f"--config.data.columns.{field}={name}" for field, name in named.items()]
+    found = prepare(tmp_path, tmp_path / "table.csv", *fields, "--config.data.table.feature_columns=(9, 0)")
+    assert list(zip(found.subject, found.task, found.sentence_index.tolist(), strict=True)) == list(expected)
+    for i, (words, features, onset, duration) in enumerate(expected.values()):
+        assert found.sentence[i] == " ".join(words).replace('"', "").replace("\n", " ")
+        assert found.words(i).tolist() == features
+        assert (found.clock.onset[i], found.clock.duration[i]) == (onset, duration)
+        assert found.clock.recording[i] == f"r{found.subject[i]}"
+    (tmp_path / "table.csv").write_text("\n".join(lines[:-1]) + "\nx,1\n")
+    with pytest.raises(UserError, match=f"line {len(lines) + 2}: expected 10 cells"):  # two cells end a line later
+        list(table_samples(tmp_path / "table.csv", 0, (), Columns(**named)))
+    (found,) = read(tmp_path, "lemma,form,a\nbe,is,1\nbe,was,2\n", word_column=1)
+    assert found.sentence == "is was"
 
 
 def test_subjects_tasks_and_blank_lines(tmp_path):

@@ -115,8 +115,15 @@ def test_an_unknown_column_is_said(tmp_path):
 
 
 def test_a_number_with_two_texts_is_noted(tmp_path):
-    path = data.write(tmp_path / "a.h5", rows(3, sentence_index=0))
-    assert re.search(r"2 rows have another text", read_datafile(path).provenance["notes"][0])
+    """In one task, whoever reads it; the first text is the first row's."""
+    given = [("A", "NR", 0, "x"), ("A", "SR", 0, "y"), ("B", "NR", 0, "x"), ("B", "NR", 1, "z"), ("B", "SR", 0, "x"),
+             ("C", "SR", 0, "w"), ("C", "NR", 1, "z")]  # fmt: skip
+    rows = [dict(zip(("subject", "task", "sentence_index", "sentence"), row, strict=True)) for row in given]
+    (note,) = read_datafile(data.write(tmp_path / "a.h5", ({**row, "features": [1.0]} for row in rows))).provenance[
+        "notes"
+    ]
+    assert "2 rows have another text than" in note
+    assert "(number 0 of SR is both 'y' and 'x')" in note
 
 
 def test_defaults_are_those_of_the_configuration():
@@ -140,11 +147,22 @@ def test_arrays_in_every_layout(tmp_path, expected, capsys):
     mask = np.arange(5) < n_words[:, None]
     together = np.concatenate(words)
     offsets = np.concatenate([[0], np.cumsum(n_words)])
-    layouts = [{"features": padded, "mask": mask}, {"features": padded, "n_words": n_words},
+    layouts = [{"features": padded, "mask": mask}, {"features": padded[:, :3], "n_words": n_words, "mask": mask[:, :3]},
                {"features": together, "n_words": n_words}, {"features": together, "offsets": offsets}]  # fmt: skip
     for layout in layouts:
         np.savez(tmp_path / "a.npz", **layout, **columns)
         same(expected, prepare(tmp_path, tmp_path / "a.npz"))
+    first, last = ({name: values[part] for name, values in columns.items()} for part in (slice(4), slice(4, None)))
+    np.savez(tmp_path / "b.npz", features=padded[:4], n_words=n_words[:4], **first)
+    np.savez(tmp_path / "a.npz", features=together[offsets[4] :], offsets=offsets[4:] - offsets[4], **last)
+    files = tmp_path / "b.npz", tmp_path / "a.npz"
+    both = prepare(tmp_path, *files)
+    same(expected, both)
+    assert [file["name"] for file in both.provenance["files"]] == ["b.npz", "a.npz"]
+    np.savez(tmp_path / "a.npz", features=together[:9], **columns)
+    assert [words.tolist() for words in map(prepare(tmp_path, tmp_path / "a.npz").words, range(9))] == [
+        [row.tolist()] for row in together[:9]
+    ], "one position a sample"
     renamed = {"text": columns.pop("sentence"), "eeg": padded, "real": mask, **columns}
     np.savez(tmp_path / "a.npz", **renamed)
     names = [f"--config.data.columns.{ours}={theirs}" for ours, theirs in
@@ -156,13 +174,30 @@ def test_arrays_in_every_layout(tmp_path, expected, capsys):
 def test_arrays_that_do_not_fit(tmp_path, capsys, refused):
     columns, words, n_words = packed()
     padded = np.zeros((9, 5, F))
+    together, offsets = np.concatenate(words), np.concatenate([[0], np.cumsum(n_words)])
+    mask, none, other = np.arange(5) < n_words[:, None], n_words * (np.arange(9) != 2), np.roll(n_words, 1)
     cases = [
         ({"features": padded, **columns}, r"is padded, and the file does not say where; add mask \[N, W\]"),
         ({"features": padded, "mask": np.ones((9, 4)), **columns}, r"mask has shape \[9, 4\]"),
         ({"features": padded, "mask": np.arange(5) >= 5 - n_words[:, None], **columns}, r"real words \(True\) first"),
+        ({"features": padded, "mask": mask & (none > 0)[:, None], **columns}, r"real words \(True\) first"),
+        ({"features": padded, "mask": mask, "n_words": other, **columns}, "n_words and mask contradict each other"),
         ({"features": padded, "n_words": n_words + 9, **columns}, "n_words must be"),
-        ({"features": np.concatenate(words), "n_words": n_words + 1, **columns}, "do not fit n_words"),
+        ({"features": padded, "n_words": none, **columns}, "n_words must be"),
+        (
+            {"features": padded, "n_words": n_words * 1.0, **columns},
+            r"n_words must be \[9\] .* found float64 \[9\]",
+        ),
+        ({"features": together, "n_words": n_words + 1, **columns}, "do not fit n_words"),
+        ({"features": together, "n_words": none + (np.arange(9) == 8) * n_words[2], **columns}, "do not fit n_words"),
+        ({"features": together, "n_words": n_words.astype(str), **columns}, r"n_words must be \[9\] whole numbers"),
+        ({"features": together, "offsets": offsets[:, None], **columns}, r"offsets must be \[10\] whole .* \[10, 1\]"),
+        ({"features": together, "offsets": offsets[1:], **columns}, r"offsets must be \[10\] whole numbers, the first"),
+        ({"features": together, "offsets": offsets + 0.5, **columns}, r"offsets must be \[10\] whole numbers"),
+        ({"features": together, "offsets": offsets + (offsets == 0), **columns}, r"the first of them 0, .* from 1\."),
+        ({"features": together, "offsets": offsets, "n_words": other, **columns}, "n_words and offsets contradict"),
         ({"features": padded[:3], **columns}, r"shape \[3, 5, 4\] for 9 sentences"),
+        ({"features": padded[:, 0], "sentence": np.array("a text")}, r"sentence has shape \[\]|for 1 sentences"),
         ({"eeg": padded, **columns}, r"there is no array 'features', there are eeg, sentence"),
         ({}, r"there is no array 'features', there are none;"),
         ({"features": np.array([*words, None], object)[:-1], **columns}, "with n_words"),
@@ -199,11 +234,19 @@ def test_parquet_there_and_back(tmp_path, expected, capsys):
     same(expected, prepare(tmp_path, folder))
 
 
-def test_blocks_of_a_parquet_file_have_their_own_samples(tmp_path, expected, monkeypatch):
+def test_blocks_of_a_parquet_file_have_their_own_samples_and_times(tmp_path, monkeypatch):
+    """Onsets go from -3 to 5 s in two recordings, of which the second one has no durations."""
     pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
+    times = [{"recording": f"r{i // 5}", "onset": float(i - 3)} | ({"duration": i + 0.5} if i < 5 else {})
+             for i in range(9)]  # fmt: skip
+    given = [{**row, **time, "sentence_index": 20 - k} for k, (row, time) in enumerate(zip(rows(), times, strict=True))]
+    written = read_datafile(data.write(tmp_path / "a.h5", given, columns={"features_are": "four"}))
+    assert (written.features_are, written.clock.onset.tolist()) == ("four", list(range(-3, 6)))
     monkeypatch.setattr(table_files, "ROWS", 4)
-    table_files.write_parquet(expected, tmp_path / "a.parquet")
-    same(expected, prepare(tmp_path, tmp_path / "a.parquet"))
+    table_files.write_parquet(written, tmp_path / "a.parquet")
+    same(written, prepare(tmp_path, tmp_path / "a.parquet"))
+    other = prepare(tmp_path, tmp_path / "a.parquet", "--config.data.columns.features_are=other")
+    assert (other.features_are, other.clock.duration[:5].tolist()) == ("other", [0.5, 1.5, 2.5, 3.5, 4.5])
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(b"a cat", b"a \xffat"), (b"\5\0\0\0a cat", b"\xff\0\0\0a cat")])

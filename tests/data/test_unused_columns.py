@@ -75,16 +75,15 @@ def test_positions_have_the_name_of_what_they_are(tmp_path, capsys):
 
 
 def test_drops_are_counted_for_a_subject_and_a_task():
-    tally = Tally()
-    tally.dropped.update({("A", "NR", "x"): 1, ("A", "SR", "y"): 2, ("B", "NR", "x"): 4})
-    assert list(tally.drops().items()) == [("x", 5), ("y", 2)]
-    assert list(tally.drops("A").items()) == [("y", 2), ("x", 1)]
-    assert (tally.drops("A", "NR"), tally.drops("", "SR"), tally.drops("B", "SR")) == ({"x": 1}, {"y": 2}, {})
-
-
-def test_what_was_dropped_is_counted_by_subject_and_task():
+    """With the lines of the table: by task, then by subject."""
     tally = Tally()
     tally.dropped.update({("S1", "NR", "a"): 2, ("S1", "TSR", "a"): 3, ("S2", "TSR", "b"): 4})
+    tally.n_kept.update({("S1", "NR"): 10, ("S1", "TSR"): 20, ("S2", "NR"): 40, ("S2", "TSR"): 80})
     assert tally.drops("S1", "TSR") == {"a": 3}
     assert tally.drops("S1") == {"a": 5}
-    assert tally.drops(task="TSR") == {"b": 4, "a": 3}
+    assert list(tally.drops(task="TSR").items()) == [("b", 4), ("a", 3)]
+    assert list(tally.drops().items()) == [("a", 5), ("b", 4)]
+    assert (tally.drops("S1", "NR"), tally.drops("S2", "NR")) == ({"a": 2}, {})
+    assert [line.split(maxsplit=5) for line in tally.table().splitlines()[1:]] == [
+        ["S1", "NR", "12", "10", "2", "a 2"], ["S2", "NR", "40", "40", "0"], ["S1", "TSR", "23", "20", "3", "a 3"],
+        ["S2", "TSR", "84", "80", "4", "b 4"], ["all", "all", "159", "150", "9", "a 5, b 4"]]  # fmt: skip

@@ -1,9 +1,12 @@
 """The audit of windows: those that overlap are not judged as sentences of their own; words follow the recording."""
 
+import dataclasses
 import json
 
 import numpy as np
+import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.report import write_report
 from eeg2text_jax.instrument.auditing.result import result_text
@@ -35,6 +38,14 @@ def test_windows_that_are_judged_share_no_segment():
     eeg, _ = smooth(np.random.default_rng(0), 47, 2, True)
     kept = disjoint(eeg)
     assert [row.sentence_id for row in kept] == [f"t{s}:{k}" for s in range(2) for k in (0, 10, 20, 30, 40)]
+
+
+@pytest.mark.parametrize("name", ["3", "t0", "t0:", "t0:three", ""])
+def test_a_window_without_story_and_segment_is_named(name):
+    eeg, _ = smooth(np.random.default_rng(0), 12, 1, True)
+    eeg[5] = dataclasses.replace(eeg[5], sentence_id=name)
+    with pytest.raises(UserError, match=f"sample 'S/t0:5': the sentence_id .* is '{name}'; expected STORY:SEGMENT"):
+        disjoint(eeg)
 
 
 def test_windows_that_only_drift_are_not_called_content():

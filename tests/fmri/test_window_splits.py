@@ -13,7 +13,8 @@ from eeg2text_jax.data.splits.certificate import (
     segments_of,
     verdict,
 )
-from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.methods import make_split, split_graph
+from eeg2text_jax.data.splits.neighbors import groups_of_readings
 from eeg2text_jax.data.splits.split import PARTS, readings_of
 
 L, RATIO = 10, (0.8, 0.1, 0.1)
@@ -118,6 +119,8 @@ def test_e_leaks_two_boundaries_a_subject_and_story(tmp_path):
 def test_certificate_command_and_map(data, tmp_path, printed_by):
     split = make_split(data, "f", RATIO, 1)
     certificate = certify_data(data, split, RATIO)
+    assert {name: len(set(labels)) for name, labels in groups_of_readings(readings_of(data)).items()} == {
+        "task": 12, "story": 11}  # fmt: skip
     assert verdict(certificate).startswith("train and test share no texts (by segment)")
     assert [row["tslr"]["segment"] for row in certificate["leakage"]] == [0, 0, 0]
     made, picture = tmp_path / "split.json", tmp_path / "map.png"
@@ -127,6 +130,19 @@ def test_certificate_command_and_map(data, tmp_path, printed_by):
     assert picture.read_bytes().startswith(b"\x89PNG")
     again = make_split(data, "file", RATIO, 0, made)
     assert all((again.parts[name] == split.parts[name]).all() for name in PARTS)
+
+
+def test_in_f_each_subject_picks_a_story_and_in_f_prose_each_story_a_subject(data, tmp_path):
+    """The ratio divides the stories; where they are as many as the subjects, too."""
+    even = windows(tmp_path / "data.h5", {f"story{i}": list("ABCDE") for i in range(5)}, frames=12)
+    for given, story in ((data, data.text_group), (even, even.task)):
+        subject, text = (np.unique(column.astype(str), return_inverse=True)[1] for column in (given.subject, story))
+        for seed in range(3):
+            for name, (u, v, cut) in {"f": (text, subject, "u"), "f_prose": (subject, text, "v")}.items():
+                part = split_graph(u, v, (0.5, 0.2, 0.3), np.random.default_rng(seed), cut=cut)
+                found = make_split(given, name, (0.5, 0.2, 0.3), seed).parts
+                for k, rows in enumerate(found.values()):
+                    np.testing.assert_array_equal(rows, np.flatnonzero(part == k))
 
 
 def test_two_stories_are_too_few_for_f(tmp_path):

@@ -40,7 +40,7 @@ def lengths():
     return np.random.default_rng(0).integers(4, 16, 60).tolist()
 
 
-@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("extra", [0, 1, 2])
 def test_texts_that_fit_are_taken_row_by_row(tmp_path, lengths, extra):
     texts = ["字" * n for n in lengths]
     assert read(book(tmp_path / "text1-1.xlsx", texts), lengths, extra) == texts
@@ -60,6 +60,10 @@ def test_the_table_of_another_run_is_refused(tmp_path, lengths):
     other = np.random.default_rng(1).permutation(lengths)
     with pytest.raises(UserError, match="is it the table of another run"):
         read(book(tmp_path / "texts.xlsx", ["字" * n for n in other]), lengths)
+    texts = ["字" * n for n in other[:9]]
+    assert read(book(tmp_path / "few.xlsx", texts), lengths[:9]) == texts, "nine may differ by chance"
+    with pytest.raises(UserError, match="is it the table of another run"):
+        read(book(tmp_path / "ten.xlsx", ["字" * n for n in other[:10]]), lengths[:10])
 
 
 def test_tables_without_texts_are_refused(tmp_path, lengths):

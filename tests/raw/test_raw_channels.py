@@ -179,6 +179,13 @@ def test_types_of_channels_tsv_are_heeded_and_named(tree, tmp_path, capsys):
     assert prepare(tmp_path, files, *fields).n_features == 8 * 4
     said = capsys.readouterr().err
     assert "2 channels were left out, as not EEG by type, unit or name: Pz (FOO), Oz (VEOG)" in said
+    lines = [line.split("\t") for line in table.read_text(encoding="utf-8-sig").splitlines()]
+    place = lines[0].index("status")
+    for line, status in zip(lines[1:], ("n/a", "bad", "bad", "bad", "good", "BAD"), strict=True):
+        line[place] = status
+    table.write_text("\n".join(map("\t".join, lines)))
+    prepare(tmp_path, files, *fields)
+    assert "marks these channels as bad, but they are kept: Cz, C4." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

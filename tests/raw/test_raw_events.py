@@ -38,9 +38,16 @@ def test_annotations_with_texts_behind_a_prefix():
 
 def test_words_without_durations_go_on_until_the_next():
     spec = data_spec(RawSpec, "raw", begin="b", end="e", word="w*")
-    events = [event(1.0, "b", text="x y"), event(1.1, "w1"), event(1.5, "w2", 0.2), event(2.0, "e"), event(2.5, "w3")]
+    events = [event(1.0, "b", text="x y"), event(1.0, "w1"), event(1.5, "w2", 0.2), event(2.0, "e"),
+              event(2.0, "w3", 0.2), event(2.5, "w4")]  # fmt: skip
     (found,), _ = readings(FILE, events, ("text",), spec, None)
-    assert found.words == ((1.1, 1.5), (1.5, 1.7))
+    assert found.words == ((1.0, 1.5), (1.5, 1.7)), "from the first moment on, and before the last one"
+
+
+def test_what_ends_as_a_sentence_begins_is_no_end_of_it():
+    events = [event(1.0, "sentence/a"), event(1.0, "stop"), event(2.0, "stop"), event(2.0, "sentence/b")]
+    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="sentence/*", end="stop"), None)
+    assert found == [Reading("a", 1.0, 2.0)]
 
 
 def test_a_word_ends_with_its_sentence():

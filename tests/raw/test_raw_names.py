@@ -57,3 +57,16 @@ def test_texts_are_no_codes():
     assert not are_codes(["the dog saw 3", "a cat ran", "b 2"])
     assert not are_codes(["yes", "no", "maybe"])
     assert not are_codes(["S 1", "S 1"])
+
+
+def test_parts_of_a_recording_and_an_empty_room_are_no_recordings(tmp_path):
+    (tmp_path / "dataset_description.json").write_text("{}")
+    for name in ("sub-01/meg/sub-01_task-a_split-01_meg.fif", "sub-01/meg/sub-01_task-a_split-02_meg.fif",
+                 "sub-01/meg/sub-01_acq-crosstalk_meg.fif", "sub-02/ses-3/meg/sub-02_ses-3_task-a_run-2_meg.fif",
+                 "sub-emptyroom/ses-3/meg/sub-emptyroom_ses-3_task-noise_meg.fif"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
+    found = [(file.subject, file.session, file.run, file.path.name) for file in find_raw([str(tmp_path)])]
+    assert found == [("01", "", "", "sub-01_task-a_split-01_meg.fif"),
+                     ("02", "3", "2", "sub-02_ses-3_task-a_run-2_meg.fif")]  # fmt: skip

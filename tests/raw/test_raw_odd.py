@@ -1,5 +1,7 @@
 """Voltages and recordings that are odd are noted, and kept."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -31,8 +33,38 @@ def notes(raw, path, capsys, **fields):
 
 
 def test_good_recordings_are_not_noted(tmp_path, capsys):
-    said = notes(recording(), tmp_path / "a.h5", capsys)
-    assert said.startswith("subject ")
+    """Nor is a channel that is dead, or loose, in one of three sentences."""
+    odd = recording()
+    odd._data[3, : int(9 * RATE)] = 0.0
+    odd._data[1, int(18 * RATE) :] *= 500
+    for number, raw in enumerate((recording(), odd)):
+        assert notes(raw, tmp_path / f"{number}.h5", capsys).startswith("subject ")
+
+
+def test_recordings_keep_their_names_numbers_and_times(tmp_path):
+    """Two subjects in two sessions, tasks and runs; texts in another order in each, one of them in both tasks."""
+    texts = {"NR": TEXTS, "SR": [TEXTS[1], "an owl sat up", "the elk is old"]}
+    of_file = [("B", "2", "SR", "1"), ("A", "1", "NR", "1"), ("A", "1", "NR", "2"), ("A", "2", "SR", "1"),
+               ("B", "1", "NR", "1")]  # fmt: skip
+    expected = {}
+    for k, (subject, session, task, run) in enumerate(of_file):
+        shown = np.random.default_rng(k).permutation(texts[task]).tolist()
+        onsets, seconds = [3 + k / 8, 11 + k / 4, 20.5], [2.0 + k, 3.25, 4.5]
+        name = f"sub-{subject}_ses-{session}_task-{task}_run-{run}_raw.fif"
+        recording(k).set_annotations(mne.Annotations(onsets, seconds, shown)).save(tmp_path / name, verbose="error")
+        expected[task, subject, session, run] = name, list(zip(shown, onsets, seconds, strict=True))
+    found, numbers, rows = prepare(tmp_path, tmp_path / "a.h5"), {"NR": {}, "SR": {}}, []
+    for (task, subject, session, run), (name, sentences) in sorted(expected.items()):
+        for text, onset, seconds in sentences:
+            index = numbers[task].setdefault(text, len(numbers[task]))
+            rows.append((subject, task, text, index, f"{subject}/{session}/{run}/{name}", onset, seconds))
+    clock = found.clock
+    assert rows == list(zip(found.subject, found.task, found.sentence, found.sentence_index.tolist(), clock.recording,
+                            clock.onset.tolist(), clock.duration.tolist(), strict=True))  # fmt: skip
+    files = [name for _, (name, _) in sorted(expected.items())]
+    sums = [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in files]
+    assert found.provenance["files"] == [{"name": n, "sha256": s} for n, s in zip(files, sums, strict=True)]
+    assert found.n_words.tolist() == [int(2 * row[6]) for row in rows], "windows of half a second"
 
 
 def test_a_dead_channel_is_named(tmp_path, capsys):
@@ -75,3 +107,27 @@ def test_one_recording_twice_is_noted(tmp_path, capsys):
 def test_a_concatenated_recording_is_noted(tmp_path, capsys):
     both = mne.concatenate_raws([recording(), recording(1)], verbose="error")
     assert "was concatenated of 2 parts, which count as one subject, S1." in notes(both, tmp_path / "a.h5", capsys)
+
+
+@pytest.mark.parametrize("features", ["power", "waves"])
+def test_sentences_too_short_for_the_filters_are_dropped_and_named(features, tmp_path):
+    """Of 13, 512 and 39 samples, where SciPy's filters need 28 or 16."""
+    short = recording().set_annotations(mne.Annotations([3.0, 11.0, 20.0], [0.1, 4.0, 0.3], TEXTS))
+    options = {"data__raw__margin": 0.0, "data__raw__highpass": 1.0, "data__raw__features": features}
+    found = prepare(short, tmp_path / "a.h5", **options)
+    assert found.sentence.tolist() == TEXTS[1:]
+    assert found.provenance["dropped"] == {"too short for the filters (data.raw.margin helps)": 1}
+    kept = prepare(short, tmp_path / "b.h5", **{**options, "data__raw__margin": 2.0})
+    assert kept.sentence.tolist() == TEXTS
+    metadata = pytest.importorskip("pandas").DataFrame({"text": TEXTS[:1], "subject": ["A"]})
+    epochs = mne.EpochsArray(short.get_data()[None, :, :12], short.info, verbose="error", metadata=metadata)
+    with pytest.raises(UserError, match="the epochs have 12 samples at 128 a second, too few for the filters"):
+        prepare(epochs, tmp_path / "c.h5", **options)
+
+
+def test_a_rate_that_resampling_cannot_reach_is_refused(tmp_path):
+    message = r"recording 1: has 128 samples a second, too many for data\.raw\.resample=0\.05; expected 1\.28 or more"
+    with pytest.raises(UserError, match=message):
+        prepare(recording(), tmp_path / "a.h5", data__raw__features="waves", data__raw__resample=0.05)
+    found = prepare(recording(), tmp_path / "a.h5", data__raw__features="waves", data__raw__resample=2.0)
+    assert set(found.n_words.tolist()) == {8}

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,56 @@ def test_subjects_with_other_sentences_are_matched_by_index(
     rows = {(s, i): text for s, i, text in zip(data.subject, data.sentence_index, data.sentence, strict=True)}
     assert rows["ZAB", 5] == rows["ZDM", 5] == TEXTS[5]
     assert rows["ZJS", 0] == TEXTS[2]
+
+
+def test_files_of_two_subjects_and_tasks_are_as_each_alone(tmp_path: Path, data_config: ConfigDict) -> None:
+    """In the order of the tasks; the tasks have other texts, and one subject has one sentence fewer."""
+    order = [("ZAB", "SR"), ("ZDM", "SR"), ("ZAB", "NR"), ("ZDM", "NR")]
+    for seed, (subject, task) in enumerate(order):
+        content = make_content(seed)[:: 1 if task == "SR" else -1]
+        write_v5(tmp_path / f"results{subject}_{task}.mat", content[: 9 if (subject, task) == ("ZDM", "SR") else 10])
+    both, tally = made(data_config, tmp_path / "all.h5", tmp_path)
+    start, sums = 0, Counter()
+    for subject, task in order:
+        one, own = made(data_config, tmp_path / "one.h5", tmp_path / f"results{subject}_{task}.mat")
+        rows = range(start, start := start + len(one))
+        assert {(both.subject[i], both.task[i]) for i in rows} == {(subject, task)}
+        assert both.sentence[rows].tolist() == one.sentence.tolist()
+        assert both.sentence_index[rows].tolist() == one.sentence_index.tolist() == one.clock.order.tolist()
+        assert all(np.array_equal(both.words(i), one.words(k)) for k, i in enumerate(rows))
+        assert tally.drops(subject, task) == own.drops()
+        sums.update(own.drops())
+    assert start == len(both)
+    assert both.provenance["dropped"] == tally.drops() == dict(sums)
+    assert both.provenance["sentences"] == {"SR": {"ZAB": 10, "ZDM": 9}, "NR": {"ZAB": 10, "ZDM": 10}}
+    names = [f"results{subject}_{task}.mat" for subject, task in order]
+    assert [file["name"] for file in both.provenance["files"]] == names
+    (note,) = tally.notes
+    assert "resultsZDM_SR.mat (ZDM, SR): has 9 sentences, ZAB has 10; matched by index." in note
+
+
+def test_words_in_another_order_are_not_those_of_the_text(tmp_path: Path, data_config: ConfigDict) -> None:
+    content = make_content(0)[:3]
+    content[1]["word"] = content[1]["word"][::-1]
+    write_v5(tmp_path / FILE, content)
+    _, tally = made(data_config, tmp_path / "a.h5", tmp_path / FILE)
+    assert any("in 1 sentence the words are not the tokens of the text" in note for note in tally.notes)
+
+
+def test_the_authors_rules_without_scores_keep_microvolts(tmp_path: Path, data_config: ConfigDict) -> None:
+    """And large values, which are counted by sentence."""
+    content = make_content(0)[:3]
+    for sentence, value in ((content[0], 5000.0), (content[2], -2000.0)):
+        fixated = [word for word in sentence["word"] if word["nFixations"] is not None]
+        for word in fixated[:2]:
+            word["GD_t2"] = np.r_[value, np.arange(104.0)][None].astype(np.float32)
+    write_v5(tmp_path / FILE, content)
+    data_config.recordings.update({"compat": "wang-ji", "zscore": False})
+    data, tally = made(data_config, tmp_path / "a.h5", tmp_path / FILE)
+    assert data.words(0)[0, 105:110].tolist() == [5000, 0, 1, 2, 3]
+    assert data.words(len(data) - 1)[1, 105:107].tolist() == [-2000, 0]
+    assert any(": 2 sentences kept with values above 1000" in note for note in tally.notes)
+    assert "(µV)" in data.features_are
 
 
 def test_words_that_are_not_those_of_the_text_are_counted(tmp_path: Path, data_config: ConfigDict) -> None:

@@ -112,6 +112,14 @@ def test_fmri_keeps_tasks_and_listeners_apart_and_gives_the_idle_listener_to_the
         assert sizes == {name: 2 if name == order[0] else 1 for name in PARTS}
 
 
+def test_a_listener_goes_where_most_of_the_own_windows_are():
+    """One listener of three stories of 1, 2 and 9 windows, a story a part: that of the third one, at random."""
+    v = np.repeat([0, 1, 2], [1, 2, 9])
+    parts = [split_graph(np.zeros(12, int), v, (1 / 3, 1 / 3, 1 / 3), np.random.default_rng(seed), cut="v")
+             for seed in range(12)]  # fmt: skip
+    assert {tuple(set(part.tolist())) for part in parts} == {(0,), (1,), (2,)}
+
+
 # What appendix B prints, its array C given the length that it needs; the only change.
 
 

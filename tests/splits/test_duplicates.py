@@ -85,6 +85,10 @@ def test_tasks_share_texts_by_each_comparison():
             {"train": np.array([0, 1]), "dev": np.array([3, 4]), "test": np.array([2])},
             "train and test share no texts (by letters-digits), no near-duplicates and 1 subject",
         ),
+        (
+            {"train": np.array([2]), "dev": np.array([0, 1]), "test": np.array([3, 4])},
+            "train and test share no texts (by letters-digits), no near-duplicates and 1 subject",
+        ),
     ],
 )
 def test_the_verdict_counts_what_train_and_test_share(parts, said):

@@ -49,14 +49,18 @@ def test_texts_are_tested_once_and_nothing_leaks_that_should_not(method, folds, 
     assert set(data.sentence[tested]) == set(data.sentence)
     if method != "f":
         assert len(tested) == len(data)
-    again = make_folds(data, method, folds, RATIO, 3)
+    again, other = (make_folds(data, method, folds, RATIO, seed) for seed in (3, 4))
     assert [split.digest() for split in again] == [split.digest() for split in found]
+    assert [split.parts["test"].tolist() for split in other] != [split.parts["test"].tolist() for split in found]
 
 
 def test_dev_has_its_share_of_what_is_not_tested():
     part = fold_parts(np.array_split(np.arange(12), 3), 1, 0.25, np.random.default_rng(0))
     assert np.flatnonzero(part == 2).tolist() == [4, 5, 6, 7]
     assert [int(np.sum(part == k)) for k in (0, 1)] == [6, 2]
+    others = [np.flatnonzero(fold_parts(np.array_split(np.arange(12), 3), 1, 0.25, np.random.default_rng(seed)) == 1)
+              for seed in range(4)]  # fmt: skip
+    assert len({tuple(dev) for dev in others}) > 2, "at random"
     for split in make_folds(data_of(3), "unique_text", 3, (0.6, 0.3, 0.1), 0):
         assert [len(split.parts[name]) // 3 for name in ("train", "dev", "test")] == [5, 3, 4]
 

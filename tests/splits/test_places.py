@@ -15,7 +15,15 @@ from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.data.splits.certificate import certify_data, split_report
 from eeg2text_jax.data.splits.methods import make_folds, make_split
-from eeg2text_jax.data.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, recordings_of_texts, run_table
+from eeg2text_jax.data.splits.neighbors import (
+    ANYWHERE,
+    OTHER_SUBJECT,
+    SAME_RUN,
+    high_neighbors,
+    place_lines,
+    recordings_of_texts,
+    run_table,
+)
 from eeg2text_jax.data.splits.split import Split, readings_of
 
 
@@ -90,6 +98,39 @@ def test_a_day_held_out_is_told_by_place_only_if_the_order_is_the_same():
     assert not any("nearest place" in line for line in high_neighbors(certificate["time"]))
     apart = certify_data(same, make_split(same, "unique_text", (0.6, 0.2, 0.2), 0))
     assert apart["time"]["places"]["test"][SAME_RUN]["told"] == 0
+
+
+def test_who_tells_of_a_place_by_brute_force():
+    """A reads a run; its training samples are of another session, of B, and of another run, in the same order."""
+    rng, n = np.random.default_rng(0), 40
+    orders = [np.arange(n), rng.permutation(n), np.r_[:15, rng.permutation(np.arange(15, n))], np.arange(n)]
+    names = ["A_ses-1_run-1", "A_ses-2_run-1", "B_ses-1_run-1", "B_ses-1_run-2"]
+    data = data_of([(name[0], "read", int(k), f"text number {k}") for name, own in zip(names, orders, strict=True)
+                    for k in own])  # fmt: skip
+    onsets = [np.cumsum(rng.uniform(1, 9, n)) for _ in names]
+    onset = np.concatenate([*onsets[:3], onsets[0] + np.r_[0, rng.uniform(0, 0.2, n - 1)]])
+    recording = np.repeat(np.array(names, object), n)
+    data = dataclasses.replace(data, clock=Clock(recording, onset, np.full(4 * n, np.nan), np.tile(np.arange(n), 4)))
+    parts = {"train": np.arange(n, 4 * n), "dev": np.arange(n - 5, n), "test": np.arange(n - 5)}
+    found, said = certify_data(data, Split("x", 0, parts, data.sentence_id))["time"]["places"]["test"], {}
+    text, run = data.sentence, np.array([name[-5:] for name in recording])
+    for origin, fits in (
+        (SAME_RUN, lambda i, j: run[i] == run[j]),
+        (ANYWHERE, lambda i, j: True),
+        (OTHER_SUBJECT, lambda i, j: run[i] == run[j] and data.subject[i] != data.subject[j]),
+    ):
+        for form, place in data.clock.places.items():
+            near = []
+            for i in parts["test"]:
+                counterparts = [j for j in parts["train"] if fits(i, j)]
+                near.append(min(counterparts, key=lambda j: (abs(place[j] - place[i]), place[j], j)))
+            said[origin, form] = np.mean(text[parts["test"]] == text[near])
+        best = max(PLACE_FORMS, key=lambda form: said[origin, form])
+        assert (found[origin]["form"], found[origin]["told"]) == (best, pytest.approx(said[origin, best]))
+    assert len({score["told"] for score in found.values()}) == 3
+    told = max(found.values(), key=lambda score: score["told"])
+    assert told is not found[SAME_RUN]
+    assert f"has the text of {told['told']:.1%} of 35 test samples" in "".join(place_lines({"test": found}))
 
 
 def test_sessions_are_held_out_whole_and_are_tested_once():
@@ -171,7 +212,8 @@ def test_runs_with_the_same_texts_are_one():
     names = np.array([name.replace("ses-1_run-1", "ses-1_run-2") for name in data.clock.recording], object)
     last = np.array(["ses-3" in name for name in names])
     names = np.where(last, np.array([name.replace("run-1", "run-3") for name in names], object), names)
-    text = np.where(last, "another " + data.sentence.astype(str), data.sentence).astype(object)
+    other = last & (data.sentence_index > 10)  # a quarter of the texts are those of the other runs
+    text = np.where(other, "another " + data.sentence.astype(str), data.sentence).astype(object)
     data = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=names), sentence=text)
     found = recordings_of_texts(readings_of(data))
     assert {run: len(rows) for run, rows in found.items()} == {"read run-1 and 1 more": 3, "read run-3": 1}

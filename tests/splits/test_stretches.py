@@ -112,10 +112,17 @@ def test_the_same_order_costs_little_and_folds_test_every_text():
 
 
 def test_subjects_of_their_own_on_request():
-    data = timed(1)
-    split = make_split(data, "blocks", RATIO, 0, unique_subjects=True)
-    readers = [set(data.subject[split.parts[name]]) for name in PARTS]
-    assert not readers[0] & readers[1] | readers[0] & readers[2] | readers[1] & readers[2]
+    """And sessions: each reader has two runs, here of a session each."""
+    data = timed(1, texts=90, subjects=12)
+    recording = np.array([f"ses-{name}" for name in data.clock.recording], object)
+    data = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=recording))
+    for asked in ({"unique_subjects"}, {"unique_sessions"}, {"unique_subjects", "unique_sessions"}):
+        split = make_split(data, "blocks", (0.4, 0.3, 0.3), 1, **dict.fromkeys(asked, True))
+        units = {"unique_subjects": data.subject, "unique_sessions": recording}
+        shared = {option: set.intersection(*({*units[option][split.parts[name]]} for name in ("train", "test")))
+                  for option in units}  # fmt: skip
+        assert not any(shared[option] for option in asked)
+        assert own_texts(data, split)
     with pytest.raises(UserError, match="expected 3 or more"):
         make_split(timed(1, subjects=2), "blocks", RATIO, 0, unique_subjects=True)
 
@@ -136,16 +143,21 @@ def test_without_time_it_says_so():
 @pytest.mark.parametrize("seconds", [True, False])
 def test_neighbors_in_the_certificate_are_those_of_a_brute_force(seconds):
     data = timed(3, seconds=seconds)
-    split = make_split(data, "c", RATIO, 0)
-    found = certify_data(data, split)["time"]
+    split, label = make_split(data, "c", (0.5, 0.2, 0.3), 0), np.array([f"class {i // 4}" for i in range(171)], object)
+    label = label[data.sentence_index]
+    found = certify_data(data, split, groups={"class": label})["time"]
     assert found["unit"] == ("s" if seconds else "samples")
     spans, recording = data.clock.spans, data.clock.recording
     for judged in ("dev", "test"):
-        nearest = []
+        nearest, told = [], []
         for i in split.parts[judged]:
             others = [j for j in split.parts["train"] if recording[j] == recording[i]]
-            apart = [max(spans[j][0] - spans[i][1], spans[i][0] - spans[j][1], 0) for j in others]
-            nearest.append(min(apart, default=np.inf))
+            apart = {j: max(spans[j][0] - spans[i][1], spans[i][0] - spans[j][1], 0) for j in others}
+            best = min(others, key=lambda j: (apart[j], abs(spans[j][0] - spans[i][0])))
+            nearest.append(apart[best])
+            told.append(label[best] == label[i])
+        assert found["groups"]["class"][judged]["samples"] == len(told)
+        assert found["groups"]["class"][judged]["told"] == pytest.approx(np.mean(told))
         for limit in WITHIN[found["unit"]]:
             assert found["neighbors"][judged][str(limit)] == pytest.approx(np.mean(np.array(nearest) <= limit))
 
@@ -199,20 +211,46 @@ def in_order(n, subjects=("S1",)):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_dev_and_test_are_each_one_stretch_of_their_share(seed):
-    data = in_order(50, ("S1", "S2"))
-    split = make_split(data, "blocks", (0.5, 0.2, 0.3), seed)
-    for name, texts in (("dev", 10), ("test", 15)):
-        own = [data.sentence_index[[i for i in split.parts[name] if data.subject[i] == s]] for s in ("S1", "S2")]
-        assert own[0].tolist() == own[1].tolist()
-        assert len(own[0]) in (texts - 1, texts)
-        assert np.ptp(own[0]) == len(own[0]) - 1
+def test_dev_and_test_are_each_one_stretch_of_their_share_in_each_task(seed):
+    data = data_of([(s, t, k, f"{t} {k}") for s in ("S1", "S2") for t in "TU" for k in range(60)])
+    split, begins = make_split(data, "blocks", (0.6, 0.15, 0.25), seed), []
+    for name, texts in (("dev", 9), ("test", 15)):
+        for task in "TU":
+            own = [data.sentence_index[[i for i in split.parts[name] if (data.subject[i], data.task[i]) == (s, task)]]
+                   for s in ("S1", "S2")]  # fmt: skip
+            assert own[0].tolist() == own[1].tolist()
+            assert len(own[0]) in (texts - 1, texts)
+            assert np.ptp(own[0]) == len(own[0]) - 1
+            begins.append(int(own[0][0]))
+    assert begins[::2] != begins[1::2], "each task has stretches of its own"
+
+
+def test_stretches_lie_anywhere_in_a_recording():
+    data = in_order(60)
+    held_out = [{*np.concatenate([split.parts["dev"], split.parts["test"]]).tolist()} for split in
+                (make_split(data, "blocks", (0.7, 0.1, 0.2), seed) for seed in range(40))]  # fmt: skip
+    assert min(map(min, held_out)) <= 2
+    assert max(map(max, held_out)) >= 57
+
+
+def test_a_part_has_no_more_than_its_share_of_texts_in_any_order():
+    """In random orders, stretches of all readers together have nearly all texts."""
+    data = timed(5, "random", texts=80, subjects=6)
+    split = make_split(data, "blocks", (0.6, 0.15, 0.25), 0)
+    texts = [len({normalize(str(data.sentence[i])) for i in split.parts[name]}) for name in PARTS]
+    assert texts[1:] <= [12, 20]
+    assert texts[1] >= 8
+    assert 15 <= texts[2] <= 20
+    assert texts[0] >= 44
 
 
 def test_the_folds_of_one_order_lose_hardly_a_sample():
-    """Of 60 texts each fold tests 15, and dev has a quarter of the others."""
-    for split in make_folds(in_order(60), "blocks", 4, (0.6, 0.2, 0.2), 0):
+    """Of 60 texts each fold tests 15, and dev has a quarter of the others, those after test."""
+    for k, split in enumerate(make_folds(in_order(60), "blocks", 4, (0.6, 0.2, 0.2), 0)):
         sizes = [len(split.parts[name]) for name in PARTS]
+        begin = 15 * (k + 1) % 60
+        assert split.parts["test"].tolist() == list(range(15 * k, 15 * k + 15))
+        assert {*split.parts["dev"].tolist()} <= {*range(begin, begin + 12)}
         assert sizes[2] == 15
         assert sizes[1] in (11, 12)
         assert sum(sizes) >= 59
@@ -261,10 +299,20 @@ def test_a_neighbor_at_the_limit_counts():
     assert found["neighbors"]["dev"] == {"1": pytest.approx(1 / 3), "5": pytest.approx(2 / 3), "20": 1.0}
     assert found["neighbors"]["test"] == {"1": 0.0, "5": 0.0, "20": 0.5}
     assert (found["unit"], found["known"]) == ("samples", 1.0)
+    data = in_order(30)
+    recording = np.where(np.isin(np.arange(30), [5, 6, 20, *range(22, 30)]), "", data.clock.recording).astype(object)
+    data = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=recording))
+    found = time_leakage(readings_of(data), parts, {})
+    assert found["known"] == 0.5, "of the samples of the parts"
+    assert found["neighbors"]["dev"] == {
+        "1": pytest.approx(1 / 3),
+        "5": pytest.approx(1 / 3),
+        "20": pytest.approx(1 / 3),
+    }
 
 
 def test_permutations_that_tell_as_much_count_in_p():
-    found = neighbor_accuracy(np.array(["x"] * 8), np.arange(4), np.arange(4, 8))
+    found = neighbor_accuracy(np.array(["x"] * 8), np.arange(3, 8), np.array([1, 0, -1, 2, 0]))
     assert found == {"samples": 4, "told": 1.0, "chance": 1.0, "p": 1.0}
 
 

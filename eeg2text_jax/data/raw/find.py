@@ -1,6 +1,7 @@
 """The settings for raw recordings, and the search for their files with subject, task, session and run."""
 
 import dataclasses
+import fractions
 import functools
 import math
 import re
@@ -137,8 +138,17 @@ class RawSpec:
     def is_waves(self) -> bool:
         return self.features == "waves"
 
+    def ratio(self, rate: float) -> fractions.Fraction:
+        """Return the ratio of `resample` to a recording's `rate` (Hz), with a denominator that resampling can take."""
+        return fractions.Fraction(self.resample / rate).limit_denominator(1000)
+
     def check_rate(self, rate: float, what: str) -> None:
-        """Raise UserError if a band or filter reaches half of the sampling rate `rate` (Hz) of the recording `what`."""
+        """Raise UserError if `resample`, or twice a band or filter, does not fit the `rate` (Hz) of the recording."""
+        if self.resample and abs(float(self.ratio(rate)) * rate / self.resample - 1) > 1e-3:
+            raise UserError(
+                f"{what}: has {rate:g} samples a second, too many for data.raw.resample={self.resample:g}; expected "
+                f"{rate / 100:g} or more, or 0 to keep the rate."
+            )
         rate = min(rate, self.resample or rate)
         bands = () if self.is_waves else self.bands
         highest = max([high for _, high in bands] + [self.highpass, self.lowpass, self.notch])

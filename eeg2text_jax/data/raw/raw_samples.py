@@ -41,6 +41,7 @@ from eeg2text_jax.data.raw.sentences import (
     Flat,
     Levels,
     Reading,
+    Short,
     Texts,
     band_power,
     bipolar_pairs,
@@ -309,6 +310,7 @@ def _extras(raw: Any) -> dict[str, Any]:
 
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
+SHORT = "too short for the filters (data.raw.margin helps)"
 TOO_LARGE = f"beyond {HALF_RANGE:g} uV or fT (data.raw.highpass helps)"
 Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and reason -> number of dropped ones
 
@@ -497,19 +499,23 @@ class RawRecordings:
         levels.add(volts)
         order = [recording.channels.index(name) for name in self.channels]
         volts, names, _ = rereference(volts[order], self.channels, self.types, spec, str(file.path))
-        if spec.is_waves:
-            moments = waves(volts, recording.rate, (reading.begin - start, reading.end - start), spec)
-            if np.abs(moments).max() > HALF_RANGE:
-                self._tally.dropped[file.subject, file.task, TOO_LARGE] += 1
-                return None
-            return moments.astype(np.float32)
-        spans = reading.words or windows(reading, spec.window, spec.step)
+        drops, key = self._tally.dropped, (file.subject, file.task)
         try:
-            power = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
+            if spec.is_waves:
+                features = waves(volts, recording.rate, (reading.begin - start, reading.end - start), spec)
+            else:
+                spans = reading.words or windows(reading, spec.window, spec.step)
+                features = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
         except Flat as flat:
-            self._tally.dropped[file.subject, file.task, f"{FLAT} {names[flat.args[0]]}"] += 1
+            drops[*key, f"{FLAT} {names[flat.args[0]]}"] += 1
             return None
-        return power.astype(np.float32)
+        except Short:
+            drops[*key, SHORT] += 1
+            return None
+        if spec.is_waves and np.abs(features).max() > HALF_RANGE:
+            drops[*key, TOO_LARGE] += 1
+            return None
+        return features.astype(np.float32)
 
     def _check_channels(self, recording: Recording) -> None:
         ours, theirs = (

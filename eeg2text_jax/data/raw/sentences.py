@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import fractions
 import io
 import itertools
 import re
@@ -395,6 +394,10 @@ class Flat(ValueError):
     """The logarithm of the power of a constant channel was requested; `args[0]` is the channel's number."""
 
 
+class Short(ValueError):
+    """A sentence with its margins has too few samples for the filters."""
+
+
 def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawSpec) -> np.ndarray:
     """Return the mean power or amplitude of each of W spans in each band and channel: float64 `[W, F]`, F band-major.
 
@@ -407,7 +410,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
       spans: start and end in seconds from the first sample of `volts`.
       spec: filters, bands, power or amplitude, and whether to take the logarithm.
 
-    Raises Flat if a channel is constant and `spec.log` is set.
+    Raises Flat if a channel is constant and `spec.log` is set, Short if there are too few samples.
     """
     volts, rate = _resampled(volts, rate, spec)
     if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
@@ -416,7 +419,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
     places = [_samples(span, rate, volts.shape[1]) for span in spans]
     power = np.empty((len(spans), len(spec.bands), len(volts)))
     for b, band in enumerate(spec.bands):
-        narrow = scipy.signal.sosfiltfilt(_butter(band, "bandpass", rate), volts, axis=1)
+        narrow = _both_ways(_butter(band, "bandpass", rate), volts)
         analytic = scipy.signal.hilbert(narrow, axis=1)
         moments = np.abs(analytic) if spec.amplitude else analytic.real**2 + analytic.imag**2
         for w, (start, stop) in enumerate(places):
@@ -427,7 +430,10 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
 
 
 def waves(volts: np.ndarray, rate: float, span: Span, spec: RawSpec) -> np.ndarray:
-    """Return the samples in time of a span, float64 `[W, channels]`, in small units, minus each channel's mean."""
+    """Return the samples in time of a span, float64 `[W, channels]`, in small units, minus each channel's mean.
+
+    Raises Short if there are too few samples for a filter.
+    """
     volts, rate = _resampled(volts, rate, spec)
     start, stop = _samples(span, rate, volts.shape[1])
     moments = _filtered(volts, rate, spec)[:, start:stop].T / SMALL
@@ -438,7 +444,7 @@ def _resampled(volts: np.ndarray, rate: float, spec: RawSpec) -> tuple[np.ndarra
     """Return voltages `[channels, samples]` at the rate that `spec` asks for, and that rate."""
     if not spec.resample or spec.resample == rate:
         return volts, rate
-    ratio = fractions.Fraction(spec.resample / rate).limit_denominator(1000)
+    ratio = spec.ratio(rate)
     return scipy.signal.resample_poly(volts, ratio.numerator, ratio.denominator, axis=1), rate * float(ratio)
 
 
@@ -446,10 +452,18 @@ def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
     """Apply the high-pass, low-pass and notch filters that `spec` sets; the band filters follow."""
     for edge, kind in ((spec.highpass, "highpass"), (spec.lowpass, "lowpass")):
         if edge:
-            volts = scipy.signal.sosfiltfilt(_butter(edge, kind, rate), volts, axis=1)
+            volts = _both_ways(_butter(edge, kind, rate), volts)
     if spec.notch:
-        volts = scipy.signal.filtfilt(*scipy.signal.iirnotch(spec.notch, 30.0, fs=rate), volts, axis=1)
+        volts = _both_ways(scipy.signal.tf2sos(*scipy.signal.iirnotch(spec.notch, 30.0, fs=rate)), volts)
     return volts
+
+
+def _both_ways(sos: np.ndarray, volts: np.ndarray) -> np.ndarray:
+    """Filter `[channels, samples]` forwards and backwards; raise Short if SciPy has too few samples to pad them."""
+    try:
+        return scipy.signal.sosfiltfilt(sos, volts, axis=1)
+    except ValueError as error:
+        raise Short(str(error)) from error
 
 
 def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.ndarray:

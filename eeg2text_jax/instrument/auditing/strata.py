@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 from scipy import sparse
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.file import SPACELESS, Prediction
 
 # One form for both sides: plain words of a text, and whether predictions and references are in the same form.
@@ -267,6 +268,11 @@ def thin_windows(
 
 def _window(row: Prediction) -> tuple[str, float, float]:
     """Return the story of a window, its start and its end, in seconds, or in segments if the row has no time."""
-    story, _, first = row.sentence_id.rpartition(":")  # not `row.task`, which may contain the fold, too
+    story, colon, first = row.sentence_id.rpartition(":")  # not `row.task`, which may contain the fold, too
+    if not colon or (row.story_time is None and not re.fullmatch(r"-?\d+", first)):
+        raise UserError(
+            f"sample {row.sample_id!r}: the sentence_id of a window of fMRI is {row.sentence_id!r}; expected "
+            "STORY:SEGMENT, the story and the number of the window's first segment, as windows may overlap."
+        )
     start, stop = (int(first), int(first) + row.n_words) if row.story_time is None else row.story_time
     return story, start, stop
