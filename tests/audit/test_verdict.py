@@ -317,8 +317,8 @@ THAN = "better with MEG than with noise"
             MAIN,
             Verdict.UNDERPOWERED,
             "0.011",
-            f"{FEW} the outputs fit their own sentences better than noise's do ({FIGURES}), but were not found to fit them "
-            f"better than others {OF_OWN}; 90 % of such studies would find an effect of 3.00.",
+            f"{FEW} the outputs fit their own sentences better than noise's do ({FIGURES}), but were not found to fit "
+            f"them better than others {OF_OWN}; 90 % of such studies would find an effect of 3.00.",
         ),
         (LITTLE_MORE, Verdict.UNDERPOWERED, "", f"{FEW} with MEG minus with noise, {FEW_MORE}"),
         (
