@@ -5,6 +5,7 @@ own), references that differ in their marks and case from file to file, and two 
 """
 
 import contextlib
+import hashlib
 import html
 import io
 import json
@@ -24,7 +25,7 @@ from eeg2text_jax.instrument.predictions.file import write_predictions
 
 LENGTHS = {"NR": {5: 9, 7: 10, 8: 7}, "SR": {5: 8, 6: 4}}
 WORDS = [f"w{'abcdefghij'[i % 10]}{i}" for i in range(60)]
-RIGHT = {"eeg": 0.35, "noise": 0.05, "shuffled": 0.0, "time_reversed": 0.2, "zero": 0.02}
+RIGHT = {"eeg": 0.1, "noise": 0.02, "shuffled": 0.0, "time_reversed": 0.2, "zero": 0.05}
 NAMES = [*RIGHT]
 
 
@@ -113,6 +114,11 @@ class ByOthers:
             variance += (whole**2).sum() / (n - 1)
         effect, size = content.mean(), len(content)
         se = np.sqrt((spread * (content - effect) ** 2).sum() / (size - 1) / size)
+        self.centred = []  # of all strata, without the effect, and divided so that their products are covariances
+        for members in self.strata:
+            block, n = (d - effect * np.eye(size))[np.ix_(members, members)], len(members)
+            whole = n / (n - 1) * (block - block.mean(0) - block.mean(1)[:, None] + block.mean())
+            self.centred += (whole.ravel() / np.sqrt(n - 1) / size).tolist()
         own = [np.mean([m[s, s] for s in range(size)]) for m in tables]
         nulls = [np.mean([np.nanmean(np.delete(m[s], s)) for s in range(size)]) for m in tables]
         return effect, norm.sf(effect / (np.sqrt(variance) / size)), t.ppf(0.95, size - 1) * se, own, nulls
@@ -162,7 +168,12 @@ def audited(tmp_path_factory):
     }
     text = {title: html.unescape(re.sub("<[^>]*>", " ", part)) for title, part in parts.items()}
     head = " ".join(html.unescape(re.sub("<[^>]*>", " ", page.partition("<details")[0])).split())
-    return json.loads((folder / "a.json").read_text()), sections, text, head, out.getvalue(), ByOthers(rows)
+    by = ByOthers(rows)
+    by.files = [
+        [path.name, str(len(rows[path.stem])), hashlib.sha256(path.read_bytes()).hexdigest()]
+        for path in (folder / f"{name}.jsonl" for name in NAMES)
+    ]
+    return json.loads((folder / "a.json").read_text()), sections, text, head, out.getvalue(), by
 
 
 def test_effects_scores_and_nulls(audited):
@@ -183,7 +194,23 @@ def test_effects_scores_and_nulls(audited):
             low, high = one["interval"]
             assert (high - low) / 2 == pytest.approx(reach * t.ppf(0.975, 37) / t.ppf(0.95, 37), rel=0.02)
     easiest = min(("noise", "shuffled", "zero"), key=lambda name: by.contrast(["eeg", name], by.words)[0])
-    assert found["deciding"] == easiest
+    assert found["deciding"] == easiest == "zero", "not the first of them"
+
+
+def test_the_detectable_effect_is_found_in_nine_of_ten_studies(audited):
+    """By all deciding controls and by EEG alone together: normal effects, of which those of one right word grow."""
+    found, by = audited[0], audited[-1]
+    centred = []
+    for names in (["eeg", "noise"], ["eeg", "shuffled"], ["eeg", "zero"], ["eeg"]):
+        by.contrast(names, by.words)
+        centred.append(by.centred)
+    different = [
+        len({r.prediction for r, s in zip(by.rows["eeg"], by.of["eeg"], strict=True) if s == k}) for k in range(38)
+    ]
+    growth = np.mean([100 / len(key.split()) / n for key, n in zip(by.keys, different, strict=True)]) / 38
+    covariance = np.array(centred) @ np.array(centred).T + growth * found["mde"]
+    drawn = np.random.default_rng(1).multivariate_normal(np.full(4, found["mde"]), covariance, size=40_000)
+    assert (drawn > norm.ppf(0.95) * np.sqrt(np.diag(covariance))).all(1).mean() == pytest.approx(0.9, abs=0.006)
 
 
 def test_scores_as_papers_print_them(audited):
@@ -215,7 +242,7 @@ def test_what_outputs_look_like(audited):
         effect, _, _, own, nulls = by.contrast([name], by.words)
         p = found["conditions"][k]["content"]["p"]
         shown = [name, str(len(texts)), f"{own[0]:.2f}", f"{nulls[0]:.2f}", f"{effect:+.2f}"]
-        shown += [f"{p:.3f}" if p >= 0.001 else "< 0.001", str(len(set(texts)))]
+        shown += [cell(p), str(len(set(texts)))]
         assert lines[k] == shown
         assert re.search(r"\s+".join(map(re.escape, shown)), printed)
         often = f"{count} times: {top[:70]}" if count > 1 else "each once"
@@ -243,6 +270,10 @@ def test_every_row_and_every_reader(audited):
     ]
 
 
+def cell(p):
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def test_the_head_and_the_tables_of_comparisons(audited):
     found, sections, text, head, printed, by = audited
     main = next(c["contrast"] for c in found["comparisons"] if c["control"] == found["deciding"])
@@ -253,6 +284,7 @@ def test_the_head_and_the_tables_of_comparisons(audited):
         assert shown in where
     assert f"{effect:+.2f} content difference in points of 100, 90 % interval {low:+.2f} to {high:+.2f}" in head
     assert f"{found['mde']:.2f} smallest detectable effect" in head
+    assert f"{cell(main['p'])} p: share of random pairings of outputs and sentences that give at least this" in head
     assert f"38 sentences ({found['n_rows']} rows in each condition, 3 readers)" in head
     each = [c["mde"] for c in (*(c["contrast"] for c in found["comparisons"][:2]), found["conditions"][0]["content"])]
     assert found["mde"] > max(each), "all of them together are harder than each"
@@ -264,7 +296,6 @@ def test_the_head_and_the_tables_of_comparisons(audited):
     adjusted = np.minimum(1, np.maximum.accumulate([p[k] * (len(p) - i) for i, k in enumerate(order)]))
     holm = dict(zip(order, adjusted, strict=True))
     assert found["adjusted_p"] == pytest.approx(holm[found["deciding"]])
-    cell = lambda value: f"{value:.3f}" if value >= 0.001 else "< 0.001"  # noqa: E731
     further = [line for line in sections["Further endpoints, which do not decide"] if line]
     for line, s in zip(further, found["secondary"], strict=True):
         effect, _, reach, *_ = by.contrast(["eeg", s["contrast"]["control"]], by.rouge)
@@ -279,14 +310,17 @@ def test_the_head_and_the_tables_of_comparisons(audited):
         low, high = map(float, line[2].split(" to "))
         assert line[:2] == [c["control"], f"{effect:+.2f}"]
         assert (high - low) / 2 == pytest.approx(reach, rel=0.02)
-        assert line[3] == cell(c["contrast"]["p"])
+        less = c["verdict"] == "control better"
+        assert line[3] == (f"{cell(c['contrast']['p_less'])} (less)" if less else cell(c["contrast"]["p"]))
         assert ("does not decide" in line[4]) == (c["control"] == "time_reversed")
         assert re.search(r"\s+".join(map(re.escape, line)), printed)
     said = " ".join(text["Against each control"].split())
     assert f"Every control has to be beaten; {found['deciding']} decides." in said
+    assert f"Deciding comparison, p = {cell(found['adjusted_p'])} by Holm's method over all that decide." in said
     assert f"Without a control, eeg against other sentences: {values[0]:+.2f} points" in said
     question = by.contrast(["eeg", "time_reversed"], by.words)[0]
     for where in (said, printed):
         assert f"does the order of the recording matter? {question:+.2f} points" in where
     assert f"minimum detectable effect: {found['mde']:.2f}; margin 1." in printed
     assert "A difference of less than 1 counts as none" in text["Method and terms"]
+    assert [line for line in sections["What was judged"] if line] == by.files

@@ -320,6 +320,8 @@ def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():
     assert known.deciding.contrast.effect == pytest.approx(own, abs=1.5)
     assert unknown.deciding.contrast.effect > own + 3
     assert [any(n.code == "donors" for n in found.notices) for found in (known, unknown)] == [False, True]
+    some = [*lent[:-1], dataclasses.replace(lent[-1], donor=None)]
+    assert any(n.code == "donors" for n in audit(eeg, {"shuffled": some}).notices), "one row is enough"
 
 
 def test_outliers_on_both_sides_carry_nothing():

@@ -117,4 +117,6 @@ def test_the_p_of_equivalence_is_printed_in_place_of_that_of_a_difference(share:
         assert f"p = {p:.3f} for equivalence" in text
         assert f"{found['contrast']['p']:.3f}" not in text, "the p of the difference"
     assert f"{p:.3f} (equivalence)" in shown
-    assert f"<b>{p:.3f}</b><span>p of equivalence" in verdict_part(result)
+    told = f"p of equivalence: how often figures are this close to 0 if the true ones are {margin:g} apart"
+    assert f"<b>{p:.3f}</b><span>{told}</span>" in verdict_part(result)
+    assert f"decoding of up to {3 / len(texts):.1%} of all sentences could go unseen" in result.verdict.headline

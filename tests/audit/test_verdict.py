@@ -382,6 +382,25 @@ def test_seeds_are_a_level_from_three_on():
     assert len(found.seed_effects) == 3
     assert np.mean(found.seed_effects) == pytest.approx(found.effect, abs=0.01)
     assert found.decisive_p == max(found.p, found.p_seeds)
+    contents = []
+    for seed, effect in enumerate(found.seed_effects):
+        one = audit(*([r for r in rows if r.seed == seed] for rows in (eeg, noise)))
+        assert effect == pytest.approx(one.deciding.contrast.effect), "as if there were no other seed"
+        parts = [[r for r in one.rows if r.condition == c.name] for c in one.conditions]
+        texts = sorted({r.reference for r in one.rows})
+        contents.append(
+            [np.subtract(*(np.mean([r.content for r in p if r.reference == t]) for p in parts)) for t in texts]
+        )
+    contents = np.array(contents)
+    rest = contents - contents.mean(0) - contents.mean(1, keepdims=True) + contents.mean()
+    between = contents.mean(1).var(ddof=1) - (rest**2).sum() / (2 * 39) / 40
+    alike = (
+        [dataclasses.replace(r, seed=0, sample_id=f"{r.sample_id} {r.seed}") for r in rows] for rows in (eeg, noise)
+    )
+    plain = audit(*alike).deciding.contrast
+    assert plain.effect == pytest.approx(found.effect)
+    assert found.se == pytest.approx(np.sqrt(plain.se**2 + between / 3))
+    assert found.se > 1.01 * plain.se
     two = [[r for r in rows if r.seed < 2] for rows in (eeg, noise)]
     assert audit(two[0], {"noise": two[1]}).deciding.contrast.p_seeds is None
 
