@@ -231,7 +231,7 @@ def test_three_seeds_are_a_level_and_two_are_not():
     assert three.se == pytest.approx(np.sqrt(plain.se**2 + seeds.var(ddof=1) / 3))
     assert three.decisive_p == three.p_seeds > 0.05 > plain.p
     assert (plain.above, three.above) == (True, False)
-    assert three.mde >= seed_mde(seeds)
+    assert three.mde == verdict_mde([three, plain], 0.0) == seed_mde(seeds) > plain.mde
     less = [-block for block in blocks]
     assert contrast(strata_of(30), cells(*less)).below
     for alike, effects in ((False, -seeds), (True, np.array([-1.9, -2.0, -2.1])), (False, np.array([1.9, 2.0, 2.1]))):
@@ -320,6 +320,8 @@ def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():
     assert known.deciding.contrast.effect == pytest.approx(own, abs=1.5)
     assert unknown.deciding.contrast.effect > own + 3
     assert [any(n.code == "donors" for n in found.notices) for found in (known, unknown)] == [False, True]
+    some = [*lent[:-1], dataclasses.replace(lent[-1], donor=None)]
+    assert any(n.code == "donors" for n in audit(eeg, {"shuffled": some}).notices), "one row is enough"
 
 
 def test_outliers_on_both_sides_carry_nothing():
@@ -387,6 +389,15 @@ def test_three_sentences_of_112_that_were_decoded_are_named_or_not_claimed(seed)
     names = ["3 of 112 sentences"] if found.verdict.base == "uses EEG" else []
     assert [c.name for c in found.verdict.carriers] == names
     assert seed not in (2, 3) or names
+
+
+def test_the_sentences_that_a_reader_read_alone_are_gone_without_this_reader():
+    """Seven of ten sentences have one reader, the others another one, and all have the same content."""
+    eeg, noise = simulated_rows(sentences=60, subjects=1, information=0.6)
+    eeg, noise = (
+        changed(rows, subject=lambda r: "A" if int(r.sentence_id[1:]) % 10 < 7 else "B") for rows in (eeg, noise)
+    )
+    assert carried(eeg, noise) == []
 
 
 def test_a_group_that_holds_all_content_is_named():

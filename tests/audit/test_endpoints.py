@@ -110,7 +110,7 @@ def test_a_function_in_the_current_folder_is_found(tmp_path, monkeypatch):
 class WordVectors(Metric):
     """Cosine of sums of random word vectors, below 0 as often as above where nothing is shared: a similarity."""
 
-    name, columns, statistic_names = "similarity", ("similarity",), ("sum_cosine", "samples")
+    name, columns, statistic_names = "similarity", ("angle", "similarity"), ("sum_cosine", "samples")
     signature, least = "model:random|cosine", -math.inf
 
     def __init__(self):
@@ -131,7 +131,8 @@ class WordVectors(Metric):
         return np.stack([cosines, np.ones_like(cosines)], -1)
 
     def corpus(self, summed):
-        return 100 * summed[..., :1] / summed[..., 1:]
+        cosines = summed[..., :1] / summed[..., 1:]
+        return 100 * np.concatenate([np.arccos(np.clip(cosines, -1, 1)), cosines], -1)
 
     def notes(self):
         return ["vectors are random"]

@@ -55,6 +55,27 @@ def test_bits_a_token_that_are_equal_in_all_sentences_have_no_spread():
     assert (found.bits_per_token, *found.interval) == pytest.approx((0.1, 0.1, 0.1))
 
 
+def test_the_interval_of_bits_is_that_of_sentences_drawn_anew():
+    """Of unequal lengths, read by one to three readers; what is gained goes with the sentence."""
+    rng, eeg, control = np.random.default_rng(3), [], []
+    for i in range(60):
+        gain, tokens = rng.normal(0.05, 0.4), int(rng.integers(3, 40))
+        for reader in "ABC"[: 1 + i % 3]:
+            eeg.append(row(i, sample_id=f"{i}{reader}", subject=reader, nll=90.0, n_tokens=tokens))
+            control.append(dataclasses.replace(eeg[-1], nll=90.0 + tokens * gain + float(rng.normal())))
+    sums = np.zeros((60, 2))
+    for a, b in zip(eeg, control, strict=True):
+        sums[int(a.sentence_id[1:])] += (b.nll - a.nll) / np.log(2), a.n_tokens
+    drawn = sums[rng.integers(60, size=(4000, 60))].sum(1)
+    drawn = drawn[:, 0] / drawn[:, 1]
+    found = bits(eeg, control, "shuffled")
+    assert (found.samples, found.sentences) == (120, 60)
+    assert found.bits_per_token == pytest.approx(sums[:, 0].sum() / sums[:, 1].sum())
+    assert found.interval == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
+    assert found.p == pytest.approx(np.mean(drawn <= 0), abs=0.02)
+    assert 0.01 < found.p < 0.5
+
+
 def test_bits_come_from_the_teacher_forced_rows_beside():
     """A run judges its free-running texts, and has likelihoods in its teacher-forced rows alone."""
     eeg, noise = simulated_rows(sentences=36, subjects=2, information=0.3)
@@ -65,6 +86,7 @@ def test_bits_come_from_the_teacher_forced_rows_beside():
     found = audit([*eeg, *forced[0]], {"noise": [*noise, *forced[1]]})
     assert found.mode == "free_running"
     assert found.bits[0].bits_per_token == pytest.approx(0.2 / np.log(2))
-    assert "EEG bits against noise: +0.2885 bits a token" in result_text(found, verbose=True)
+    told = "EEG bits against noise: +0.2885 bits a token (95 % CI +0.2885 to +0.2885; p < 0.001; 36 sentences); "
+    assert f"{told}off-distribution input alone can do that." in result_text(found, verbose=True)
     alone = audit(changed(eeg, nll=1.0, n_tokens=2), {})
     assert alone.bits == []

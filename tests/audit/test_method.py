@@ -94,10 +94,14 @@ def test_every_figure_follows_from_the_page(seed: int, right: float) -> None:
     assert found.p == pytest.approx(norm.sf(effect / sd), abs=0.02)  # drawn pairings against their normal limit
 
 
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("share", [0.999, 1.001, 1.5])
-def test_the_p_of_equivalence_is_printed_in_place_of_that_of_a_difference(share: float) -> None:
-    texts, eeg, noise = rows_of(1, 0.0)
+def test_the_p_of_equivalence_is_printed_in_place_of_that_of_a_difference(share: float, turned: bool) -> None:
+    """On either side of 0."""
+    texts, *both = rows_of(1, 0.0)
+    eeg, noise = both[::-1] if turned else both
     effect, _, se, interval, _ = by_hand(texts, eeg, noise)
+    assert (effect < 0) == turned
     margin = share * max(map(abs, interval))  # 1 is where the interval touches the margin
     result = audit(eeg, {"noise": noise}, margin=margin)
     p = t.sf((margin - abs(effect)) / se, len(texts) - 1)
@@ -113,4 +117,6 @@ def test_the_p_of_equivalence_is_printed_in_place_of_that_of_a_difference(share:
         assert f"p = {p:.3f} for equivalence" in text
         assert f"{found['contrast']['p']:.3f}" not in text, "the p of the difference"
     assert f"{p:.3f} (equivalence)" in shown
-    assert f"<b>{p:.3f}</b><span>p of equivalence" in verdict_part(result)
+    told = f"p of equivalence: how often figures are this close to 0 if the true ones are {margin:g} apart"
+    assert f"<b>{p:.3f}</b><span>{told}</span>" in verdict_part(result)
+    assert f"decoding of up to {3 / len(texts):.1%} of all sentences could go unseen" in result.verdict.headline

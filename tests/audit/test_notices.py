@@ -151,6 +151,9 @@ def test_rows_left_out_and_a_recipe_with_few_seeds_are_said(sides):
     trained = changed(noise, train_condition="noise")
     assert "few_seeds" in codes(audit(eeg, {"noise": trained}))
     assert "few_seeds" not in codes(audit(eeg, {"noise": noise}))
+    two = [[dataclasses.replace(r, seed=seed) for r in rows for seed in range(2)] for rows in (eeg, noise, trained)]
+    found = audit(two[0], {"noise": two[1], "other": changed(two[2], eval_condition="zero")})
+    assert "needs at least 3 seeds, here 2;" in next(n.message for n in found.notices if n.code == "few_seeds")
     three = [[dataclasses.replace(r, seed=seed) for r in rows for seed in range(3)] for rows in (eeg, trained)]
     assert "few_seeds" not in codes(audit(three[0], {"noise": three[1]}))
 

@@ -1,6 +1,8 @@
 """Questions about content: of the sentence or of its kind, beyond its time or not, and which controls decide."""
 
 import dataclasses
+import html
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from rows import changed, row, simulated_rows
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.align import align
 from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import OF_TIME as OF_TIME_ASKED
 from eeg2text_jax.instrument.auditing.notices import QUESTIONS, answer_groups, answer_time, labels_of, questions
 from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.table import WORDS, text_scorer
@@ -40,7 +43,7 @@ def by_class(kind, seed=0, **options):
     return audit(eeg, controls, groups={"class": classes}, **options)
 
 
-def test_a_decoder_of_the_class_has_content_between_classes_and_none_within():
+def test_a_decoder_of_the_class_has_content_between_classes_and_none_within(tmp_path):
     """It writes whole words of the class. The origin of its words plays no part."""
     found = by_class("class")
     (answer,) = found.groups
@@ -51,6 +54,19 @@ def test_a_decoder_of_the_class_has_content_between_classes_and_none_within():
     assert abs(answer.within.effect) < answer.within.mde
     assert (found.verdict.value, found.exit_status) == ("uses EEG: of its kind", 11)
     assert result_text(found).endswith("VERDICT: uses EEG: of its kind")
+    between, within = (
+        f"{c.effect:+.2f} points (90 % CI {c.interval()[0]:+.2f} to {c.interval()[1]:+.2f}; p "
+        for c in (answer.between, answer.within)
+    )
+    told = " ".join(result_text(found, verbose=True).split())
+    assert re.search(rf"Groups by class \(12 groups\) against noise: between groups {re.escape(between)}", told)
+    assert re.search(rf"; within groups {re.escape(within)}", told)
+    found.to_html(tmp_path / "report.html")
+    page = html.unescape((tmp_path / "report.html").read_text("utf8"))
+    (line,) = (line for line in re.findall("<tr>(.*?)</tr>", page) if ">class (12)<" in line)
+    cells = re.findall("<td[^>]*>(.*?)</td>", line)
+    assert (cells[0], cells[1], cells[4]) == ("class (12)", "noise", "of its kind")
+    assert (cells[2].startswith(between), cells[3].startswith(within)) == (True, True)
 
 
 def test_a_decoder_of_words_has_content_within_classes_and_none_between():
@@ -239,7 +255,7 @@ def test_a_neighbor_alone_excludes_nothing(sets):
     assert nothing.verdict.time is None
 
 
-def time_of(*controls):
+def time_of(*controls, timed=True):
     """Time's answer by controls: what was fed, the training condition, the verdict, and whether EEG is above it."""
     eeg, noise = simulated_rows(sentences=30, subjects=1, information=0.3)
     conditions, verdicts = {"eeg": eeg}, {}
@@ -249,7 +265,7 @@ def time_of(*controls):
     aligned = align(conditions)
     found = audit(conditions.pop("eeg"), conditions)
     comparisons = [Comparison(c.contrast, verdicts[c.control]) for c in found.comparisons]
-    return answer_time(aligned, comparisons, timed=True)[0]
+    return answer_time(aligned, comparisons, timed=timed)
 
 
 BARRED, USES = Verdict.NOT_JUDGEABLE, Verdict.USES_EEG
@@ -271,7 +287,19 @@ BARRED, USES = Verdict.NOT_JUDGEABLE, Verdict.USES_EEG
     ],
 )
 def test_all_controls_of_time_must_be_beaten_and_one_must_know_all(controls, status):
-    assert time_of(*controls) is status
+    found, told = time_of(*controls)
+    assert found is status
+    for fed, _, verdict, _ in controls:
+        assert (f"against {fed}" in told) == (verdict is not BARRED), "every figure, and with the name of its control"
+
+
+def test_time_that_no_control_excludes_says_whether_the_rows_know_it():
+    for timed, rest in ((True, "."), (False, ", and the rows do not say when they were recorded.")):
+        found = time_of(("noise", "eeg", USES, True), timed=timed)
+        told = "Time is not excluded: there is no control of time (clock, nearest_in_time, same_place, neighbor)"
+        assert found == (Time.UNKNOWN, f"{told}{rest}")
+        _, told = time_of(("neighbor", "eeg", BARRED, True), timed=timed)
+        assert told == f"Time is not excluded: no control of time can be judged{rest}"
 
 
 @pytest.mark.parametrize(
@@ -308,6 +336,11 @@ def test_what_a_control_was_fed_says_its_question_whatever_it_is_called():
     assert questions(aligned, None) == {"backwards": QUESTIONS["time_reversed"]}
     assert questions(aligned, ["time_reversed"]).keys() == {"some noise"}
     assert questions(aligned, ["some noise"]).keys() == {"backwards"}
+    fed = {"eeg": "eeg", "noise": "noise", "clock": "unknown", "arm": "neighbor"}
+    aligned = align({name: [row(i, eval_condition=c) for i in range(8)] for name, c in fed.items()})
+    assert questions(aligned, None) == dict.fromkeys(("clock", "arm"), OF_TIME_ASKED), (
+        "by its name, or by what it was fed"
+    )
 
 
 @pytest.fixture(scope="module")

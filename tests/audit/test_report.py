@@ -11,10 +11,11 @@ from rows import changed, simulated_rows
 
 from eeg2text_jax.instrument.auditing import report
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile
+from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice
 from eeg2text_jax.instrument.auditing.report import write_report
 from eeg2text_jax.instrument.auditing.result import Section, markdown_html, write_page
 from eeg2text_jax.instrument.auditing.table import BY_NAME
+from eeg2text_jax.instrument.auditing.verdict import Carrier, Ruling, Verdict, p_text
 
 VOID = {"meta", "img", "br", "hr", "input"}
 
@@ -46,7 +47,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def result():
     """Three seeds, groups, a further endpoint, texts that are markup."""
-    eeg, noise = simulated_rows(information=0.2, seeds=3, sentences=60)
+    eeg, noise = simulated_rows(information=0.2, seeds=3, sentences=60, seed_sd=0.3)
     eeg = changed(eeg, prediction=lambda r: f"<script>alert('{r.prediction}')</script> & so")
     groups = {"class": {row.reference: "AB"[len(row.reference) % 2] for row in eeg}}
     return audit(eeg, {"noise <b>": noise}, secondary=[BY_NAME["rouge-1"]], groups=groups, margin=2.5)
@@ -152,6 +153,11 @@ def test_what_is_folded_below_the_head(result, written):
         "Are {EEG}-to-Text Models Working?",
     ):
         assert expected in below, expected
+    assert "Over sentences and training seeds, for these readers" in below
+    assert "sentences (540 rows in each condition, 3 readers)" in head(text)
+    assert f"t test over seeds {p_text(main.p_seeds)}; the larger p decides" in below
+    two = written(dataclasses.replace(result, seeds=(0, 1)))
+    assert "Over sentences, for these readers" in two
     readers = cells(text, "What the content is about, and who carries it")
     assert {row.subject for row in result.rows} <= set(readers)
 
@@ -166,6 +172,71 @@ def test_without_a_verdict_there_are_no_figures_but_its_reasons(written):
     assert 'class="numbers"' not in top
 
 
+def test_a_better_control_is_told_with_the_p_of_less(written):
+    eeg, noise = simulated_rows(information=0.2, sentences=60)
+    found = audit(noise, {"noise": eeg})
+    (contrast,) = (c.contrast for c in found.comparisons)
+    assert (found.verdict.base, contrast.p) == (Verdict.CONTROL_BETTER, 1.0)
+    text = html.unescape(written(found))
+    p = f"{contrast.p_less:.3f}" if contrast.p_less >= 0.001 else "< 0.001"
+    told = "p: share of random pairings of outputs and sentences that give at most this"
+    assert f"<b>{p}</b><span>{told}" in text
+    assert f"<b>{contrast.effect:+.2f}</b><span>content difference in points" in text
+    assert cells(text, "Against each control")[:4] == [
+        "noise", f"{contrast.effect:+.2f}", "{:+.2f} to {:+.2f}".format(*contrast.interval()), f"{p} (less)"
+    ]  # fmt: skip
+    assert "Holm" not in text, "the adjusted p is one of more content"
+    assert "half is left" not in text
+
+
+def test_who_carries_a_claim_or_that_nobody_does(written):
+    """Of three readers, of one, and with groups."""
+    eeg, noise = simulated_rows(information=0.4, sentences=60)
+    one = [r for r in eeg if r.subject == "subject 1"]
+    groups = {"class": {row.reference: "AB"[len(row.reference) % 2] for row in eeg}}
+    title = "What the content is about, and who carries it"
+    for rows, options, who in (
+        (eeg, {}, "any one reader or the strongest 2 % of the sentences"),
+        (one, {}, "the strongest 2 % of the sentences"),
+        (one, {"groups": groups}, "any one group or the strongest 2 % of the sentences"),
+        (eeg, {"groups": groups}, "any one reader or any one group or the strongest 2 % of the sentences"),
+    ):
+        text = written(
+            audit(rows, {"noise": [r for r in noise if r.subject in {row.subject for row in rows}]}, **options)
+        )
+        assert f"<li>Without {who}, half is left or more.</li>" in text
+    several = (Carrier("reader A", 0.25), Carrier("class B", -0.5))
+    carried = dataclasses.replace(audit(eeg, {"noise": noise}), verdict=Ruling(Verdict.USES_EEG, carriers=several))
+    (part,) = re.findall(rf"<summary>{title}</summary>(.*?)</details>", written(carried), re.DOTALL)
+    assert "<li>Carried by reader A: without it +0.25.</li><li>Carried by class B: without it -0.50.</li>" in part
+    assert "half is left" not in part
+
+
+def test_limits_notices_and_notes_are_all_there(null, written):
+    notices = [
+        Notice("one", "first: it holds rows", (), (("true 1", "said 1"),)),
+        Notice("two", "second: it holds others", (), (("true 2", "said 2"), ("true 3", ""))),
+        Notice("three", "third: it holds none"),
+    ]
+    limits = ["first: it holds rows.", *(f"Limit {n}." for n in range(4))]
+    found = dataclasses.replace(null, notices=notices, limits=limits, notes=["a note", "another note"])
+    text = written(found)
+    (part,) = re.findall(r"<summary>What limits the verdict, and notes</summary>(.*?)</details>", text, re.DOTALL)
+    lines = re.findall("<li>(.*?)</li>", part)
+    said = [*limits, null.provenance.sentence, "second: it holds others.", "third: it holds none."]
+    assert lines == [*said, "A note.", "Another note."]
+    assert cells(text, "What limits the verdict, and notes") == ["true 1", "said 1", "true 2", "said 2", "true 3", ""]
+    assert part.index("first: it holds rows:") < part.index("true 1") < part.index("second: it holds others:")
+    assert re.findall("<li>(.*?)</li>", head(text)) == [
+        *limits[:3],
+        "More below, under “What limits the verdict, and notes”.",
+    ]
+    bars = [dataclasses.replace(notices[0], bars=("",)), *notices[1:]]
+    barred = dataclasses.replace(found, notices=bars, verdict=Ruling(Verdict.NOT_JUDGEABLE, reason="why"))
+    top = head(written(barred))
+    assert ("said 1" in top, "said 2" in top) == (True, False), "rows that show why there is no verdict"
+
+
 def test_the_signal_has_its_name(written):
     eeg, noise = simulated_rows(sentences=60)
     text = written(audit(eeg, {"noise": noise}, recording="meg"))
@@ -177,6 +248,8 @@ def test_one_file_has_one_panel_and_no_control(written):
     eeg, _ = simulated_rows(sentences=60)
     text = written(audit(eeg))
     assert Page(text).tags.count("img") == 2
+    assert "sentences (180 rows, 3 readers)" in head(text)
+    assert "<span>content in points of 100" in head(text)
     assert "about the difference" not in head(text)
 
 

@@ -9,14 +9,15 @@ from matplotlib.figure import Figure
 from rows import simulated_rows
 
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.report import effect_figure, sentence_figure
+from eeg2text_jax.instrument.auditing.report import BLUE, GREY, effect_figure, sentence_figure
 from eeg2text_jax.instrument.auditing.verdict import Z_95
 
 
 @pytest.fixture(scope="module")
 def result():
     eeg, noise = simulated_rows(information=0.5, sentences=60)
-    return audit(eeg, {"the arm trained on label_shuffle, seed 1": noise, "noise": noise})
+    turned = [dataclasses.replace(row, eval_condition="time_reversed") for row in noise]
+    return audit(eeg, {"the arm trained on label_shuffle, seed 1": noise, "noise": noise, "turned": turned})
 
 
 @pytest.fixture
@@ -64,6 +65,8 @@ def test_each_control_has_a_thick_bar_of_90_percent_and_a_thin_one_of_95(result,
         assert lines[place, place, 4] == comparison.contrast.interval()
         assert lines[place, place, 1.5] == comparison.contrast.interval(Z_95)
         assert (comparison.contrast.effect,) in [x for (y, *_), x in lines.items() if y == place]
+    colors = [next(line.get_color() for line in axes.lines if set(line.get_ydata()) == {place}) for place in range(3)]
+    assert colors == [BLUE, BLUE, GREY], "what does not decide is grey"
     assert axes.get_yticklabels()[1].get_text() == "noise"
     assert (axes.patches[0].get_x(), axes.patches[0].get_width()) == (-result.margin, 2 * result.margin)
 

@@ -270,11 +270,93 @@ def test_console_json_python_and_exit_status_say_the_same(case):
     assert written["sentence"] == found.sentence
 
 
-def test_a_lay_sentence_has_the_figures_of_the_deciding_comparison():
-    for case in ("much", "nothing", "sides exchanged", "style, alone"):
-        _, eeg, controls, options = CASES[case]
-        found = audit(eeg, controls, **options)
-        assert f"{found.deciding.contrast.effect:+.2f} points (90 % CI " in found.sentence
+def told(effect, *, control="noise", se=0.25, p=0.011, p_less=0.022, p_seeds=None):
+    """A contrast in which no two figures are equal."""
+    return Contrast(control, (0.0,), (0.0,), effect, p, p_less, p_seeds, se, 1.0, 7.0, (), np.zeros(1000), ())
+
+
+MAIN, LESS, OWN = told(1.5), told(-1.5), told(2.5, control="", se=0.5, p=0.033)
+ALONE_MAIN, LITTLE_MORE, LITTLE_FEWER = told(1.5, control=""), told(0.1), told(-0.1)
+FIGURES = "+1.50 points (90 % CI +1.09 to +1.91; p = {})"
+OF_OWN = "(+2.50 points (90 % CI +1.68 to +3.32; p = 0.033))"
+FEW_MORE = "+0.10 points (90 % CI -0.31 to +0.51; p = 0.011); 90 % of such studies would find an effect of 3.00."
+FIT, FEW = "The outputs fit their own sentences", "Too few sentences to tell:"
+THAN = "better with MEG than with noise"
+
+
+@pytest.mark.parametrize(
+    ("main", "verdict", "p", "said"),
+    [
+        (MAIN, Verdict.USES_EEG, "0.011", f"{FIT} {THAN}: {FIGURES}."),
+        (MAIN, Verdict.BELOW_MARGIN, "0.011", f"{FIT} {THAN}: {FIGURES}, but by less than the margin of 4."),
+        (
+            ALONE_MAIN,
+            Verdict.BELOW_MARGIN,
+            "0.011",
+            f"{FIT} better than others: {FIGURES}. Only a control could say why.",
+        ),
+        (
+            told(1.5, p_seeds=0.044),
+            Verdict.UNPROVEN,
+            "0.044",
+            f"{FIT} {THAN}: {FIGURES}. A decoder that was given the true text with MEG would look the same.",
+        ),
+        (
+            MAIN,
+            Verdict.EQUIVALENT,
+            "0.055 for equivalence",
+            f"On average over the sentences, content differs by less than 4 points from the control's: {FIGURES}.",
+        ),
+        (
+            LESS,
+            Verdict.CONTROL_BETTER,
+            "",
+            f"{FIT} less well with MEG than with noise: -1.50 points (90 % CI -1.91 to -1.09; p = 0.022 for less).",
+        ),
+        (
+            MAIN,
+            Verdict.UNDERPOWERED,
+            "0.011",
+            f"{FEW} the outputs fit their own sentences better than noise's do ({FIGURES}), but were not found to fit "
+            f"them better than others {OF_OWN}; 90 % of such studies would find an effect of 3.00.",
+        ),
+        (LITTLE_MORE, Verdict.UNDERPOWERED, "", f"{FEW} with MEG minus with noise, {FEW_MORE}"),
+        (
+            LITTLE_FEWER,
+            Verdict.UNDERPOWERED,
+            "",
+            f"{FEW} with MEG minus with noise, {FEW_MORE}".replace("+0.10", "-0.10").replace(
+                "-0.31 to +0.51", "-0.51 to +0.31"
+            ),
+        ),
+        (
+            MAIN,
+            Verdict.NO_CONTENT,
+            "",
+            f"{FIT} no better than others {OF_OWN}; the difference from noise says only that its outputs fit other "
+            "sentences better than their own.",
+        ),
+        (
+            told(0.1, control=""),
+            Verdict.NO_CONTENT,
+            "",
+            f"Nothing shows that the outputs fit their own sentences better than others: {FEW_MORE}",
+        ),
+    ],
+)
+def test_a_lay_sentence_has_the_figures_that_it_names(main, verdict, p, said):
+    equal = 0.055 if verdict is Verdict.EQUIVALENT else None
+    assert in_words(Comparison(main, verdict, "", equal), OWN, 3.0, 4.0, "MEG") == said.format(p)
+
+
+def test_the_p_of_a_verdict_is_that_of_its_claim():
+    for contrast, verdict, equal, p in (
+        (told(1.5, p_seeds=0.044), Verdict.USES_EEG, None, (0.044, "")),
+        (told(1.5, p_seeds=0.001), Verdict.USES_EEG, None, (0.011, "")),
+        (LESS, Verdict.CONTROL_BETTER, None, (0.022, "less")),
+        (MAIN, Verdict.EQUIVALENT, 0.055, (0.055, "equivalence")),
+    ):
+        assert Comparison(contrast, verdict, "", equal).p == p
 
 
 def test_the_answer_does_not_depend_on_the_order_of_rows():
@@ -300,6 +382,25 @@ def test_seeds_are_a_level_from_three_on():
     assert len(found.seed_effects) == 3
     assert np.mean(found.seed_effects) == pytest.approx(found.effect, abs=0.01)
     assert found.decisive_p == max(found.p, found.p_seeds)
+    contents = []
+    for seed, effect in enumerate(found.seed_effects):
+        one = audit(*([r for r in rows if r.seed == seed] for rows in (eeg, noise)))
+        assert effect == pytest.approx(one.deciding.contrast.effect), "as if there were no other seed"
+        parts = [[r for r in one.rows if r.condition == c.name] for c in one.conditions]
+        texts = sorted({r.reference for r in one.rows})
+        contents.append(
+            [np.subtract(*(np.mean([r.content for r in p if r.reference == t]) for p in parts)) for t in texts]
+        )
+    contents = np.array(contents)
+    rest = contents - contents.mean(0) - contents.mean(1, keepdims=True) + contents.mean()
+    between = contents.mean(1).var(ddof=1) - (rest**2).sum() / (2 * 39) / 40
+    alike = (
+        [dataclasses.replace(r, seed=0, sample_id=f"{r.sample_id} {r.seed}") for r in rows] for rows in (eeg, noise)
+    )
+    plain = audit(*alike).deciding.contrast
+    assert plain.effect == pytest.approx(found.effect)
+    assert found.se == pytest.approx(np.sqrt(plain.se**2 + between / 3))
+    assert found.se > 1.01 * plain.se
     two = [[r for r in rows if r.seed < 2] for rows in (eeg, noise)]
     assert audit(two[0], {"noise": two[1]}).deciding.contrast.p_seeds is None
 

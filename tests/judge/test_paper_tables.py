@@ -5,12 +5,22 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from tiny_judge import tiny_config
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.judge.baselines import speakers_markdown, speakers_table
-from eeg2text_jax.judge.pairs import Pair, data_tables, divide, normalize, write_pairs
-from eeg2text_jax.judge.session import caption, hold_out, judge, second_results, slices_of, to_markdown
+from eeg2text_jax.judge.pairs import Pair, Parts, data_tables, divide, normalize, write_pairs
+from eeg2text_jax.judge.session import (
+    by_slice,
+    caption,
+    hold_out,
+    judge,
+    raters,
+    second_results,
+    to_markdown,
+    write_curves,
+)
 from eeg2text_jax.judge.toy import toy_pairs
 
 
@@ -110,29 +120,148 @@ def test_no_reference_of_the_test_file_is_in_training(tmp_path):
     assert json.loads((tmp_path / "work/results.json").read_text())["second_test"]["auc"] == found["auc"]
 
 
-def test_a_kind_of_edit_stands_beside_all_pairs_that_keep_the_meaning():
-    kinds = ("", "cut", "", "number", "cut")
-    pairs = [Pair("a", "b", not kind, kind=kind) for kind in kinds]
-    found = {name: rows.tolist() for name, rows in slices_of(pairs).items()}
-    assert found == {"all": [0, 1, 2, 3, 4], "kind cut": [0, 1, 2, 4], "kind number": [0, 2, 3]}
+def counted_auc(scores, labels):
+    yes, no = scores[labels, None], scores[~labels]
+    return ((yes > no) + (yes == no) / 2).mean()
 
 
-def test_a_second_file_asks_about_errors_alone():
-    parts = divide(toy_pairs(100, 0), (0.6, 0.2, 0.2), 0, "pairs")
-    tested = [Pair("a b", "A b!", True), Pair("a b", "a c", True), Pair("d e", "f", False)]
+def drawn_interval(scores, labels, sentences):
+    """Of the AUC, by sentences drawn anew."""
+    rng, names, found = np.random.default_rng(7), np.unique(sentences), []
+    for _ in range(400):
+        rows = np.concatenate([np.flatnonzero(sentences == name) for name in rng.choice(names, len(names))])
+        if 0 < labels[rows].sum() < len(rows):
+            found.append(counted_auc(scores[rows], labels[rows]))
+    return np.quantile(found, [0.025, 0.975])
+
+
+def rated_pairs():
+    """Eighty pairs of a sentence each, read, and thirty of six sentences, spoken; two classifiers."""
+    rng, pairs = np.random.default_rng(3), []
+    for n in range(110):
+        text = f"the sentence number {n} here" if n < 80 else f"the long sentence {n % 6} there"
+        kept = bool((n % 7 < 3) if n < 80 else n % 6 < 2)
+        about = {"speech_type": "spoken" if n >= 80 else "read", "severity": "Mild" if n % 3 else ""}
+        kind = "" if kept else "cut" if n % 4 else "number"
+        pairs.append(Pair(text, f"{text} {n}", kept, "1" if kept else "2", kind=kind, **about))
+    labels, sentences = (
+        np.array([value(p) for p in pairs]) for value in (lambda p: p.preserved, lambda p: p.reference)
+    )
+    of_sentence = rng.normal(size=len(set(sentences)))[np.unique(sentences, return_inverse=True)[1]]
+    scores = {"ours": labels + of_sentence, "lr": np.round(labels + 2 * rng.normal(size=len(pairs)))}
+    return pairs, labels, sentences, scores
+
+
+def test_areas_and_intervals_of_every_slice_are_those_of_its_own_pairs_and_sentences():
+    pairs, labels, sentences, scores = rated_pairs()
+    members = {"all": labels >= 0, "read": np.arange(110) < 80, "spoken": np.arange(110) >= 80}
+    members["Mild"] = np.arange(110) % 3 > 0
+    for kind in ("cut", "number"):
+        members[f"kind {kind}"] = labels | np.array([pair.kind == kind for pair in pairs])
+    rows = by_slice(scores, pairs)
+    assert {row["slice"] for row in rows} == members.keys()
+    for row in rows:
+        mask = members[row["slice"]]
+        assert (row["n"], row["preserved"]) == (mask.sum(), labels[mask].sum())
+        for name, values in scores.items():
+            about = values[mask], labels[mask]
+            assert row["auc"][name]["value"] == pytest.approx(counted_auc(*about))
+            if row["slice"] in ("spoken", "Mild") and name == "ours":
+                assert row["auc"][name]["interval"] == pytest.approx(drawn_interval(*about, sentences[mask]), abs=0.05)
+    first, second = ("0", "1", "2", "2", "1"), ("0", "0", "2", "1", "1")
+    twice = [
+        tuple(dataclasses.replace(pairs[0], rated=r, preserved=r != "2") for r in both)
+        for both in zip(first, second, strict=True)
+    ]
+    agreed = raters(Parts([], [], [], 0, [], twice))
+    # Of three labels 3 of 5 agree, by chance 8 of 25; of two 4 of 5, by chance 14 of 25.
+    assert agreed == {"pairs": 5, "kappa": pytest.approx(7 / 17), "kappa_preserved": pytest.approx(6 / 11)}
+    second = {
+        "file": "b.tsv",
+        "pairs": 30,
+        "with_an_error": 20,
+        "references": 9,
+        "references_in_training": 4,
+        "auc": 0.7,
+    }
+    second |= {"auc_interval": (0.6, 0.8), "taken_out": {"train": 5, "dev": 6}, "speakers": None}
+    sizes = {"ours": 2_500_000, "lr": 1_200_000}
+    text = to_markdown(
+        {"source": "x", "caption": "y", "slices": rows, "raters": agreed, "parameters": sizes, "second_test": second}
+    )
+    assert "| slice | n | preserved | ours | lr |\n| --- | --- | --- | --- | --- |\n" in text
+    assert "| parameters |  |  | 2.5 M | 1.2 M |" in text
+    for row in rows:
+        shown = [f"{a['value']:.3f} ({a['interval'][0]:.2f} to {a['interval'][1]:.2f})" for a in row["auc"].values()]
+        assert f"| {row['slice']} | {row['n']} | {row['preserved']} | {' | '.join(shown)} |" in text
+    assert "two raters on 5 pairs: kappa 0.412 (labels as rated), 0.545 (preserved or not)." in text
+    assert (
+        "AUC 0.700 (0.60 to 0.80) on the 20 pairs with an error (30 pairs in all). Of this file's 9 references, 4 are "
+        "in training; 5 pairs of train and 6 of dev share a reference with this file and were taken out."
+    ) in text
+
+
+def test_curves_of_each_classifier_hold_its_area(tmp_path, monkeypatch):
+    _, labels, _, scores = rated_pairs()
+    drawn, save = [], Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: (drawn.append(figure), save(figure, *a, **k)))
+    write_curves(tmp_path / "curves.png", scores, labels)
+    left, right = drawn[0].axes
+    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in (left, right)] == [
+        ("recall", "precision"), ("false-positive rate", "true-positive rate")
+    ]  # fmt: skip
+    for place, (name, values) in enumerate(scores.items()):
+        area = counted_auc(values, labels)
+        assert (left.lines[place].get_label(), right.lines[place].get_label()) == (name, f"{name}, AUC {area:.3f}")
+        x, y = right.lines[place].get_data()
+        assert np.trapezoid(y, x) == pytest.approx(area)
+        recall, precision = left.lines[place].get_data()
+        for at in np.unique(values):
+            taken = values >= at
+            np.testing.assert_allclose(
+                [recall[recall >= labels[taken].sum() / labels.sum() - 1e-9][0]], [labels[taken].sum() / labels.sum()]
+            )
+            assert labels[taken].mean() in precision
+        assert (recall[-1], precision[-1]) == (1, labels.mean())
+
+
+def test_a_second_file_asks_about_errors_alone_and_counts_sentences():
+    """Pairs of three sentences; those without an error are right, and count for speakers."""
+    before = divide(toy_pairs(300, 0), (0.6, 0.2, 0.2), 0, "pairs")
+    kept = dataclasses.replace(before, train=before.train[7:], dev=before.dev[2:])
+    known = [dataclasses.replace(pair, speaker="") for pair in kept.train[:3]]
+    tested = [Pair("a b", "A b!", True, speaker="S1")] * 5
+    for text, score, yes in (("a b", 0.9, True), ("c d", 0.6, False), ("e f", 0.55, True), ("g h", 0.1, False)):
+        tested += [Pair(text, f"{text} {score} {n}", yes, speaker="S2") for n in range(20)]
     asked = []
 
     def scores(pairs):
         asked.append(pairs)
-        return np.array([0.9, 0.2])
+        return np.array([float(pair.hypothesis.split()[-2]) if pair.speaker else 0.3 for pair in pairs])
 
-    found = second_results("second.tsv", parts, parts, tested, scores, 0.5, "preserved")
-    assert asked == [tested[1:]]
-    assert (found["pairs"], found["with_an_error"], found["references"], found["auc"]) == (3, 2, 2, 1.0)
+    found = second_results("at/second.tsv", before, kept, [*tested, *known], scores, 0.58, "preserved")
+    assert asked == [[*tested[5:], *known], tested[5:]]
+    assert (found["file"], found["pairs"], found["with_an_error"]) == ("second.tsv", 88, 83)
+    references = {normalize(pair.reference) for pair in known}
+    assert (found["references"], found["references_in_training"]) == (4 + len(references), len(references))
+    assert found["taken_out"] == {"train": 7, "dev": 2}
+    wrong = [*tested[5:], *known]
+    values, labels = scores(wrong), np.array([pair.preserved for pair in wrong])
+    assert found["auc"] == pytest.approx(counted_auc(values, labels))
+    low, high = drawn_interval(values, labels, np.array([normalize(pair.reference) for pair in wrong]))
+    assert found["auc_interval"] == pytest.approx((low, high), abs=0.06)
+    first, second = found["speakers"]["speakers"]
+    assert (first["latte"], second["latte"]) == (100, 50)
+    excluded = second_results("s.tsv", before, kept, tested, scores, 0.58, "exclude")["speakers"]["speakers"]
+    assert [line["name"] for line in excluded] == ["S2"]
 
 
-def test_the_caption_has_the_spread_of_a_sample_of_seeds():
-    arms = [{"seed": seed, "auc_test": value} for seed, value in ((0, 0.6), (1, 0.8))]
-    threshold = {"value": 0.5, "how": "given", "precision": 1.0, "recall": 1.0}
-    figures = {"arms": arms, "chosen": 1, "auc_test": 0.8, "auc_test_before_tuning": 0.5, "threshold": threshold}
-    assert "prompt of seed 1: AUC on test 0.800 (of all 2 seeds 0.700 ± 0.141)" in caption("tiny", figures)
+def test_the_caption_has_the_figures_of_the_chosen_prompt():
+    arms = [{"seed": seed, "auc_test": value} for seed, value in ((4, 0.6), (7, 0.8), (9, None))]
+    threshold = {"value": 0.375, "how": "given", "precision": 0.75, "recall": 0.25}
+    figures = {"arms": arms, "chosen": 1, "auc_dev": 0.9, "auc_test": 0.8, "auc_test_before_tuning": 0.5}
+    figures |= {"threshold": threshold, "auc_test_with_the_question": 0.625}
+    assert caption("tiny", figures) == (
+        "tiny, prompt of seed 7: AUC on test 0.800 (of all 2 seeds 0.700 ± 0.141), before tuning 0.500, with the "
+        "question word in the prompt's place 0.625; threshold 0.375, given (precision 0.75, recall 0.25)."
+    )

@@ -14,7 +14,7 @@ from eeg2text_jax.instrument.auditing.notices import RANKED_HERE
 from eeg2text_jax.instrument.auditing.report import write_report
 from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.strata import length_strata
-from eeg2text_jax.instrument.auditing.table import _answer_alone, _chance
+from eeg2text_jax.instrument.auditing.table import _answer_alone, rank_figures
 from eeg2text_jax.instrument.auditing.verdict import Verdict
 from eeg2text_jax.instrument.metrics.score import TOP, chance_interval, score_rankings
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded, write_rankings
@@ -122,10 +122,24 @@ def test_what_length_gives_is_no_content_and_is_named():
     assert "number of words alone" in result_text(found), "the baseline stands beside the conditions"
 
 
-def test_chance_of_a_percentile_is_that_of_uniform_ranks():
-    level, (low, high) = _chance([5, 9], len(TOP), 12)
-    assert (level, (low + high) / 2) == (50.0, 50.0)
-    assert high - 50 == pytest.approx(1.96 * 100 * stats.uniform.std() / 12**0.5, rel=1e-3)
+def test_chance_and_the_baseline_of_lists_of_several_sizes_are_means_over_rows():
+    """Three rows of 60 candidates and one of 12, of seven sentences; sentences of the right length share the places."""
+    words = np.array([3, 5, 5, 9, 6, 5, 4, 5, 7, 5, 5, 8])
+    texts = [f"text {i}" for i in range(12)]
+    short = Candidates("short", texts, texts, ["T"] * 12, words, np.zeros(12, int))
+    made = rows(np.random.default_rng(0), readers=("A",))[:4]
+    made[1] = dataclasses.replace(made[1], reference="text 4", scores=made[1].scores[:12], candidates=short, n_words=6)
+    aligned = types.SimpleNamespace(eeg=types.SimpleNamespace(rows=made), references=[""] * 7)
+    for column, k in enumerate(TOP):
+        found, p = rank_figures(aligned, column), (3 * k / 60 + k / 12) / 4
+        assert (found.candidates, found.chance) == ((12, 60), pytest.approx(100 * p))
+        assert found.chance_interval == pytest.approx([100 * n / 7 for n in stats.binom.interval(0.95, 7, p)])
+        assert dataclasses.astuple(found.by_length)[column] == pytest.approx(100 * (3 * min(k / 4, 1) + 1) / 4)
+    rank = (60 - (1 + 4) / 2) / 59  # among four of the right length
+    assert rank_figures(aligned, 2).by_length.percentile == pytest.approx(100 * (3 * rank + 1) / 4)
+    level, (low, high) = rank_figures(aligned, 2).chance, rank_figures(aligned, 2).chance_interval
+    assert (level, (low + high) / 2) == (50, 50), "ranks by chance are uniform"
+    assert high - 50 == pytest.approx(1.96 * 100 * stats.uniform.std() / 7**0.5, rel=1e-3)
 
 
 def test_length_that_eeg_alone_knows_is_no_content_either():
