@@ -316,6 +316,29 @@ def test_two_steps_of_sgd_by_hand():
         assert float(param) == pytest.approx(expected, abs=1e-6)
 
 
+def test_three_steps_of_adafactor_by_hand():
+    """As in prompt tuning: whole second moments of a matrix, too, steps of root mean square 1 at most, whatever the
+    size of a parameter, and decay beside the learning rate.
+    """
+    fields = {"name": "adafactor", "schedule": "constant", "warmup_steps": 0, "lr": 0.3}
+    fields |= {"weight_decay": 0.01, "grad_clip": 0.0}
+    rule = make_optimizer(tiny_config(**{f"optim__{name}": value for name, value in fields.items()}).optim, 10)
+    rng, shape = np.random.default_rng(0), (128, 130)
+    found = jnp.asarray(expected := rng.normal(0, 5, shape).astype(np.float32))
+    state, power = rule.init(found), 0.0
+    with jax.numpy_dtype_promotion("standard"):
+        for step in (1, 2, 3):
+            gradient = rng.normal(0, step, shape).astype(np.float32)
+            update, state = rule.update(jnp.asarray(gradient), state, found)
+            found = optax.apply_updates(found, update)
+            kept = 1 - step**-0.8
+            power = kept * power + (1 - kept) * np.square(gradient)
+            moved = gradient / np.sqrt(power)
+            moved /= max(1.0, np.sqrt(np.mean(np.square(moved))))
+            expected = expected - 0.3 * moved - 0.01 * expected
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
