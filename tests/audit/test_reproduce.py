@@ -69,7 +69,7 @@ def make_run(folder, rows, split="f", epochs=2):
     for stage in ("snapshot", "series"):
         (folder / stage).mkdir()
         logged = [{"step": 0, "zero/eeg/0": 0.8, "mean/eeg/0": 0.7}]
-        logged += [{"step": step, "dev_loss/eeg/0": 1 / step} for step in (20, 40)]
+        logged += [{"step": step, "dev_loss/eeg/0": loss} for step, loss in ((20, 0.02), (40, 0.05))]
         (folder / stage / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
 
 
@@ -169,7 +169,7 @@ def test_figure_4_has_a_panel_a_data_set_and_stage_and_a_curve_a_split(tmp_path,
         for data, methods in (("Narratives", "abcdef"), ("ZuCo", "acdf"))
         for method in methods for stage in ("snapshot", "series")
     ]  # fmt: skip
-    assert {tuple(row[4:]) for row in table.rows} == {("0.0250", "2.0000", "0.0250", "0.8000", "0.7000")}
+    assert {tuple(row[4:]) for row in table.rows} == {("0.0200", "1.0000", "0.0500", "0.8000", "0.7000")}
     assert (tmp_path / "fair-figure-4.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -186,32 +186,48 @@ def test_tables_of_pairs(name, tmp_path):
         assert all(row[-1].startswith("G: ") and " T: " in row[-1] for row in ours)
 
 
-def judge_results(names):
-    slices = ["all", "prompted", "unprompted", "Severe", "Moderate", "Mild"]
-    aucs = {name: {"value": 0.8, "interval": [0.7, 0.9]} for name in names}
+SLICES = ("all", "prompted", "unprompted", "Severe", "Moderate", "Mild")
+JUDGED = ("LATTEScore's judge", "meaning[lr-bertscore]", "meaning[lr-similarity]")
+
+
+def judge_results(number):
+    """Results of a judge whose AUC, counts and sizes are other ones for each judge, classifier and slice."""
+    slices = [
+        {"slice": name, "n": 9 + k, "preserved": 4,
+         "auc": {one: {"value": (500 + 100 * number + 10 * c + k) / 1000} for c, one in enumerate(JUDGED)}}
+        for k, name in enumerate(SLICES)
+    ]  # fmt: skip
     line = {"name": "S1", "etiology": "ALS", "severity": "Mild", "n": 5, "word_accuracy": 80.0, "human": 70.0}
-    speakers = {"speakers": [{**line, "latte": 69.9}]}
-    return {"slices": [{"slice": name, "n": 9, "preserved": 4, "auc": aucs} for name in slices], "speakers": speakers,
-            "parameters": dict.fromkeys(names, 22000000.0)}  # fmt: skip
+    sizes = {one: 1e6 * (10 * number + c) for c, one in enumerate(JUDGED, 1)}
+    return {"slices": slices, "speakers": {"speakers": [{**line, "latte": 69.9}]}, "parameters": sizes}
 
 
 def test_table_4_of_lattescore_has_two_judges_by_speech_type_and_severity(tmp_path, printed_by):
-    names = ["LATTEScore's judge", "meaning[lr-bertscore]", "meaning[lr-similarity]"]
-    for run in runs_of("latte-4"):
+    for number, run in enumerate(runs_of("latte-4")):
         (tmp_path / run.name / "judge").mkdir(parents=True)
-        (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
+        (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(number)))
     table = table_of(wanted("latte-4", tmp_path))
     counts, *ours = [row for row in table.rows if row[0].startswith("here")]
-    assert counts == ["here", "examples", "", *["9"] * 6]
+    places = [[name.lower() for name in SLICES].index(heading.lower()) for _, heading in table.columns[4:]]
+    assert sorted(places) == [1, 2, 3, 4, 5]
+    places = [0, *places]
+    assert counts == ["here", "examples", "", *(str(9 + k) for k in places)]
     assert [tuple(row[1:3]) for row in ours] == [row[:2] for row in TABLES["latte-4"].rows[1:]]
-    assert {tuple(row[3:]) for row in ours} == {("0.800",) * 6}
+    of_classifiers = [(0, 1), (0, 2), (0, 0), (1, 0)]  # the baselines, then both judges
+    for row, (number, c) in zip(ours, of_classifiers, strict=True):
+        assert row[0] == f"here, {10 * number + c + 1:.1f}M"
+        assert row[3:] == [f"{(500 + 100 * number + 10 * c + k) / 1000:.3f}" for k in places]
     (run,) = runs_of("latte-5")
     (tmp_path / run.name / "judge").mkdir(parents=True)
-    (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
-    speakers = table_of(wanted("latte-5", tmp_path)).rows
-    assert len(speakers) == 11
-    assert speakers[-1] == ["here", "S1", "ALS", "Mild", "5", "80.0*", "70.0*", "69.9"]
-    assert [row[1] for row in speakers if row[5].endswith("*")] == ["S7", "S8", "S9", "S10", "S1"]
+    results = judge_results(0)
+    for second in (None, {**results["speakers"]["speakers"][0], "name": "S2", "latte": 70.0}):
+        results["second_test"] = second and {"speakers": {"speakers": [second]}}
+        (tmp_path / run.name / "results.json").write_text(json.dumps(results))
+        speakers = table_of(wanted("latte-5", tmp_path)).rows
+        assert len(speakers) == 11
+        own = ["S2", "70.0*"] if second else ["S1", "69.9"]
+        assert speakers[-1] == ["here", own[0], "ALS", "Mild", "5", "80.0*", "70.0*", own[1]]
+        assert [row[1] for row in speakers if row[5].endswith("*")] == ["S7", "S8", "S9", "S10", own[0]]
     printed = printed_by(["table", *(str(tmp_path / run.name) for run in runs_of("latte-4"))])
     assert printed.count("meaning[lr-bertscore]") == 2
     assert "severity severe" in printed
