@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import itertools
 import json
 import math
@@ -17,6 +18,7 @@ from huggingface_hub import parse_eval_result_entries
 
 from eeg2text_jax.commands import cli
 from eeg2text_jax.commands.records import About, records
+from eeg2text_jax.data import write
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 
 SCORED = {"value": 12.5, "signature": "nrefs:1", "lower_is_better": False}
@@ -225,6 +227,37 @@ def test_croissant_describes_exported_data(data, tmp_path):
     assert not dataset.metadata.ctx.issues.errors
     assert not dataset.metadata.ctx.issues.warnings
     assert next(iter(dataset.records("samples")))["samples/subject"] == b"S01"
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_croissant_names_every_column_but_the_features(tmp_path, timed):
+    pq = pytest.importorskip("pyarrow.parquet", reason="of the extra `parquet`")
+    rows: list[dict] = [{"features": [[1.0, i, 2.0]], "sentence": f"text {i}"} for i in range(5)]
+    rows = [{**row, "recording": "r", "onset": 2.0 * i} for i, row in enumerate(rows)] if timed else rows
+    write(str(tmp_path / "own.h5"), rows, features_are="three numbers")
+    out, about = tmp_path / "data.parquet", tmp_path / "croissant.json"
+    command = ["export-data", str(tmp_path / "own.h5"), f"--out={out}", f"--croissant={about}"]
+    for name in ("", "of ours"):
+        assert cli.main([*command, *([f"--name={name}"] if name else [])]) == 0
+        stated = json.loads(about.read_text())
+        assert stated["name"] == (name or "data")
+    (fields,) = (each["field"] for each in stated["recordSet"])
+    columns = pq.read_schema(out)
+    named = {field["source"]["extract"]["column"]: field["dataType"] for field in fields}
+    assert named.keys() <= {*columns.names}
+    assert {"sentence", "subject", "task", "sentence_index"} | (
+        {"recording", "onset"} if timed else set()
+    ) <= named.keys()
+    assert ("onset" in named) == timed
+    kinds = {"sc:Text": "string", "sc:Integer": "int64", "sc:Float": "double"}
+    assert {name: str(columns.field(name).type) for name in named} == {
+        name: kinds[kind] for name, kind in named.items()
+    }
+    (file,) = stated["distribution"]
+    assert file["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert file["contentSize"] == f"{out.stat().st_size} B"
+    assert "5 samples" in stated["description"]
+    assert "list of 3 numbers for every word: three numbers" in stated["description"]
 
 
 def test_croissant_states_a_licence_and_a_citation_where_they_are_given(data, tmp_path):
