@@ -14,11 +14,15 @@ from llm_runs import make_base, open_tiny
 from safetensors.numpy import load_file, save_file
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.backbones import LoraSettings
+from eeg2text_jax.models.backbones.build import random_spec
+from eeg2text_jax.models.spec import LoraSpec
 from eeg2text_jax.runs.cells import decode_grid
 from eeg2text_jax.runs.exported import load_export, write_export
+from eeg2text_jax.runs.opening import AnyTokenizer
 from eeg2text_jax.training.loop import train, trained_params
 from eeg2text_jax.training.metrics_log import MetricsLog
-from eeg2text_jax.training.study import Study, check_positions, make_samples
+from eeg2text_jax.training.study import Study, _with_lora, check_positions, make_samples, own_prompts
 
 LORA = {"optim.trainable": "lora", "optim.lr": 0.05, "grid.train_conditions": ("eeg",), "train.save_every": 1}
 
@@ -90,6 +94,31 @@ def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> Non
     message = r"the prompt .150 tokens., the recording .20 positions. and the text need 194 positions, but the"
     with pytest.raises(UserError, match=message):
         check_positions(trained.model, trained.config, 150)
+    for changes, needed in (({"decode.max_length": 31}, 181), ({"text.max_tokens": 33}, 183)):
+        with pytest.raises(UserError, match=f"the text need {needed} positions"):
+            check_positions(trained.model, trained.config.changed(changes), 130)
+
+
+def test_the_fields_of_a_prompt_are_those_of_its_sample(trained: Study) -> None:
+    subjects, tasks = ([f"{name}{i}" for i in range(len(trained.data))] for name in ("who", "what"))
+    about = {name: np.array(values, object) for name, values in (("subject", subjects), ("task", tasks))}
+    data, tokenizer = dataclasses.replace(trained.data, **about), trained.tokenizer
+    before, after = own_prompts("{subject} <eeg> in {task}", False, data, tokenizer)
+    assert len(before) == len(after) == len(data)
+    for row, subject, task in zip(range(3), subjects, tasks, strict=False):
+        said = [tokenizer.decode([token for token in ids[row] if token >= 0]) for ids in (before, after)]
+        assert subject in said[0]
+        assert task in said[1]
+
+
+def test_adapters_have_the_settings_and_stacks_of_their_section() -> None:
+    sides = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    spec = random_spec("bart", {"d_model": 8, "vocab_size": 40, **sides}, AnyTokenizer())
+    for stacks in (("decoder",), ("encoder",), ("encoder", "decoder")):
+        found = _with_lora(spec, LoraSettings(3, 5.0, 0.25, ("q_proj", "down_proj"), stacks))
+        expected = LoraSpec(rank=3, alpha=5.0, dropout=0.25, targets=("query", "outer"))
+        for side in ("encoder", "decoder"):
+            assert getattr(found, side).lora == (expected if side in stacks else None)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e12])

@@ -39,7 +39,7 @@ from eeg2text_jax.instrument.workdir import differences
 from eeg2text_jax.models.functional import training_flops
 from eeg2text_jax.runs.cells import BothModes, decoder_of, slices_of
 from eeg2text_jax.runs.opening import open_run
-from eeg2text_jax.training.conditions import NEAREST
+from eeg2text_jax.training.conditions import COPIES
 from eeg2text_jax.training.grid_program import ALONE, make_program
 from eeg2text_jax.training.loop import PreparedStep, batches_of, make_initial_state, waves
 from eeg2text_jax.training.metrics_log import BatchWork
@@ -238,9 +238,9 @@ def input_rate(study: Study, steps: int) -> float:
 
 
 def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
-    """Compile and time batches of decoding in both modes, under the first evaluation condition of the grid."""
+    """Compile and time batches of decoding in both modes, under the first condition of the grid that feeds a model."""
     rows, mesh = study.split.parts["test"], study.placement.mesh
-    condition = next(name for name in study.config.grid.eval_conditions if name != NEAREST)
+    condition = next((name for name in study.config.grid.eval_conditions if name not in COPIES), "eeg")
     run = decoder_of(study, params, mesh)
     slices, decode_slice = slices_of(study, rows, condition, mesh, run)
     begun = time.perf_counter()

@@ -2,7 +2,9 @@
 
 import csv
 import dataclasses
+import itertools
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,8 @@ from eeg2text_jax.commands.reproduce import (
     price_of,
     table_of,
 )
-from eeg2text_jax.instrument.predictions.file import write_predictions
+from eeg2text_jax.instrument.metrics.score import score_cells
+from eeg2text_jax.instrument.predictions.file import MODES, write_predictions
 from eeg2text_jax.training.configuration import parse_config
 
 FIGURE = r"-?\d+(\.\d+)?"
@@ -66,7 +69,7 @@ def make_run(folder, rows, split="f", epochs=2):
     for stage in ("snapshot", "series"):
         (folder / stage).mkdir()
         logged = [{"step": 0, "zero/eeg/0": 0.8, "mean/eeg/0": 0.7}]
-        logged += [{"step": step, "dev_loss/eeg/0": 1 / step} for step in (20, 40)]
+        logged += [{"step": step, "dev_loss/eeg/0": loss} for step, loss in ((20, 0.02), (40, 0.05))]
         (folder / stage / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
 
 
@@ -90,14 +93,60 @@ def test_each_row_of_the_paper_has_one_of_ours_of_the_same_width(name, tmp_path,
     assert any("package rouge" in heading for heading in table.headings)
 
 
-def test_rows_are_those_of_their_scenario(tmp_path, rows):
-    """EEG/EEG is right in a quarter of its rows; no other scenario is."""
-    for run in runs_of("jo-2"):
+def other_rows(number):
+    """Each training condition, test condition, mode and seed is right in another share of its rows."""
+    _, noise = simulated_rows(number, sentences=10, subjects=2)
+    found = []
+    for k, (train, test, mode, seed) in enumerate(itertools.product(("eeg", "noise"), ("eeg", "noise"), MODES, (0, 1))):
+        own = edited(noise, lambda r, _: r.reference, (k + 1) / 20, seed=k)
+        found += changed(own, train_condition=train, eval_condition=test, mode=mode, seed=seed)
+    return changed(found, prediction_tokens=lambda r: ids(r.prediction), reference_tokens=lambda r: ids(r.reference))
+
+
+def figures_of(rows, columns, **wanted):
+    """Means over seeds of the rows of a cell."""
+    own = [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
+    cells = [score_cells([r for r in own if r.seed == seed], profile="paper")["cells"][0] for seed in (0, 1)]
+    return [f"{statistics.mean(cell['metrics'][name]['value'] for cell in cells):.2f}" for name in columns]
+
+
+BLEU, ROUGE = [f"token_bleu-{n}" for n in (1, 2, 3, 4)], [f"rouge-1-{figure}" for figure in "prf"]
+
+
+def test_figures_are_those_of_each_run_arm_condition_and_mode(tmp_path, printed_by):
+    runs = {run: other_rows(k) for k, run in enumerate([*runs_of("jo-2"), *runs_of("fair-4")])}
+    for run, rows in runs.items():
         make_run(tmp_path / run.name, rows)
-    found = {tuple(row[:4]): float(row[4]) for row in table_of(wanted("jo-2", tmp_path)).rows}
-    assert found["here", "T5", "EEG", "EEG"] > found["here", "T5", "Random", "Random"] + 10
-    assert found["here", "T5", "EEG", "Random"] == found["here", "T5", "Random", "EEG"]
-    assert found["paper", "T5", "EEG", "EEG"] == 16.64
+    found = [row for row in table_of(wanted("jo-2", tmp_path)).rows if row[0] == "here"]
+    fed, columns, expected = {"EEG": "eeg", "Random": "noise"}, [*BLEU, *ROUGE, "wer"], []
+    for run, label in zip(runs_of("jo-2"), ("BART", "Pegasus", "T5"), strict=True):
+        for mode, suffix in (("free_running", ""), ("teacher_forced", " w/tf")):
+            for train, test in itertools.product(fed, fed):
+                about = {"train_condition": fed[train], "eval_condition": fed[test], "mode": mode}
+                expected.append(["here", label + suffix, train, test, *figures_of(runs[run], columns, **about)])
+    assert sorted(found) == sorted(expected)
+    assert len({tuple(row[4:]) for row in found}) == len(found) == 24
+    columns = [*BLEU, *(f"rouge-1-{figure}" for figure in "rpf")]
+    for run, (data, model, *_) in zip(runs_of("fair-4"), TABLES["fair-4"].rows, strict=True):
+        own = [row for row in table_of(wanted("fair-4", tmp_path)).rows if row[1:3] == [data, model]]
+        assert [row[0] for row in own] == ["paper", "here", "here, w/tf", "here, noise"]
+        for row, condition, mode in zip(own[1:], ("eeg", "eeg", "noise"), (*MODES[::-1], "free_running"), strict=True):
+            about = {"train_condition": condition, "eval_condition": condition, "mode": mode}
+            assert row[3:] == figures_of(runs[run], columns, **about)
+    one, other = (run.name for run in runs_of("jo-2")[:2])
+    (tmp_path / one / "split.json").write_text(json.dumps({"tasks": {"NR": 3, "SR": 2}}))
+    config = json.loads((tmp_path / other / "config.json").read_text())
+    config["pretrain"]["enabled"], config["model"]["checkpoint"] = False, "some/where"
+    (tmp_path / other / "config.json").write_text(json.dumps(config))
+    printed_by(["table", str(tmp_path / one), str(tmp_path / other), f"--out={tmp_path / 'table.csv'}"])
+    lines = list(csv.DictReader((tmp_path / "table.csv").read_text(encoding="utf8").splitlines()))
+    assert {(line["run"], line["model"], line["tasks"]) for line in lines} == {
+        (one, "unicorn + bart, random", "NR, SR"), (other, "unicorn* + where", "zuco.h5")
+    }  # fmt: skip
+    for run, line in ((run, line) for run in runs for line in lines if line["run"] == run.name):
+        about = {"train_condition": line["training"], "eval_condition": line["evaluation"]}
+        (mean,) = figures_of(runs[run], ["wer"], mode=line["mode"].replace("-", "_"), **about)
+        assert line["WER (%)"].split()[0] == mean
 
 
 def test_table_4_of_jo_has_three_sentences_in_five_lines(tmp_path, rows):
@@ -120,7 +169,7 @@ def test_figure_4_has_a_panel_a_data_set_and_stage_and_a_curve_a_split(tmp_path,
         for data, methods in (("Narratives", "abcdef"), ("ZuCo", "acdf"))
         for method in methods for stage in ("snapshot", "series")
     ]  # fmt: skip
-    assert {tuple(row[4:]) for row in table.rows} == {("0.0250", "2.0000", "0.0250", "0.8000", "0.7000")}
+    assert {tuple(row[4:]) for row in table.rows} == {("0.0200", "1.0000", "0.0500", "0.8000", "0.7000")}
     assert (tmp_path / "fair-figure-4.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -137,32 +186,48 @@ def test_tables_of_pairs(name, tmp_path):
         assert all(row[-1].startswith("G: ") and " T: " in row[-1] for row in ours)
 
 
-def judge_results(names):
-    slices = ["all", "prompted", "unprompted", "Severe", "Moderate", "Mild"]
-    aucs = {name: {"value": 0.8, "interval": [0.7, 0.9]} for name in names}
+SLICES = ("all", "prompted", "unprompted", "Severe", "Moderate", "Mild")
+JUDGED = ("LATTEScore's judge", "meaning[lr-bertscore]", "meaning[lr-similarity]")
+
+
+def judge_results(number):
+    """Results of a judge whose AUC, counts and sizes are other ones for each judge, classifier and slice."""
+    slices = [
+        {"slice": name, "n": 9 + k, "preserved": 4,
+         "auc": {one: {"value": (500 + 100 * number + 10 * c + k) / 1000} for c, one in enumerate(JUDGED)}}
+        for k, name in enumerate(SLICES)
+    ]  # fmt: skip
     line = {"name": "S1", "etiology": "ALS", "severity": "Mild", "n": 5, "word_accuracy": 80.0, "human": 70.0}
-    speakers = {"speakers": [{**line, "latte": 69.9}]}
-    return {"slices": [{"slice": name, "n": 9, "preserved": 4, "auc": aucs} for name in slices], "speakers": speakers,
-            "parameters": dict.fromkeys(names, 22000000.0)}  # fmt: skip
+    sizes = {one: 1e6 * (10 * number + c) for c, one in enumerate(JUDGED, 1)}
+    return {"slices": slices, "speakers": {"speakers": [{**line, "latte": 69.9}]}, "parameters": sizes}
 
 
 def test_table_4_of_lattescore_has_two_judges_by_speech_type_and_severity(tmp_path, printed_by):
-    names = ["LATTEScore's judge", "meaning[lr-bertscore]", "meaning[lr-similarity]"]
-    for run in runs_of("latte-4"):
+    for number, run in enumerate(runs_of("latte-4")):
         (tmp_path / run.name / "judge").mkdir(parents=True)
-        (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
+        (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(number)))
     table = table_of(wanted("latte-4", tmp_path))
     counts, *ours = [row for row in table.rows if row[0].startswith("here")]
-    assert counts == ["here", "examples", "", *["9"] * 6]
+    places = [[name.lower() for name in SLICES].index(heading.lower()) for _, heading in table.columns[4:]]
+    assert sorted(places) == [1, 2, 3, 4, 5]
+    places = [0, *places]
+    assert counts == ["here", "examples", "", *(str(9 + k) for k in places)]
     assert [tuple(row[1:3]) for row in ours] == [row[:2] for row in TABLES["latte-4"].rows[1:]]
-    assert {tuple(row[3:]) for row in ours} == {("0.800",) * 6}
+    of_classifiers = [(0, 1), (0, 2), (0, 0), (1, 0)]  # the baselines, then both judges
+    for row, (number, c) in zip(ours, of_classifiers, strict=True):
+        assert row[0] == f"here, {10 * number + c + 1:.1f}M"
+        assert row[3:] == [f"{(500 + 100 * number + 10 * c + k) / 1000:.3f}" for k in places]
     (run,) = runs_of("latte-5")
     (tmp_path / run.name / "judge").mkdir(parents=True)
-    (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
-    speakers = table_of(wanted("latte-5", tmp_path)).rows
-    assert len(speakers) == 11
-    assert speakers[-1] == ["here", "S1", "ALS", "Mild", "5", "80.0*", "70.0*", "69.9"]
-    assert [row[1] for row in speakers if row[5].endswith("*")] == ["S7", "S8", "S9", "S10", "S1"]
+    results = judge_results(0)
+    for second in (None, {**results["speakers"]["speakers"][0], "name": "S2", "latte": 70.0}):
+        results["second_test"] = second and {"speakers": {"speakers": [second]}}
+        (tmp_path / run.name / "results.json").write_text(json.dumps(results))
+        speakers = table_of(wanted("latte-5", tmp_path)).rows
+        assert len(speakers) == 11
+        own = ["S2", "70.0*"] if second else ["S1", "69.9"]
+        assert speakers[-1] == ["here", own[0], "ALS", "Mild", "5", "80.0*", "70.0*", own[1]]
+        assert [row[1] for row in speakers if row[5].endswith("*")] == ["S7", "S8", "S9", "S10", own[0]]
     printed = printed_by(["table", *(str(tmp_path / run.name) for run in runs_of("latte-4"))])
     assert printed.count("meaning[lr-bertscore]") == 2
     assert "severity severe" in printed
@@ -200,11 +265,12 @@ def test_runs_are_compared_by_their_verdicts(tmp_path, rows, capsys):
     assert bad.startswith("bad   equivalent to control")
     for control, p, p_seeds, shown in (("noise", 0.01, 0.25, "0.250"), ("zero", 0.25, 0.01, "0.250")):
         main_one = next(one["contrast"] for one in written["comparisons"] if one["contrast"]["control"] == control)
-        main_one |= {"p": p, "p_seeds": p_seeds, "effect": 12.34}
+        main_one |= {"p": p, "p_seeds": p_seeds, "effect": 12.34, "interval_90": [1.25, 23.5]}
         (tmp_path / "bad" / "audit.json").write_text(json.dumps(written | {"deciding": control, "mde": 7.89}))
         assert main(["table", str(tmp_path / "bad")]) == 0
         line = capsys.readouterr().out.strip().splitlines()[-1]
         assert all(figure in line.split() for figure in ("+12.34", shown, "7.89")), "of the deciding control"
+        assert "+1.25 to +23.50" in line
     (tmp_path / "bad" / "audit.json").write_text("{}")
     assert main(["table", str(tmp_path / "bad")]) == 2
     assert "has no verdict of this version" in capsys.readouterr().err

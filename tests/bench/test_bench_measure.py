@@ -4,16 +4,20 @@ import copy
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 from tiny_run import as_flag
 
 from eeg2text_jax.base.devices.arms import _jitted
-from eeg2text_jax.commands.bench import compared, has_recordings, lines
+from eeg2text_jax.commands import bench
+from eeg2text_jax.commands.bench import compared, has_recordings, lines, mfu, rates
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.decoding.generate import generate_program, teacher_forced_program
 from eeg2text_jax.training.configuration import parse_config
+from eeg2text_jax.training.metrics_log import BatchWork
 
 SMALL = """from configs import {module}
 
@@ -65,7 +69,9 @@ def without_lines(text: str) -> str:
 
 def test_it_runs_the_programs_of_a_run(tmp_path):
     """The training step and both modes of decoding are lowered to the same text as in `run`."""
-    config = as_flag(train__steps=2, train__eval_every=2, grid__eval_conditions=("eeg",))
+    timed = {"data__synthetic__order": "blocks", "data__synthetic__groups": 2}
+    conditions = ("same_place", "nearest_in_time", "eeg")  # texts that are copied are no batches of a model
+    config = as_flag(train__steps=2, train__eval_every=2, grid__eval_conditions=conditions, **timed)
     of_run = lowered_by(["run", config, f"--workdir={tmp_path / 'run'}"], tmp_path / "of_run")
     out = tmp_path / "bench.json"
     of_bench = lowered_by(["bench", config, "--steps=2", f"--json={out}"], tmp_path / "of_bench")
@@ -113,6 +119,18 @@ def test_waves_are_measured(data, tmp_path, monkeypatch):
     assert report["config"]["data"]["raw"]["features"] == "waves"
     assert min(report["train"][f"{of}samples_per_second"] for of in ("", "input_")) > 0
     assert report["decode"]["samples_per_second"] > 0
+
+
+def test_rates_are_of_all_steps_and_the_share_of_the_peak_of_all_arms_and_devices(monkeypatch):
+    works = [BatchWork(3, 20, 7, 5, 4), BatchWork(4, 30, 9, 6, 4), BatchWork(1, 10, 7, 5, 4)]
+    found = rates(works, [10.0, 11.0, 13.0, 16.0])
+    assert found == {"samples_per_second": 8 / 6, "tokens_per_second": 10.0, "p50_ms": 2000.0, "p90_ms": 2800.0}
+    monkeypatch.setattr(bench, "chip_of_device", lambda kind: SimpleNamespace(flops=1e9))
+    monkeypatch.setattr(bench, "training_flops", lambda model, *sizes: 1e6 * np.prod(sizes))
+    study = SimpleNamespace(model=None, arms=range(3), placement=SimpleNamespace(mesh=SimpleNamespace(size=8)))
+    assert mfu(study, works, 6.0) == pytest.approx(3 * 1e6 * (4 * 7 * 5 + 4 * 9 * 6 + 4 * 7 * 5) / 6.0 / (8 * 1e9))
+    monkeypatch.setattr(bench, "chip_of_device", lambda kind: None)
+    assert mfu(study, works, 6.0) is None
 
 
 def test_a_slower_build_is_called_worse():

@@ -60,6 +60,21 @@ def test_noise_has_the_spectrum_of_the_train_part_and_nothing_else_of_it(waves):
     assert np.abs(np.corrcoef(fed[:, :, 0].ravel(), fed[:, :, 1].ravel())[0, 1]) < 0.02
 
 
+def test_the_kernel_has_the_autocovariances_of_the_train_part_under_a_triangle(waves):
+    """Summed over samples, divided by all positions, and one at lag 0 less a fraction for each further lag."""
+    samples, train = waves
+    kernel, recorded = noise_kernel(samples, train).astype(np.float64), [samples.features(int(i)) for i in train]
+    lags = len(kernel) // 2
+    assert lags == min(256, max(map(len, recorded)))
+    count = sum(map(len, recorded))
+    for lag in (0, 1, 7, lags - 1):
+        expected = sum(
+            (each[lag:] * each[: max(len(each) - lag, 0)]).sum(axis=0, dtype=np.float64) for each in recorded
+        )
+        found = (kernel * np.roll(kernel, lag, axis=0)).sum(axis=0)
+        np.testing.assert_allclose(found, (1 - lag / lags) * expected / count, atol=2e-3)
+
+
 @pytest.mark.parametrize("width", [500, 700])  # below and above the width from which FFTs are used
 def test_phases_change_and_spectra_stay_by_numpys_fft(width):
     rng, lengths = np.random.default_rng(1), np.array([1, 2, 331, 499, 500])

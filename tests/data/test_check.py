@@ -11,6 +11,7 @@ import pytest
 from eeg2text_jax import data
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.check import bands_of, check_datafile, names_of, scale_figure
+from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.training.conditions.condition import ConditionContext, apply_condition, condition_key
 
 
@@ -51,6 +52,14 @@ def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, printed_by, 
     context = ConditionContext(key, np.zeros(1, np.int32), np.int32(0))
     drawn = apply_condition("noise", np.zeros((1, 2, 6), np.float32), np.ones((1, 2), bool), context)
     assert f"first word of S0/NR:0: {' '.join(f'{value:.3f}' for value in drawn[0, 0])} ..." in out
+    data = read_datafile(path)
+    for name, correlation, place in (("eeg", "1.000", 0), ("time_reversed", r"-?0\.\d+", -1)):
+        out = printed_by(["check", str(path), f"--condition={name}"])
+        assert re.search(rf"; correlation {correlation}\n", out)
+        assert f"first word of S0/NR:0: {' '.join(f'{value:.3f}' for value in data.words(0)[place])} ..." in out
+    out = printed_by(["check", str(path), "--condition=zero"])
+    assert "correlation none, as one is constant" in out
+    assert "as many words as in the file in 0 of 14 samples" in out
     for name, why in (("nosie", "did you mean 'noise'"), ("shuffled", "is made from a split's parts (donor)")):
         assert why in refused(["check", str(path), f"--condition={name}"])
 

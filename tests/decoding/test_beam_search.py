@@ -214,6 +214,33 @@ def test_agrees_with_the_slow_reference_on_random_markov_models(settings):
             np.testing.assert_allclose(out.scores[row], score, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s) or "plain")
+def test_a_prompt_that_is_read_as_the_start_changes_neither_texts_nor_scores(settings):
+    """Two given tokens, which count for the lengths of the settings and not for the penalty of length. A token that is
+    forced first is not forced behind them, as in transformers.
+    """
+    batch, vocabulary, one, two = 12, 14, 12, 13  # neither is written again, nor is the start
+    table = np.array(random_tables(np.random.default_rng(7), batch, vocabulary)["table"])
+    table[..., [START, one, two]] = -1e9
+    table[:, one, two], table[:, two] = table[:, 0, 0], table[:, 0]
+    params, chosen = {"table": jnp.asarray(table)}, spec(max_length=9, num_beams=3, num_return_sequences=3, **settings)
+    longer = {"max_length": 11, "min_length": chosen.min_length + 2 if chosen.min_length else 0}
+    expected = generate(MODEL, params, sentences(batch), chosen.replace(forced_bos_token_id=None))
+    found = generate(MODEL, params, sentences(batch), chosen.replace(decoder_prompt=(one, two), **longer))
+    for name in ("sequences", "lengths"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+
+
+def test_scores_are_of_what_the_processors_left_if_they_are_normalized_again():
+    """A is forbidden, so B is certain, and after it D, as END may not come before the fifth token."""
+    settings = {"max_length": 6, "num_beams": 2, "suppress_tokens": (A,), "min_length": 3, "length_penalty": 0.0}
+    for again, expected in ((False, np.log(0.4 * 0.9)), (True, 0.0)):
+        found, out = paths(LATTICE, renormalize_logits=again, **settings)
+        assert found == [[B, D, END]]
+        np.testing.assert_allclose(out.scores, [expected], atol=1e-5)
+
+
 def test_neighbours_and_order_change_nothing():
     params = random_tables(np.random.default_rng(5), 6, 12)
     chosen = spec(max_length=10, num_beams=3, repetition_penalty=2.0)

@@ -8,9 +8,12 @@ import pytest
 from layout_samples import layout_samples
 from test_score import grid, with_ids
 
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands import score
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.instrument.auditing.notices import file_notices
-from eeg2text_jax.instrument.predictions.file import write_predictions
+from eeg2text_jax.instrument.metrics.score import by_subject, row_figures
+from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
 
 
 @pytest.fixture
@@ -63,6 +66,49 @@ def test_runs_of_several_models_are_rows_of_their_own_and_no_seeds(files, printe
     cells = json.loads(out.read_text("utf8"))["cells"]
     assert {cell["label"] for cell in cells} == {"bart", "pegasus", "t5"}
     assert all(name in printed for name in ("bart free-running", "pegasus free-running", "t5 w/tf"))
+
+
+def test_details_are_of_the_rows_of_each_file_and_cell(files, printed_by):
+    """Two files of other seeds, readers and tokenizers: figures by subject, of single rows, and the signatures."""
+    for seed, tokenizer, reader in ((0, "bpe-600", "c"), (1, "bpe-900", "d")):
+        rows = [dataclasses.replace(row, subject=reader) if row.subject == "b" else row
+                for row in with_ids(grid(seeds=(seed,)))]  # fmt: skip
+        write_predictions(files / f"seed{seed}.jsonl", {"tokenizer": tokenizer}, rows)
+    out, lines = files / "out.json", files / "rows.jsonl"
+    paths = [str(files / f"seed{seed}.jsonl") for seed in (0, 1)]
+    printed_by(["score", *paths, "--by=subject", f"--rows={lines}", f"--json={out}", "--profile=paper"])
+    written, cells = [json.loads(line) for line in lines.read_text().splitlines()], json.loads(out.read_text())["cells"]
+    assert len(cells) == 8
+    for cell in cells:
+        seed, name = cell["seed"], ("bpe-600", "bpe-900")[cell["seed"]]
+        own = [row for row in read_predictions(paths[seed]).predictions
+               if (row.eval_condition, row.mode) == (cell["eval_condition"], cell["mode"])]  # fmt: skip
+        assert f"{name}" in cell["metrics"]["token_bleu-1"]["signature"]
+        expected = by_subject(own, profile="paper", token_source=name)
+        assert cell["by_subject"].keys() == expected.keys() == {"a", "cd"[seed]}
+        for subject, figures in expected.items():
+            assert cell["by_subject"][subject] == pytest.approx(figures)
+        expected = list(row_figures(own, profile="paper", token_source=name))
+        assert written[: len(own)] == json.loads(json.dumps(expected))
+        written = written[len(own) :]
+    assert not written
+
+
+def test_options_of_meaning_reach_the_metrics(files, monkeypatch, refused):
+    asked = []
+
+    def makers(*given, **options):
+        asked.append((given, options))
+        raise UserError("asked")
+
+    monkeypatch.setattr(score, "makers_of", makers)
+    options = ["--layer=3", "--idf", "--rescale=r.tsv", "--truncate", "--encoder=e", "--judge=j"]
+    for more in (options, []):
+        assert refused(["score", str(files / "seed0.jsonl"), "--metrics=wer", *more]).endswith("asked")
+    assert asked == [
+        ((("wer",), "e", "j"), {"layer": 3, "idf": True, "rescale": "r.tsv", "truncate": True}),
+        ((("wer",), None, None), {"layer": None, "idf": False, "rescale": None, "truncate": False}),
+    ]
 
 
 def test_what_cannot_be_scored_is_one_sentence(files, refused):

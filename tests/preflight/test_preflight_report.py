@@ -21,9 +21,19 @@ from eeg2text_jax.commands.preflight.compiling import (
     parse_topology,
     refused_bytes,
 )
-from eeg2text_jax.commands.preflight.estimate import LargestBatch, Loop, ProgramReport, Report, Task, estimate
+from eeg2text_jax.commands.preflight.estimate import (
+    LargestBatch,
+    Loop,
+    ProgramReport,
+    Report,
+    Task,
+    estimate,
+    search_task,
+    training_task,
+)
 from eeg2text_jax.commands.preflight.printing import to_json, to_text
 from eeg2text_jax.commands.preflight.programs import Program, make_outline
+from eeg2text_jax.models.functional import search_flops, step_flops, training_flops
 from eeg2text_jax.training.configuration import parse_config
 from eeg2text_jax.training.study import placement_of
 
@@ -333,6 +343,30 @@ def test_arguments_are_counted_per_device():
     one, eight = ((make_outline(config), placement_of(config, 2, n)) for n in (1, 8))
     whole, part = (outline.training(placement, 32).argument_bytes() for outline, placement in (one, eight))
     assert 0.5 * whole > part > 0.4 * whole
+
+
+def test_operations_are_divided_by_the_devices_and_those_of_a_step_by_the_devices_of_a_batch():
+    """Four arms on two by four devices; after a compaction one row of a device is left, after two none."""
+    changes = {"parallel__mesh": (2, 4), "grid__seeds": (0, 1), "decode__compactions": 2, "decode__max_length": 70}
+    config = tiny_settings(**changes, batch__size=32, batch__buckets=((10, 12), (20, 56)))
+    outline, placement = make_outline(config), placement_of(config, 4, jax.devices())
+    model = outline.model
+    train, small = training_task(outline, placement), training_task(outline, placement, 16, (10, 12))
+    assert (train.batch, train.bucket, train.tokens) == (32, (20, 56), 32 * 56 * 4)
+    assert train.flops == pytest.approx(training_flops(model, 32, 20, 56) * 4 / 8)
+    assert (small.batch, small.bucket, small.tokens) == (16, (10, 12), 16 * 12 * 4)
+    assert small.flops == pytest.approx(training_flops(model, 16, 10, 12) * 4 / 8)
+    assert train.arms
+    assert not training_task(outline, placement_of(config.changed({"parallel.mesh": (4, 2)}), 4, jax.devices())).arms
+    search, sizes = search_task(outline, placement), model.cache_lengths(2, 70, "cpu")
+    assert len(sizes) > 1
+    assert (search.batch, search.bucket, search.tokens) == (8, (20, 70), 8 * 69 * 4)
+    assert search.flops == pytest.approx(search_flops(model, 8, 20, 70, 2, sizes) * 4 / 8)
+    assert [loop.positions for loop in search.loops] == [*sizes, 70]
+    assert sum(loop.steps for loop in search.loops) == 69
+    assert search.loops[-1].steps == 0
+    for loop in search.loops:
+        assert loop.flops == pytest.approx(step_flops(model, 8, 20, loop.positions, 2) / 4)
 
 
 def test_a_program_without_a_compiled_shape_is_a_user_error():

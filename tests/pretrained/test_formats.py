@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.torch import save_file
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.pretrained import folder as tensor_files
-from eeg2text_jax.models.pretrained.folder import read_tensors
+from eeg2text_jax.models.pretrained.folder import fingerprint, read_tensors
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -32,12 +33,19 @@ def state_dict(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
 
 def flax_tree(state: dict[str, torch.Tensor]) -> dict:
     """The same parameters as Hugging Face's Flax classes named and turned them."""
-    arrays = {name: jnp.asarray(value.float().numpy()) for name, value in state.items()}
+    types = {torch.bfloat16: jnp.bfloat16, torch.float16: jnp.float16, torch.float32: jnp.float32}
+    arrays = {name: jnp.asarray(value.float().numpy(), types[value.dtype]) for name, value in state.items()}
     fc1 = {"kernel": arrays["model.encoder.layers.0.fc1.weight"].T, "bias": arrays["model.encoder.layers.0.fc1.bias"]}
     norm = {"scale": arrays["model.encoder.layernorm.weight"]}
     encoder = {"layers": {"0": {"fc1": fc1}}, "layernorm": norm}
     model = {"shared": {"embedding": arrays["model.shared.weight"]}, "encoder": encoder}
     return {"model": model, "final_logits_bias": arrays["final_logits_bias"]}
+
+
+def flax_names(names: list[str]) -> list[str]:
+    """As an index of Flax shards has them."""
+    leaves = flatten_dict(flax_tree(state_dict()), sep="/")
+    return [leaf for leaf in leaves if tensor_files.torch_name(tuple(leaf.split("/"))) in names]
 
 
 def write(folder, file: str, state: dict[str, torch.Tensor]) -> None:
@@ -47,7 +55,10 @@ def write(folder, file: str, state: dict[str, torch.Tensor]) -> None:
     elif file.startswith("pytorch"):
         torch.save(state, path)
     else:
-        path.write_bytes(flax.serialization.to_bytes(flax_tree(state)))
+        leaves = flatten_dict(flax_tree(state_dict() | state), sep="/")
+        path.write_bytes(
+            flax.serialization.to_bytes(unflatten_dict({n: leaves[n] for n in flax_names([*state])}, sep="/"))
+        )
 
 
 def write_shards(folder, file: str, state: dict[str, torch.Tensor]) -> None:
@@ -57,7 +68,7 @@ def write_shards(folder, file: str, state: dict[str, torch.Tensor]) -> None:
     for i, part in enumerate((names[:2], names[2:])):
         shard = f"{stem}-{i + 1:05d}-of-00002.{suffix}"
         write(folder, shard, {name: state[name] for name in part})
-        weight_map |= dict.fromkeys(part, shard)
+        weight_map |= dict.fromkeys(flax_names(part) if stem.startswith("flax") else part, shard)
     (folder / f"{file}.index.json").write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
 
 
@@ -74,14 +85,62 @@ def test_every_format_and_type_gives_the_same_tensors(tmp_path, file, dtype):
     write(tmp_path, file, state)
     found = read_tensors(tmp_path)
     assert_same(found, state)
-    if not file.startswith("flax"):  # those were written as float32
-        assert {str(array.dtype) for array in found.values()} == {dtype}
+    assert {str(array.dtype) for array in found.values()} == {dtype}
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_numbers_of_all_types_are_read_from_between_others(tmp_path, file):
+    """Each with another size of a number; a pickle holds views of larger tensors, and turned ones, too."""
+    types = (torch.bool, torch.float64, torch.int8, torch.bfloat16, torch.int64, torch.uint8, torch.int16, torch.int32)
+    state = {f"t{k}": (torch.arange(-3, 4) * (k + 1)).to(kind).reshape(7, 1) for k, kind in enumerate(types)}
+    if file.startswith("pytorch"):
+        state |= {"view": torch.arange(30.0).reshape(5, 6)[1:, 2:4], "turned": torch.arange(6.0).reshape(2, 3).T}
+    write(tmp_path, file, state)
+    found = read_tensors(tmp_path)
+    assert_same(found, state)
+    assert {name: str(array.dtype) for name, array in found.items()} == {
+        name: str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()
+    }
+
+
+def test_of_several_formats_the_safest_is_read_and_of_shards_the_whole_file(tmp_path):
+    states = {}
+    for number, file in enumerate(("pytorch_model.bin", "flax_model.msgpack", "model.safetensors")):
+        states[file] = {name: tensor + number for name, tensor in state_dict().items()}
+        write_shards(tmp_path, file, state_dict())
+        write(tmp_path, file, states[file])
+        assert_same(read_tensors(tmp_path), states[file])
+    for path in tmp_path.glob("model*"):
+        path.unlink()
+    assert_same(read_tensors(tmp_path), states["flax_model.msgpack"])
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "flax_model.msgpack", "pytorch_model.bin"])
 def test_shards_give_the_same_tensors(tmp_path, file):
     write_shards(tmp_path, file, state_dict())
     assert_same(read_tensors(tmp_path), state_dict())
+
+
+def test_a_fingerprint_is_of_names_shapes_types_and_values_in_any_format(tmp_path):
+    def of(file, state):
+        folder = tmp_path / str(len([*tmp_path.iterdir()]))
+        folder.mkdir()
+        (write_shards if "shards" in file else write)(folder, file.removesuffix(" shards"), state)
+        return fingerprint(folder)
+
+    state = state_dict()
+    name, tensor = "model.encoder.layers.0.fc1.weight", state["model.encoder.layers.0.fc1.weight"]
+    same = [of(file, state) for file in ("model.safetensors", "model.safetensors shards", "pytorch_model.bin")]
+    changes = [
+        {name: tensor.reshape(6, 8)},
+        {name: tensor.half()},
+        {"model.shared.weight": state["model.shared.weight"] + 1},
+    ]
+    changes += [{name: torch.where(torch.arange(48).reshape(8, 6) == place, 9.0, tensor)} for place in (0, 47)]
+    others = [of("model.safetensors", {**state, **change}) for change in changes]
+    others.append(of("model.safetensors", {f"{key}.1": value for key, value in state.items()}))
+    assert len({*same}) == 1
+    assert len({*same, *others}) == 1 + len(others)
 
 
 def test_pickle_of_old_pytorch(tmp_path):

@@ -2,18 +2,23 @@
 
 import copy
 import dataclasses
+import hashlib
+import itertools
 import json
 import math
+import os
 import random
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
 from eeg2text_jax.commands import cli
 from eeg2text_jax.commands.records import About, records
+from eeg2text_jax.data import write
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 
 SCORED = {"value": 12.5, "signature": "nrefs:1", "lower_is_better": False}
@@ -82,19 +87,47 @@ def test_a_record_states_who_reports_it_and_its_split_and_its_name_is_of_its_con
         assert path.startswith("data/own-words/local/run-")
 
 
-def test_each_seed_of_a_training_condition_has_its_own_record():
-    arms = [("eeg", 0), ("eeg", 1), ("noise", 0), ("noise", 1)]
-    cells = [
-        CELL | {"train_condition": trained, "seed": seed, "eval_condition": fed}
-        for fed in ("eeg", "noise")
-        for trained, seed in arms
-    ]
-    cells = [cell | {"metrics": {"wer": SCORED | {"value": float(i)}}} for i, cell in enumerate(cells)]
-    made = [record for _, record in records({"cells": cells}, About("lab/x", "zuco", "Lab", "other", 1.0, 2.0, {}))]
-    scores = [[entry["score_details"]["score"] for entry in record["evaluation_results"]] for record in made]
-    assert scores == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    about = [record["model_info"]["additional_details"] for record in made]
-    assert [(each["train_condition"], each["seed"]) for each in about] == [(name, str(seed)) for name, seed in arms]
+def test_each_figure_stands_in_the_record_and_the_file_of_its_arm_condition_and_mode(workdir):
+    """Two conditions and seeds, trained and fed, in both modes; every count, value and signature is another one."""
+    arms = [(trained, seed) for trained in ("eeg", "noise") for seed in (0, 1)]
+    fed = [(condition, mode) for condition in ("eeg", "zero") for mode in ("free_running", "teacher_forced")]
+    cells = []
+    for number, ((condition, mode), (trained, seed)) in enumerate(itertools.product(fed, arms)):
+        about = {"train_condition": trained, "seed": seed, "eval_condition": condition, "mode": mode}
+        metrics = {
+            name: {"value": 5.0 * number + k, "signature": f"{name} of {number}", "lower_is_better": name == "wer"}
+            for k, name in enumerate(("word_bleu-1", "wer"))
+        }
+        cells.append({**about, "rows": 100 + number, "sentences": 50 + number, "metrics": metrics})
+    (workdir / "results.json").write_text(json.dumps(RESULTS | {"cells": cells}))
+    os.utime(workdir / "results.json", (1.6e9, 1.6e9))
+    made = written(workdir, "--dataset=lab/zuco", "--metric=wer", "--model=lab/x")
+    by_arm = {tuple(record["model_info"]["additional_details"][n] for n in ("train_condition", "seed")): record
+              for record in made.values()}  # fmt: skip
+    assert by_arm.keys() == {(trained, str(seed)) for trained, seed in arms}
+    files = {path.name: path.read_text() for path in (workdir.parent / "out/.eval_results").iterdir()}
+    assert len(files) == len(cells)
+    for cell in cells:
+        record = by_arm[cell["train_condition"], str(cell["seed"])]
+        assert record["evaluation_timestamp"] == "1600000000"
+        condition, mode = cell["eval_condition"], cell["mode"]
+        entries = {entry["evaluation_result_id"]: entry for entry in record["evaluation_results"]}
+        assert len(entries) == 2 * len(fed)
+        for name, metric in cell["metrics"].items():
+            entry = entries[f"{condition}/{mode}/{name}"]
+            assert entry["evaluation_name"].endswith(f"evaluated on {condition}, {mode}")
+            assert entry["source_data"]["additional_details"] == {"eval_condition": condition, "mode": mode}
+            config = entry["metric_config"]
+            assert (config["metric_id"], config["additional_details"]["signature"]) == (name, metric["signature"])
+            assert (config["min_score"], config["max_score"]) == (0, "Infinity" if name == "wer" else 100)
+            counts = {"rows": str(cell["rows"]), "sentences": str(cell["sentences"])}
+            assert entry["score_details"] == {"score": metric["value"], "details": counts}
+        text = files[f"{cell['train_condition']}_seed{cell['seed']}_{condition}_{mode}.yaml"]
+        (entry,) = parse_eval_result_entries(yaml.safe_load(text))
+        assert (entry.task_id, entry.value) == (f"{condition}_{mode}", cell["metrics"]["wer"]["value"])
+        assert str(entry.date).startswith("2020-09-13")
+        assert entry.notes == (f"wer; trained on {cell['train_condition']}, seed {cell['seed']}; evaluated on "
+                               f"{condition}, {mode}; {cell['metrics']['wer']['signature']}")  # fmt: skip
 
 
 def test_their_own_validator_takes_the_records(workdir):
@@ -147,14 +180,23 @@ def test_a_full_disk_leaves_nothing_in_part(workdir, tmp_path, before, capfd):
 
 def test_predictions_open_in_pandas_and_datasets(workdir, tmp_path):
     pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow", reason="of the extra `parquet`")
+    pq = pytest.importorskip("pyarrow.parquet", reason="of the extra `parquet`")
     rows = [ROW, Prediction(*list(vars(ROW).values())[:8], "teacher_forced", "a b", "a", nll=2.5, n_tokens=2)]
-    rows += [dataclasses.replace(ROW, prediction="a d", hypothesis=1)]
+    rows += [dataclasses.replace(ROW, prediction="a d", hypothesis=1, donor="t/7", story_time=(1.5, 3.0))]
     write_predictions(workdir / "predictions.jsonl", {"config": "1"}, rows)
     assert cli.main(["records", str(workdir), f"--out={tmp_path / 'out'}"]) == 0
     table = pandas.read_parquet(tmp_path / "out/predictions.parquet")
     assert table.prediction.tolist() == ["a c", "a", "a d"]
-    assert table.hypothesis.tolist()[2] == 1
+    last = table.iloc[2].to_dict()
+    told = {name: list(value) if hasattr(value, "tolist") and np.ndim(value) else value for name, value in last.items()}
+    expected = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(rows[2]).items()}
+    times = {"recording", "onset", "duration", "order"}
+    assert told.keys() | times == expected.keys()
+    assert {name: value for name, value in told.items() if name not in ("nll", "n_tokens")} == {
+        name: value for name, value in expected.items() if name in told and name not in ("nll", "n_tokens")
+    }
+    stated = pq.read_schema(tmp_path / "out/predictions.parquet").metadata[b"eeg2text"]
+    assert json.loads(stated)["config"] == "1"
     assert table.prediction_tokens[0].tolist() == [3, 5]
     assert math.isnan(table.nll[0])
     read = read_predictions(workdir / "predictions.jsonl")
@@ -185,6 +227,37 @@ def test_croissant_describes_exported_data(data, tmp_path):
     assert not dataset.metadata.ctx.issues.errors
     assert not dataset.metadata.ctx.issues.warnings
     assert next(iter(dataset.records("samples")))["samples/subject"] == b"S01"
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_croissant_names_every_column_but_the_features(tmp_path, timed):
+    pq = pytest.importorskip("pyarrow.parquet", reason="of the extra `parquet`")
+    rows: list[dict] = [{"features": [[1.0, i, 2.0]], "sentence": f"text {i}"} for i in range(5)]
+    rows = [{**row, "recording": "r", "onset": 2.0 * i} for i, row in enumerate(rows)] if timed else rows
+    write(str(tmp_path / "own.h5"), rows, features_are="three numbers")
+    out, about = tmp_path / "data.parquet", tmp_path / "croissant.json"
+    command = ["export-data", str(tmp_path / "own.h5"), f"--out={out}", f"--croissant={about}"]
+    for name in ("", "of ours"):
+        assert cli.main([*command, *([f"--name={name}"] if name else [])]) == 0
+        stated = json.loads(about.read_text())
+        assert stated["name"] == (name or "data")
+    (fields,) = (each["field"] for each in stated["recordSet"])
+    columns = pq.read_schema(out)
+    named = {field["source"]["extract"]["column"]: field["dataType"] for field in fields}
+    assert named.keys() <= {*columns.names}
+    assert {"sentence", "subject", "task", "sentence_index"} | (
+        {"recording", "onset"} if timed else set()
+    ) <= named.keys()
+    assert ("onset" in named) == timed
+    kinds = {"sc:Text": "string", "sc:Integer": "int64", "sc:Float": "double"}
+    assert {name: str(columns.field(name).type) for name in named} == {
+        name: kinds[kind] for name, kind in named.items()
+    }
+    (file,) = stated["distribution"]
+    assert file["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert file["contentSize"] == f"{out.stat().st_size} B"
+    assert "5 samples" in stated["description"]
+    assert "list of 3 numbers for every word: three numbers" in stated["description"]
 
 
 def test_croissant_states_a_licence_and_a_citation_where_they_are_given(data, tmp_path):

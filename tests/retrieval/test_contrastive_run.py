@@ -28,6 +28,7 @@ from eeg2text_jax.runs.pipeline import NO_AUDIT, candidates_of, header_of, judge
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import train_arms, trained_params
+from eeg2text_jax.training.study import _contrastive
 
 CHANGES = {
     "model__encoder_layers": 0,
@@ -210,6 +211,10 @@ def test_which_loss_a_run_has_is_in_its_configuration(whole, symmetric):
     study = study_in(whole, contrastive())
     config = study.config.changed({"contrastive.symmetric": symmetric})
     assert make_program(config, study.model, study.arms).symmetric == symmetric
+    own = {"contrastive.width": 24, "contrastive.temperature": 0.3, "contrastive.learn_temperature": symmetric}
+    model = _contrastive(dataclasses.replace(study, config=config.changed(own), model=study.model.base)).model
+    assert (model.width, model.outputs) == (24, 32)
+    assert (model.temperature, model.learn_temperature) == (0.3, symmetric)
 
 
 def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):

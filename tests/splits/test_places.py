@@ -5,10 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
-from reading_grids import data_of
+from reading_grids import data_of, grid
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.commands.data import place_figure
+from eeg2text_jax.commands.data import part_cells, place_figure, split_map, time_figure
 from eeg2text_jax.data.clock import PLACE_FORMS, Clock, runs_of
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
@@ -222,6 +222,41 @@ def test_runs_with_the_same_texts_are_one():
 def test_runs_are_read_from_names_of_recordings():
     task = np.array(["a", "a", "b"], object)
     assert runs_of(task, ["01/sub-01_run-02_eeg.edf", "x", "x_run-1"]).tolist() == ["a run-02", "a", "b run-1"]
+
+
+def test_the_picture_of_times_has_a_bar_for_each_sample_in_the_colour_of_its_task():
+    data = days(subjects=2, sessions=1, texts=5)
+    data = dataclasses.replace(data, task=np.array([f"task {i % 3}" for i in range(len(data))], object))
+    (axes,) = time_figure(data).axes
+    lines = [text.get_text() for text in axes.get_yticklabels()]
+    assert sorted(lines) == sorted(data.clock.recordings())
+    bars = [bar for bar in axes.patches if bar.get_width()]
+    colours = {}
+    assert len(bars) == len(data)
+    for i in range(len(data)):
+        begin, end = data.clock.spans[i]
+        (bar,) = (bar for bar in bars if bar.get_x() == pytest.approx(begin)
+                  and round(bar.get_y() + bar.get_height() / 2) == lines.index(data.clock.recording[i]))  # fmt: skip
+        assert bar.get_width() == pytest.approx(max(end - begin, 0.2))
+        colours.setdefault(data.task[i], set()).add(bar.get_facecolor())
+    assert [len(found) for found in colours.values()] == [1, 1, 1]
+    assert len(set.union(*colours.values())) == 3
+
+
+def test_the_picture_of_splits_has_a_panel_for_each_method_of_the_seed_and_ratio():
+    data = grid(sentences={"SR": 24, "NR": 20})
+    panels = split_map(data, (0.6, 0.2, 0.2), 3).axes
+    for axes, method in zip(panels, "abcdef", strict=True):
+        if not axes.images:
+            with pytest.raises(UserError):
+                make_split(data, method, (0.6, 0.2, 0.2), 3)
+            continue
+        split = make_split(data, method, (0.6, 0.2, 0.2), 3)
+        np.testing.assert_array_equal(axes.images[0].get_array(), part_cells(data, split))
+        sizes = " / ".join(f"{len(split.parts[name]):,}" for name in ("train", "dev", "test"))
+        kept = sum(map(len, split.parts.values())) / len(data)
+        assert axes.get_title() == f"({method}) keeps {kept:.0%}\n{sizes}"
+    assert sum(bool(axes.images) for axes in panels) >= 4
 
 
 def test_the_picture_has_a_panel_for_each_run_and_a_line_for_each_recording():

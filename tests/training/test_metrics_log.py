@@ -4,15 +4,17 @@ import errno
 import json
 import math
 import struct
+import tempfile
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from etils import epath
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.training.metrics_log import MetricsLog, loss_figure
+from eeg2text_jax.training.metrics_log import MetricsLog, curves_figure, loss_figure, slices_figure
 
 
 def read_events(folder) -> list[Event]:
@@ -75,6 +77,47 @@ def test_a_disk_full_at_the_end_is_an_error_unless_one_is_on_its_way(tmp_path, m
     monkeypatch.setattr(EventsWriter, "close", close)
     with pytest.raises(type(before) if before else OSError, match=str(before) if before else "No space left"):
         train()
+
+
+def test_figures_draw_each_loss_of_each_arm_and_the_two_trivial_ones():
+    """Of two arms and two splits: training losses, those on dev, and the levels in the colour of their arm."""
+    rows = [{"step": 0, "zero/eeg/0": 0.8, "mean/eeg/0": 0.7, "zero/noise/1": 0.6, "mean/noise/1": 0.5}]
+    rows += [
+        {"step": step, "loss/eeg/0": 3.0 / step, "loss/noise/1": 4.0 / step, "dev_loss/eeg/0": 5.0 / step,
+         "dev_loss/noise/1": 6.0 / step} for step in (1, 2, 4)
+    ]  # fmt: skip
+    others = [{name: value if name == "step" else 10 * value for name, value in row.items()} for row in rows]
+
+    def drawn(axes):
+        return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = epath.Path(folder) / "metrics.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        (axes,) = loss_figure(path).axes
+    expected = {"eeg/0, train": 3.0, "eeg/0, dev": 5.0, "noise/1, train": 4.0, "noise/1, dev": 6.0}
+    assert drawn(axes) == {name: ([1, 2, 4], [loss, loss / 2, loss / 4]) for name, loss in expected.items()}
+    curves = {"snapshot": {"": rows}, "series": {"(a)": rows, "(b)": others}}
+    alone, both = curves_figure(curves, ["eeg/0", "noise/1"]).axes
+    found = drawn(alone)
+    assert [found[name][1] for name in ("eeg/0", "noise/1")] == [[5.0, 2.5, 1.25], [6.0, 3.0, 1.5]]
+    levels = {"eeg/0: zero": 0.8, "eeg/0: mean": 0.7, "noise/1: zero": 0.6, "noise/1: mean": 0.5}
+    assert {name: found[name][1] for name in levels} == {name: [level] * 2 for name, level in levels.items()}
+    colours = {line.get_color() for line in alone.lines if line.get_label().startswith("eeg/0")}
+    assert len(colours) == 1
+    assert [drawn(both)[f"({name}) noise/1"][1][0] for name in "ab"] == [6.0, 60.0]
+    assert sorted(line.get_ydata()[0] for line in both.lines if len(line.get_ydata()) == 2) == [
+        0.5, 0.6, 0.7, 0.8, 5.0, 6.0, 7.0, 8.0
+    ]  # fmt: skip
+    assert [axes.get_title() for axes in (alone, both)] == ["snapshot reconstructed", "series reconstructed"]
+
+
+def test_slices_of_a_volume_are_its_middles_along_each_axis_above_those_of_the_reconstruction():
+    fed, made = np.random.default_rng(0).normal(size=(2, 4, 5, 7))
+    shown = [np.asarray(axes.images[0].get_array()) for axes in slices_figure(fed, made).axes if axes.images]
+    expected = [part for x in (fed, made) for part in (x[2].T, x[:, 2].T, x[:, :, 3].T)]
+    for picture, middle in zip(shown, expected, strict=True):
+        np.testing.assert_array_equal(picture, middle)
 
 
 def test_records_are_appended_and_a_line_cut_short_is_not_drawn(tmp_path):

@@ -24,7 +24,13 @@ from eeg2text_jax.training.grid_program import (
     stages,
     trivial_losses,
 )
-from eeg2text_jax.training.loop import make_initial_state, reconstruction_lines, train_arms, trained_params
+from eeg2text_jax.training.loop import (
+    a_reconstruction,
+    make_initial_state,
+    reconstruction_lines,
+    train_arms,
+    trained_params,
+)
 from eeg2text_jax.training.metrics_log import MetricsLog, stale
 from eeg2text_jax.training.sections import check_config
 from eeg2text_jax.training.step import make_optimizer, make_schedule
@@ -126,6 +132,11 @@ def test_a_stage_has_settings_of_its_own(whole):
     assert [stage_names(stage.config) for stage in chain[:3]] == [[], [], []], "a stage would begin stages of its own"
     assert [stage.workdir.root.name for stage in chain[:3]] == ["snapshot", "series", "step_one"]
     assert text.workdir == whole.workdir
+    as_text = {"dtype": "bfloat16", "remat": True, "keep": "nothing"}
+    prompted = dataclasses.replace(whole.model, eeg=dataclasses.replace(whole.model.eeg, prompt=(5,)), **as_text)
+    for stage in stages(dataclasses.replace(whole, model=prompted))[:2]:
+        assert {name: getattr(stage.model, name) for name in as_text} == as_text
+        assert stage.model.eeg == whole.model.eeg, "without the prompt"
     squared = series.config.changed({"pretrain.loss": "mse"})
     assert [make_program(config, series.model, whole.arms).error for config in (found, squared)] == ["mae", "mse"]
 
@@ -175,6 +186,31 @@ def test_losses_are_said_beside_those_of_trivial_predictors(whole):
     train = np.concatenate([study.samples.features(int(i)) for i in study.split.parts["train"]])
     assert math.isclose(first["mean/eeg/0"], np.abs(words - train.mean(axis=0)).mean(), rel_tol=1e-4)
     assert f"zero {first['zero/eeg/0']:.4f}, mean over train {first['mean/eeg/0']:.4f}" in line
+
+
+def test_the_recording_that_is_drawn_is_the_middle_of_the_first_of_dev_as_the_first_arm_reconstructs_it(whole):
+    stage = stages(whole)[1]
+    row = int(stage.split.parts["dev"][0])
+    features = stage.samples.features(row)
+    params = jax.tree.map(lambda leaf: leaf[0], trained_params(stage))
+    padded = np.zeros((1, 20, features.shape[1]), np.float32)
+    padded[0, : len(features)] = features
+    made, _ = jax.jit(stage.model.reconstruct)(params, padded, np.arange(20)[None] < len(features))
+    drawn = a_reconstruction(stage)
+    np.testing.assert_array_equal(drawn[0], features[len(features) // 2])
+    np.testing.assert_allclose(drawn[1], made[0, len(features) // 2], atol=1e-6)
+
+
+def test_a_program_has_the_settings_of_its_configuration(whole):
+    """Two arms; the dev loss of a reconstruction is never a mean over sentences."""
+    changes = {"train.best_by": "sentences", "train.label_smoothing": 0.3, "train.accumulate": 4}
+    changes |= {"parallel.arms": "vmap", "pretrain.freeze_encoder": True, "optim.trainable": "first"}
+    chain = stages(dataclasses.replace(whole, config=whole.config.changed(changes)))
+    for stage, by_sentence, phase in ((chain[0], False, "all"), (chain[-1], True, "first")):
+        program = make_program(stage.config, stage.model, stage.arms)
+        assert (program.by_sentence, program.phase, program.arms) == (by_sentence, phase, whole.arms)
+        assert (program.label_smoothing, program.accumulate, program.mapping) == (0.3, 4, "vmap")
+    assert program.frozen == ("eeg/series", "eeg/snapshot")
 
 
 @pytest.mark.slow
@@ -314,6 +350,29 @@ def test_two_steps_of_sgd_by_hand():
             update, state = rule.update(jnp.float32(gradient), state, param)
         param = optax.apply_updates(param, update)
         assert float(param) == pytest.approx(expected, abs=1e-6)
+
+
+def test_three_steps_of_adafactor_by_hand():
+    """As in prompt tuning: whole second moments of a matrix, too, steps of root mean square 1 at most, whatever the
+    size of a parameter, and decay beside the learning rate.
+    """
+    fields = {"name": "adafactor", "schedule": "constant", "warmup_steps": 0, "lr": 0.3}
+    fields |= {"weight_decay": 0.01, "grad_clip": 0.0}
+    rule = make_optimizer(tiny_config(**{f"optim__{name}": value for name, value in fields.items()}).optim, 10)
+    rng, shape = np.random.default_rng(0), (128, 130)
+    found = jnp.asarray(expected := rng.normal(0, 5, shape).astype(np.float32))
+    state, power = rule.init(found), 0.0
+    with jax.numpy_dtype_promotion("standard"):
+        for step in (1, 2, 3):
+            gradient = rng.normal(0, step, shape).astype(np.float32)
+            update, state = rule.update(jnp.asarray(gradient), state, found)
+            found = optax.apply_updates(found, update)
+            kept = 1 - step**-0.8
+            power = kept * power + (1 - kept) * np.square(gradient)
+            moved = gradient / np.sqrt(power)
+            moved /= max(1.0, np.sqrt(np.mean(np.square(moved))))
+            expected = expected - 0.3 * moved - 0.01 * expected
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
