@@ -27,8 +27,7 @@ from eeg2text_jax.base.stores.buckets import at_hand, is_address
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.split import Split, write_split_file
-from eeg2text_jax.instrument.auditing.report import effect_figure
-from eeg2text_jax.instrument.auditing.result import markdown_html
+from eeg2text_jax.instrument.auditing.report import effect_figure, markdown_html
 from eeg2text_jax.instrument.metrics.tables import NARROW_COLUMNS, score_table, table_markdown
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions
 from eeg2text_jax.instrument.predictions.rankings import read_rankings

@@ -12,8 +12,7 @@ from rows import changed, simulated_rows
 from eeg2text_jax.instrument.auditing import report
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice
-from eeg2text_jax.instrument.auditing.report import write_report
-from eeg2text_jax.instrument.auditing.result import Section, markdown_html, write_page
+from eeg2text_jax.instrument.auditing.report import Section, markdown_html, write_page, write_report
 from eeg2text_jax.instrument.auditing.table import BY_NAME
 from eeg2text_jax.instrument.auditing.verdict import Carrier, Ruling, Verdict, p_text
 
