@@ -142,7 +142,9 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
     import jax
 
     from eeg2text_jax.commands.preflight.programs import make_outline
+    from eeg2text_jax.models.brain import ReconstructionModel
     from eeg2text_jax.models.functional import training_flops
+    from eeg2text_jax.training.grid_program import stage_names
 
     if run.config == "judge":
         size, judge = JUDGE_PARAMETERS[run.argument.startswith("judge=two")], load_config("judge")
@@ -152,16 +154,24 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
     settings = parse_config([config, *flags], name, options=("workdir",)).settings
     outline, samples = make_outline(settings), train_samples(wanted, settings)
     settings = sections.with_steps(settings, samples)
-    each = [training_flops(outline.model, settings.batch.size, *bucket) for bucket in outline.buckets]
-    flops = settings.train.steps * len(outline.arms) * sum(each) / len(each)
-    stages: list[Any] = [settings.train]
-    if settings.pretrain.enabled:
-        stages += [settings.pretrain.snapshot, settings.pretrain.series]
+    stages: list[tuple[Any, Any, int]] = [(settings.train, outline.model, settings.batch.size)]
+    for name in stage_names(settings):
+        if name == "step_one":
+            stages.append((settings.step_one, outline.model, settings.batch.size))
+        else:
+            stage, model = getattr(settings.pretrain, name), outline.model
+            stages.append((stage, ReconstructionModel(model.eeg, name, model.pad_token), stage.batch_size))
+    each = [
+        stage.steps * training_flops(model, size, *bucket)
+        for stage, model, size in stages
+        for bucket in outline.buckets
+    ]
+    flops = len(outline.arms) * sum(each) / len(outline.buckets)
     volume = math.prod(outline.features) * settings.data.fmri["window"] if len(outline.features) == 3 else 0
     size = sum(leaf.size for leaf in jax.tree.leaves(outline.model.shapes))
     slots = {"sgd": 1, "adamw": 2}.get(settings.optim.name, 1)
-    read = 2.0 * samples * volume * sum(stage.epochs for stage in stages)
-    return sum(stage.steps for stage in stages), flops, 4.0 * size * (3 + slots), read
+    read = 2.0 * samples * volume * sum(stage.epochs for stage, *_ in stages)
+    return sum(stage.steps for stage, *_ in stages), flops, 4.0 * size * (3 + slots), read
 
 
 def train_samples(wanted: Wanted, settings: Any) -> int:

@@ -173,7 +173,7 @@ def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
 Cache = Any
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
 Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
-Resize = Callable[[Cache, int], Cache]  # (cache, positions) -> cache
+Resize = Callable[[Cache, int, int], Cache]  # (cache, beams, positions) -> cache
 
 IMPOSSIBLE = -1e9  # finite, so that sums with it can be compared; as in transformers
 
@@ -197,6 +197,13 @@ class BeamState(NamedTuple):
     done: jax.Array  # bool [B, K], which slots hold a finished hypothesis
     improvable: jax.Array  # bool [B], a live hypothesis may still beat the worst finished one; once False, stays False
     cache: Cache
+
+
+class Logits(NamedTuple):
+    """Logits of the next token of each live hypothesis."""
+
+    values: jax.Array  # float32 [B*K, V]
+    largest: jax.Array  # float32 [B*K, 1], the maximum of each row: XLA computes it with the output head's product
 
 
 class Candidates(NamedTuple):
@@ -247,12 +254,12 @@ def beam_search(
     """
 
     decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
-    Carry = tuple[jax.Array | None, BeamState]
-    all_at_once = Growth((spec.max_length,), lambda cache, length: cache)
+    Carry = tuple[Logits | None, BeamState]
+    all_at_once = Growth((spec.max_length,), lambda cache, beams, length: cache)
     sizes = growth or all_at_once
 
     def finish(
-        logits: jax.Array | None,
+        logits: Logits | None,
         state: BeamState,
         keys: jax.Array | None,
         compactions: int,
@@ -273,12 +280,18 @@ def beam_search(
         after = logits
         for i, length in enumerate(growth.lengths):
             if i:
-                state = state._replace(cache=growth.resize(state.cache, length))
+                state = state._replace(cache=growth.resize(state.cache, spec.num_beams, length))
+            if logits is not None:  # the last choice needs no decoder step after it
+                length = min(length, spec.max_length - 1)
 
             def goes_on(carry: Carry, length: int = length) -> jax.Array:
                 return (unfinished(carry[1], spec).sum() > half) & (carry[1].length < length)
 
             after, state = jax.lax.while_loop(goes_on, iterate, (after, state))
+        if after is not None:
+            last = partial(choose, after, reorder=lambda cache, parents: cache, spec=spec, keys=keys)
+            chosen = jax.lax.cond(goes_on((after, state), spec.max_length), last, lambda s: s, state._replace(cache=()))
+            state = chosen._replace(cache=state.cache)
         steps = jnp.broadcast_to(state.length - 1, size)
         finished = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
         if not half:
@@ -286,21 +299,33 @@ def beam_search(
         rest = jnp.argsort(~unfinished(state, spec))[:half]  # unfinished sentences first
         state = jax.tree.map(lambda leaf: leaf[rest] if leaf.ndim else leaf, state)
         if after is not None:
-            after = after.reshape(size, -1, after.shape[1])[rest].reshape(-1, after.shape[1])
+            after = jax.tree.map(lambda x: x.reshape(size, -1, x.shape[1])[rest].reshape(-1, x.shape[1]), after)
         later = finish(after, state, None if keys is None else keys[rest], compactions - 1)
         return jax.tree.map(lambda all_, some: all_.at[rest].set(some), finished, later)
 
     def choose_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
         # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
         # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
-        # 1.94 ms by the compiler's estimate). The decoder step of the last iteration is discarded.
-        # The first step has a cache of one position (BART-large: the whole search takes 0.9 ms less).
-        logits, after = decode(state._replace(cache=sizes.resize(state.cache, 1)))
-        after = after._replace(cache=sizes.resize(after.cache, sizes.lengths[0]))
-        return finish(logits, after, keys, compactions, sizes)
+        # 1.94 ms by the compiler's estimate).
+        logits, cache = decode_start(state)
+        return finish(logits, state._replace(cache=cache), keys, compactions, sizes)
 
-    decode_first = partial(finish, None, compactions=compactions, growth=sizes)
-    begun = start(sizes.resize(cache, sizes.lengths[0]), batch, spec)
+    def decode_start(state: BeamState) -> tuple[Logits, Cache]:
+        """Return the logits of the first step, and the cache after it."""
+        if growth is None:
+            logits, after = decode(state)
+            return logits, after.cache
+        # All rows of a sentence begin alike, so two suffice. With one, XLA would not use the matrix units in attention.
+        tokens, beams = state.tokens[:, :2], spec.num_beams
+        logits, after = decode(state._replace(tokens=tokens, cache=growth.resize(state.cache, tokens.shape[1], 1)))
+        logits = jax.tree.map(lambda x: jnp.repeat(x[:: tokens.shape[1]], beams, axis=0), logits)
+        return logits, growth.resize(after.cache, beams, growth.lengths[0])
+
+    def decode_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
+        cache = sizes.resize(state.cache, spec.num_beams, sizes.lengths[0])
+        return finish(None, state._replace(cache=cache), keys, compactions, sizes)
+
+    begun = start(cache, batch, spec)
     if platform is not None:
         return (choose_first if platform == "tpu" else decode_first)(begun, keys)
     return jax.lax.platform_dependent(begun, keys, tpu=choose_first, default=decode_first)
@@ -331,19 +356,20 @@ def unfinished(state: BeamState, spec: GenerationSpec) -> jax.Array:
 
 
 @jax.named_scope("search")
-def run_step(step: Step, state: BeamState) -> tuple[jax.Array, BeamState]:
-    """Run one decoder step; return next-token logits `[B*K, V]` of the live hypotheses, and the updated state."""
+def run_step(step: Step, state: BeamState) -> tuple[Logits, BeamState]:
+    """Run one decoder step; return next-token logits of the live hypotheses, and the updated state."""
     last = jax.lax.dynamic_index_in_dim(_rows(state.tokens), state.length - 1, axis=1, keepdims=False)
     logits, cache = step(last, state.length - 1, state.cache)
-    return logits, state._replace(cache=cache)
+    logits = logits.astype(jnp.float32)
+    return Logits(logits, logits.max(axis=-1, keepdims=True)), state._replace(cache=cache)
 
 
 @jax.named_scope("search")
 def choose(
-    logits: jax.Array, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
+    logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
 ) -> BeamState:
-    """Append one token to every live hypothesis, chosen by its logits `[B*K, V]`, and collect finished hypotheses."""
-    scores = process(log_softmax(logits.astype(jnp.float32)), _rows(state.tokens), state.length, spec)
+    """Append one token to every live hypothesis, chosen by its logits, and collect finished hypotheses."""
+    scores = process(log_softmax(*logits), _rows(state.tokens), state.length, spec)
     candidates = choose_candidates(scores + state.scores.reshape(-1, 1), state, spec, keys)
     tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
     state = keep_finished(candidates, state, spec)

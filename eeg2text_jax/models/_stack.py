@@ -230,11 +230,12 @@ class Stack(nnx.Module):
         """
         positions = jnp.arange(cache.ancestors.shape[2])
         ancestors = own_position(cache.ancestors, index)
-        own_bias = history_bias(ancestors, sum(self._self_biases(index[None], positions, None)))
+        missing = max(-cache.before, 0)
+        own_bias = history_bias(ancestors, sum(self._self_biases(index[None], positions, None)), missing)
         cross_bias = padding_bias(cache.cross_mask)
         x, memory = self._embed(x, index[None], positions.shape[0], None)[:, 0], []
         for layer, before in zip(layers, cache.layers, strict=True):
-            x, after = layer.step(x, index, before, own_bias, cross_bias)
+            x, after = layer.step(x, index, before, own_bias, cross_bias, prompt=-missing)
             memory.append(after)
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 

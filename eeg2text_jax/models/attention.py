@@ -240,7 +240,8 @@ class LayerCache(NamedTuple):
     """Keys and values of one decoder layer; layers are not stacked, since a slice would be copied in every step.
 
     Row k of a sentence writes entry `t * K + k` at position t. A decoder-only model has no cross-attention; the S
-    entries of its prompt come first, once per sentence, shared by its beams.
+    entries of its prompt come first, once per sentence, shared by its beams. On a TPU, beams may share the entry of
+    position 0, too: then entries begin with `t * K + k = K - 1`.
     """
 
     self_keys: jax.Array  # [B, H, Dh, max_length * K]
@@ -265,7 +266,7 @@ class LayerCache(NamedTuple):
         return cls(keys, jnp.pad(values.transpose(0, 2, 1, 3), (none, none, room, none)), None, None)
 
     def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
-        """Return the cache with keys and values `[B*K, H*Dh]` of position `index` stored after `prompt` entries."""
+        """Return the cache with keys and values `[B*K, H*Dh]` of position `index`, from entry `prompt + index * K`."""
         batch, heads, head_dim, _ = self.self_keys.shape
         dtype = self.self_keys.dtype
         keys, values = (new.astype(dtype).reshape(batch, -1, heads, head_dim) for new in (keys, values))
@@ -345,6 +346,12 @@ class Cache(NamedTuple):
     cross_mask: jax.Array  # [B, S] bool: real positions of the encoder output, or of a decoder-only model's prompt
     start: jax.Array | None = None  # [B, D], first input of a decoder-only model: the last position of its prompt
 
+    @property
+    def before(self) -> int:
+        """Number of entries before that of position 0 and row 0; negative if beams share an entry of position 0."""
+        _, beams, length = self.ancestors.shape
+        return self.layers[0].self_keys.shape[3] - length * beams
+
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:
     """Return `ancestors [B, K, T]` with k at position `index` of each row k: that row wrote the entry itself."""
@@ -357,15 +364,16 @@ def reorder_beams(cache: Cache, parents: jax.Array) -> Cache:
     return cache._replace(ancestors=jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1))
 
 
-def history_bias(ancestors: jax.Array, position_bias: jax.Array) -> jax.Array:
-    """Return attention biases `[B, H or 1, K, max_length * K]` that mask entries outside of each row's history.
+def history_bias(ancestors: jax.Array, position_bias: jax.Array, missing: int = 0) -> jax.Array:
+    """Return attention biases `[B, H or 1, K, E]` that mask entries outside of each row's history.
 
-    Entries of the row's history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`.
+    Entries of the row's history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`. `E` is
+    `max_length * K - missing`; the first `missing` entries are not in the cache, see `Cache.before`.
     """
     batch, beams, length = ancestors.shape
     in_history = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
     bias = jnp.where(in_history[:, None], position_bias[..., None], MASK_VALUE)  # [B, H or 1, K, T, K]
-    return bias.reshape(batch, bias.shape[1], beams, length * beams)
+    return bias.reshape(batch, bias.shape[1], beams, length * beams)[..., missing:]
 
 
 GROWTHS = 3  # largest number of sizes that a cache has in one search on a TPU; each adds a loop to compile
@@ -376,23 +384,28 @@ def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, 
     """Return the successive sizes T, in positions, of the cache `[..., T * K]` of a search with K beams on a platform.
 
     Every decoder step on a TPU reads all entries and writes them back, in groups of 128. A cache that grows with the
-    tokens written has 25, then 51, then 56 positions with 5 beams: a search of BART-large, 32 sentences, takes 123 ms
+    tokens written has 26, then 52, then 56 positions with 5 beams: a search of BART-large, 32 sentences, takes 123 ms
     instead of 153 by `preflight`'s estimate. On a CPU, too, steps read all entries: with 14, 28, 42 and 56 positions a
     step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and the search compiles in 8.5 instead of 4 s.
     On a GPU, steps in bfloat16 read only the entries that are written.
     """
     if platform not in ("cpu", "tpu") or max_length * beams <= LANES:
         return (max_length,)
-    group, most = (LANES, GROWTHS) if platform == "tpu" else (beams, CPU_GROWTHS)
-    groups = -(-max_length * beams // group)
+    # `shared`: entries of position 0, which all beams share on a TPU
+    group, most, shared = (LANES, GROWTHS, 1) if platform == "tpu" else (beams, CPU_GROWTHS, beams)
+    groups = -(-(shared + (max_length - 1) * beams) // group)
     sizes = min(most, groups)
-    ends = (-(-groups * (i + 1) // sizes) * group // beams for i in range(sizes))
-    return tuple(sorted({max(1, min(end, max_length)) for end in ends}))
+    ends = (1 + (-(-groups * (i + 1) // sizes) * group - shared) // beams for i in range(sizes))
+    return tuple(sorted({min(end, max_length) for end in ends}))
 
 
-def steps_of(lengths: Sequence[int]) -> list[int]:
-    """Return the number of decoder steps that a search takes at each of the cache's sizes `lengths` (`lengths_of`)."""
-    return [end - begin for begin, end in itertools.pairwise((1, *lengths))]
+def steps_of(lengths: Sequence[int], platform: str | None) -> list[int]:
+    """Return the number of turns of a search's loops, one for each of the cache's sizes `lengths` (`lengths_of`).
+
+    On a TPU, the first decoder step is taken before the loops.
+    """
+    steps = [end - begin for begin, end in itertools.pairwise((1, *lengths))]
+    return [*steps[:-1], steps[-1] - 1] if platform == "tpu" else steps
 
 
 def _group_heads(layer: LayerCache) -> LayerCache:
@@ -400,7 +413,8 @@ def _group_heads(layer: LayerCache) -> LayerCache:
 
     A TPU reads a head of 64 columns as if it had 128. A step takes 1.65 instead of 1.76 ms by `preflight`'s estimate
     with 51 positions in the cache, where memory traffic bounds it (BART-large, 32 sentences); with 25 positions it
-    would take 1.52 instead of 1.43.
+    would take 1.52 instead of 1.43. In bfloat16 a product with a unit matrix, which is exact, puts them together: 19
+    instead of 54 us an array.
     """
     if layer.cross_keys is None or layer.cross_keys.shape[3] != layer.self_values.shape[3]:
         return layer
@@ -409,27 +423,36 @@ def _group_heads(layer: LayerCache) -> LayerCache:
 
     def grouped(x: jax.Array) -> jax.Array:
         apart = x.reshape(batch, heads // each, each, length, head_dim)
+        if x.dtype == jnp.bfloat16:
+            unit = jnp.eye(each * head_dim, dtype=x.dtype).reshape(each, head_dim, -1)
+            return jnp.einsum("bxgsd,gdc->bxsc", apart, unit)
         return jnp.concatenate([apart[:, :, g] for g in range(each)], axis=-1)
 
     return layer._replace(cross_keys=grouped(layer.cross_keys), cross_values=grouped(layer.cross_values))
 
 
-def resize(cache: Cache, length: int, *, on_tpu: bool) -> Cache:
-    """Return the cache with room for `length` positions: zeros are appended, or the last positions are dropped.
+def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
+    """Return the cache with room for `length` positions of `beams` rows: zeros are appended, or the last are dropped.
 
-    On a TPU, when a cache of several positions grows, the heads of cross-attention are grouped.
+    If a cache of one position gets more rows, they share its first entry. On a TPU, when a cache of several positions
+    grows, the heads of cross-attention are grouped.
     """
-    beams, before = cache.ancestors.shape[1:]
-    more = length - before
+    rows, before = cache.ancestors.shape[1:]
+    later, ancestors = on_tpu and 1 < before < length, _resized(cache.ancestors[:, :beams], 2, length - before)
+    more = length * beams - before * rows
+    if widened := beams > rows:
+        more = (length - 1) * beams
+        ancestors = jnp.full((len(ancestors), beams, length), beams - 1, jnp.int32)
     fit = _grown_by_product if on_tpu and more > 0 else _resized
-    later = on_tpu and 1 < before < length
 
     def layer_of(layer: LayerCache) -> LayerCache:
         layer = _group_heads(layer) if later else layer
-        keys, values = fit(layer.self_keys, 3, more * beams), fit(layer.self_values, 2, more * beams)
-        return layer._replace(self_keys=keys, self_values=values)
+        keys, values = layer.self_keys, layer.self_values
+        if widened:
+            keys, values = keys[..., :1], values[..., :1, :]
+        return layer._replace(self_keys=fit(keys, 3, more), self_values=fit(values, 2, more))
 
-    return cache._replace(layers=tuple(map(layer_of, cache.layers)), ancestors=_resized(cache.ancestors, 2, more))
+    return cache._replace(layers=tuple(map(layer_of, cache.layers)), ancestors=ancestors)
 
 
 def _resized(x: jax.Array, axis: int, more: int) -> jax.Array:

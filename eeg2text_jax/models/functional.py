@@ -448,7 +448,7 @@ def search_flops(
     if stack.alone:  # a decoder-only model computes whole layers for the prompt
         cross = stack_flops(stack, source, source, 0)
     sizes = sizes or (length,)
-    each = zip(steps_of(sizes), sizes, strict=True)
+    each = zip(steps_of(sizes, None), sizes, strict=True)
     steps = sum(number * step_flops(model, batch, words, size, beams) for number, size in each)
     return batch * (encode_flops(model, words) + cross) + steps
 

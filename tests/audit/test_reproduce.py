@@ -7,6 +7,7 @@ import json
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rows import changed, edited, simulated_rows
 
@@ -299,6 +300,17 @@ def test_the_price_has_the_papers_steps_where_no_data_are(name, steps, tmp_path,
     assert printed.count(f"{steps:,} steps") == 3
     assert "chip-hours" in printed
     assert printed.count("eeg2text run --config=paper:") == 3
+
+
+def test_the_price_counts_the_products_of_every_stage(tmp_path):
+    def priced(*overrides):
+        asked = wanted("fair-3", tmp_path, demo=False, data=Path("data"), overrides=overrides)
+        return np.array(price_of(asked, asked.runs[0])[:2])
+
+    longer = [f"--config.pretrain.{stage}.epochs=30" for stage in ("snapshot", "series")]  # in place of 15
+    text, usual, twice = priced("--config.pretrain.enabled=False"), priced(), priced(*longer)
+    assert (usual > text).all()
+    np.testing.assert_allclose(twice - text, 2 * (usual - text), rtol=1e-6)
 
 
 def test_finished_runs_are_not_made_again(tmp_path, rows):

@@ -329,8 +329,9 @@ def test_samples_follow_softmax():
 def test_the_log_softmax_of_a_cpu(scale):
     logits = scale * np.random.default_rng(0).standard_normal((6, 5000)).astype(np.float32)
     logits[1, ::2], logits[2, :-1] = -np.inf, -np.inf
-    found, expected = jax.jit(cpu.log_softmax)(logits), scipy.special.log_softmax(logits.astype(np.float64), axis=1)
+    of_rows = jax.jit(lambda x: cpu.log_softmax(x, x.max(axis=1, keepdims=True)))
+    found, expected = of_rows(logits), scipy.special.log_softmax(logits.astype(np.float64), axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=4e-6)
     logits[3, 0] = np.nan
-    assert np.isnan(jax.jit(cpu.log_softmax)(logits)).all(axis=1).tolist() == [False, False, False, True, False, False]
-    assert "dot_general" in jax.jit(cpu.log_softmax).lower(logits).as_text()
+    assert np.isnan(of_rows(logits)).all(axis=1).tolist() == [False, False, False, True, False, False]
+    assert "dot_general" in of_rows.lower(logits).as_text()

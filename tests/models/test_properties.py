@@ -181,16 +181,17 @@ def test_a_cache_that_grows_changes_no_result(
 ) -> None:
     """A cache of 3 beams and 8 tokens has room for 1, 3, 6 and 8 tokens on a TPU, and for 2, 4, 6 and 8 on a CPU.
 
-    On a TPU, heads of cross-attention are in groups of two from the third size on.
+    On a TPU, beams share the first token's entry, which two rows compute, and heads of cross-attention are in groups of
+    two from the third size on.
     """
     fields = {"num_beams": 3, "num_return_sequences": 3, "max_length": 8, **SEARCHES[settings]}
     spec, key, sizes = GenerationSpec.from_fields(fields, model), jax.random.key(5), []
     usual = jax.jit(lambda p: search(model, p, inputs, spec, key))(params)
 
-    def spied(grown: attention.Cache, length: int, *, on_tpu: bool) -> attention.Cache:
-        resized = attention.resize(grown, length, on_tpu=on_tpu)
+    def spied(grown: attention.Cache, beams: int, length: int, *, on_tpu: bool) -> attention.Cache:
+        resized = attention.resize(grown, beams, length, on_tpu=on_tpu)
         layer = resized.layers[0]
-        sizes.append((grown.ancestors.shape[2], length, layer.self_keys.shape[3] // 3, layer.cross_keys.shape[1]))
+        sizes.append((grown.ancestors.shape[2], length, layer.self_keys.shape[3], layer.cross_keys.shape[1]))
         return resized
 
     monkeypatch.setattr(generate, "resize", spied)
@@ -203,9 +204,9 @@ def test_a_cache_that_grows_changes_no_result(
     grown = jax.jit(lambda p: search(model, p, inputs, spec, key, compactions, platform=platform))(params)
     if platform == "tpu":
         few, all_ = STACK.heads // 2, STACK.heads
-        assert sizes == [(8, 3, 3, all_), (3, 1, 1, all_), (1, 3, 3, all_), (3, 6, 6, few), (6, 8, 8, few)]
+        assert sizes == [(8, 1, 2, all_), (1, 3, 7, all_), (3, 6, 16, few), (6, 8, 22, few)]
     else:
-        assert sizes == [(before, size, size, STACK.heads) for before, size in ((8, 2), (2, 4), (4, 6), (6, 8))]
+        assert sizes == [(before, size, 3 * size, STACK.heads) for before, size in ((8, 2), (2, 4), (4, 6), (6, 8))]
     np.testing.assert_array_equal(grown.sequences, usual.sequences)
     np.testing.assert_array_equal(grown.lengths, usual.lengths)
     np.testing.assert_allclose(grown.scores, usual.scores, rtol=1e-5)
@@ -221,11 +222,11 @@ def test_a_cache_in_bfloat16_grows_by_a_product_without_a_change() -> None:
 
 
 def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
-    assert attention.lengths_of(5, 56, "tpu") == (25, 51, 56)
+    assert attention.lengths_of(5, 56, "tpu") == (26, 52, 56)
     assert attention.lengths_of(4, 32, "tpu") == attention.lengths_of(4, 32, "cpu") == (32,)
     assert attention.lengths_of(4, 33, "tpu") == (32, 33)
-    assert attention.lengths_of(5, 256, "tpu") == (102, 179, 256)
-    assert attention.lengths_of(200, 3, "tpu") == (1, 2, 3)  # a position has more than a group
+    assert attention.lengths_of(5, 256, "tpu") == (103, 180, 256)
+    assert attention.lengths_of(200, 3, "tpu") == (2, 3)  # a position has more than a group
     assert attention.lengths_of(5, 56, "cpu") == (14, 28, 42, 56)
     assert attention.lengths_of(200, 3, "cpu") == (1, 2, 3)
     assert attention.lengths_of(5, 56, "cuda") == attention.lengths_of(5, 56, None) == (56,)

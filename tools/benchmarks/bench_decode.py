@@ -69,7 +69,9 @@ def measure(args: argparse.Namespace, others: Others | None = None) -> dict[str,
     sizes = work.model.cache_lengths(work.spec.num_beams, args.steps, default_platform())
     profiles = {}
     for size, program in programs.items() if args.trace else ():
-        profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, steps_of(sizes))
+        profiles[size] = profile(
+            program.decode, Path(args.trace) / f"batch_{size}", program.text, steps_of(sizes, default_platform())
+        )
     report = {
         "device": str(jax.devices()[0]),
         "machine": machine,

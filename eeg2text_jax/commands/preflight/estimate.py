@@ -322,11 +322,12 @@ def search_task(outline: Outline, placement: Placement) -> Task:
     decode, words, model = outline.config.decode, outline.bucket[0], outline.model
     size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
-    sizes = model.cache_lengths(beams, length, platform_of(placement.mesh))
+    platform = platform_of(placement.mesh)
+    sizes = model.cache_lengths(beams, length, platform)
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
     # Assume the worst case, in which no sentence ends early: the first loops run all steps, and the later loops none.
     # The arms of a device are searched in sequence, so a step decodes the rows of one arm.
-    spans = list(zip(steps_of(sizes), sizes, strict=True))
+    spans = list(zip(steps_of(sizes, platform), sizes, strict=True))
     spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
     loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]
     return Task(
