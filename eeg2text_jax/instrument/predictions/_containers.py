@@ -72,6 +72,8 @@ class Table:
     the layout itself says what the columns hold. `coded`: each line has an id beside its text.
     `grouped`: rows of one id are several references of one text. `samples`: the first row is surely no header.
     `firsts`: title -> the rows in which there were several texts, of which the cell has the first.
+    `blocks`: the part of the file that each row stands in, such as a cell of a notebook; () if it has one. `why`: what
+    divides the rows if the layout does not.
     """
 
     path: epath.Path
@@ -87,6 +89,8 @@ class Table:
     grouped: bool = False
     samples: bool = False
     firsts: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+    blocks: Sequence[str] = ()
+    why: str = ""
     names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
 
     def __post_init__(self) -> None:
@@ -96,6 +100,13 @@ class Table:
     @property
     def width(self) -> int:
         return len(self.titles if self.titles is not None else self.rows[0] if self.rows else ())
+
+    def keep(self, places: Sequence[int]) -> "Table":
+        """Return the table with some of its rows."""
+        firsts = {title: {k for k, i in enumerate(places) if i in rows} for title, rows in self.firsts.items()}
+        rows, numbers = ([column[i] for i in places] for column in (self.rows, self.numbers))
+        blocks = [self.blocks[i] for i in places] if self.blocks else ()
+        return dataclasses.replace(self, rows=rows, numbers=numbers, blocks=blocks, firsts=firsts)
 
     def column(self, index: int) -> list[Any]:
         return [row[index] for row in self.rows]
@@ -124,7 +135,7 @@ def csv_table(
     """
     stated, kinds = stated_delimiter(lines), {"\t": "TSV"}
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
-    heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if stated else BAR))}
+    heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if alone or stated else BAR))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
         has_wanted = bool(wanted) and {*map(normalize, wanted)} <= {*head}

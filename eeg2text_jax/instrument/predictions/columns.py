@@ -495,9 +495,7 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
     if used and counts[used] < len(parts):
         others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
         note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
-        kept = [i for i, part in enumerate(parts) if part == used]
-        rows, numbers = [table.rows[i] for i in kept], [table.numbers[i] for i in kept]
-        return dataclasses.replace(table, rows=rows, numbers=numbers), note
+        return table.keep([i for i, part in enumerate(parts) if part == used]), note
     if parts and counts["train"] == len(parts):
         return table, "every row is of the training part by the column of splits: models may have memorized its texts"
     return table, ""
@@ -531,12 +529,11 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
             )
 
 
-def unread_conditions(table: Table, used: set[int], references: Sequence[str]) -> list[str]:
-    """Return a note on a column that is not used and divides the rows into sets of the same references.
+def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
+    """Return the table with `blocks` by a column that is not used and whose values have the same references each.
 
     Raises UserError if a column that is not used tells EEG from controls.
     """
-    notes: list[str] = []
     for index in sorted({*range(table.width)} - used):
         cells = [str(cell) for cell in table.column(index)]
         values = dict.fromkeys(cells)
@@ -547,18 +544,15 @@ def unread_conditions(table: Table, used: set[int], references: Sequence[str]) -
                 f"({', '.join(fed)}), and rows with different inputs are not judged together; rename "
                 "the column to eval_condition, or give one file for each value."
             )
-        if notes or not 1 < len(values) <= MOST_SYSTEMS:
+        if table.blocks or not 1 < len(values) <= MOST_SYSTEMS:
             continue
         of_value: dict[str, Counter[str]] = {value: Counter() for value in values}
         for cell, reference in zip(cells, references, strict=True):
             of_value[cell][reference] += 1
         if len(first := of_value[cells[0]]) > 1 and all(of == first for of in of_value.values()):
-            notes.append(
-                f"{table.shown(index)} is not used, and each of its {len(values)} values has the same {len(first)} "
-                "references: all rows count as one system; if its values are systems, conditions or readers, give one "
-                "file for each, or rename it eval_condition or subject"
-            )
-    return notes
+            why = f"{table.shown(index)} is not used, and each of its {len(values)} values has the same {len(first)}"
+            table = dataclasses.replace(table, blocks=cells, why=f"{why} references")
+    return table
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:
