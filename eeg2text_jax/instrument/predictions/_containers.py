@@ -121,7 +121,8 @@ class Table:
     def first_rows(self) -> str:
         """Return the first two rows for messages, the header among them."""
         rows = [*([self.titles] if self.titles is not None else []), *self.rows][:2]
-        return " and ".join("'" + " | ".join(f"{cell!s:.24}" for cell in row) + "'" for row in rows)
+        shown = [["" if cell is ABSENT else cell for cell in row] for row in rows]
+        return " and ".join("'" + " | ".join(f"{cell!s:.24}" for cell in row) + "'" for row in shown)
 
 
 def csv_table(
@@ -144,7 +145,8 @@ def csv_table(
             if len(head) == 1:
                 return one_column(lines, heads[delimiter][0])
             numbers, (titles, *rows) = records_of(lines, delimiter)
-            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:])
+            above = [f"{n} lines of comments above the header are not used"] if (n := numbers[0] - 1) > 1 else []
+            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=(*above,))
     errors = []
     for delimiter in offered:
         try:
@@ -198,7 +200,7 @@ def records_of(lines: Lines, delimiter: str) -> tuple[list[int], list[list[str]]
     """
     numbers: list[int] = []
     rows: list[list[str]] = []
-    skipped = stated_delimiter(lines) is not None
+    skipped = lines_above(lines)
     limit = csv.field_size_limit(sys.maxsize)
     try:
         for number, cells in cells_of(itertools.islice(lines, skipped, None), delimiter, lines.path, 1 + skipped):
@@ -231,9 +233,18 @@ def stated_delimiter(lines: Lines) -> str | None:
     return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
 
 
+def lines_above(lines: Lines) -> int:
+    """Return how many lines stand above a table: one that states the delimiter, or comments after `#`."""
+    texts = [*itertools.islice(lines, 100)]
+    comments = next((i for i, line in enumerate(texts) if line.strip() and line[0] != "#"), 0)
+    if comments == 1 and any(texts[0].count(mark) == texts[1].count(mark) > 0 for mark in DELIMITERS):
+        return 0  # a header may begin with the mark
+    return comments or int(stated_delimiter(lines) is not None)
+
+
 def head_of(lines: Lines, delimiter: str) -> list[str]:
     """Return the cells of the first line with content, as written."""
-    line = next((line for line in lines if line and not line.startswith("sep=")), "")
+    line = next((line for line in itertools.islice(lines, lines_above(lines), None) if line), "")
     with contextlib.suppress(csv.Error):  # a field too long for the csv module is no name
         cells = next(csv.reader([line], delimiter=delimiter), [])
         return between_bars(cells) if delimiter == BAR else cells
@@ -305,6 +316,7 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     for kind, pattern in MARKED.items():
         found = pattern.findall(text)
         tagged = kind in TAGGED
+        text = re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text
         if len(found) > 1 and (tagged or len(found) == len(filled)):
             bare = [html.unescape(re.sub(r"<[^>]*>", "", one)) for one in found] if tagged else found
             return Table(path, "P", kind, None, [[" ".join(one.split())] for one in bare])
@@ -401,6 +413,11 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         if {*keys} <= {*content["annotations"][0]}:
             rows = [{key: row.get(key, ABSENT) for key in keys} for row in content["annotations"]]
             return dataclasses.replace(objects_table(rows, path, names, "COCO annotations"), grouped=True)
+    if form not in ("objects", "split", "chat") and (lists := [*lists_in(content, names, 1 + alone)]):
+        rows = [row for _, of in lists for row in of]
+        table = objects_table(rows, path, names, "JSON lists of objects")
+        blocks = [at for at, of in lists for _ in of]
+        return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 and len(table.rows) == len(rows) else ())
     if form == "keyed":
         content, kind = by_key(content, names), "JSON objects by key"
     elif form == "split":
@@ -441,6 +458,19 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
     )
+
+
+def lists_in(content: Any, names: Names, fewest: int, at: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield where each list of objects with at least `fewest` texts is within a JSON text, and its objects."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from lists_in(value, names, fewest, f"{at}.{name}".lstrip("."))
+    elif isinstance(content, list):
+        held = [i for i in content if isinstance(i, dict) and sum(map(names.is_text, normalize_names(i))) >= fewest]
+        if held and normalize(at) not in PARTS_OF_DATA:
+            yield at, held
+        for item in content if not held else ():
+            yield from lists_in(item, names, fewest, at)
 
 
 def objects_table(
@@ -496,6 +526,7 @@ def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:
     return [{name: column[key] for name, column in content.items()} for key in columns[0]]
 
 
+PARTS_OF_DATA = ("train", "dev", "val", "test")  # lists of these names are not pooled
 CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
 ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
 NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")

@@ -8,6 +8,7 @@ those of a log; E is `target word: R<TAB>pred word: P`, one line per word.
 
 import dataclasses
 import functools
+import html
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,11 +22,13 @@ from eeg2text_jax.instrument.predictions._printed import (
     FEWEST,
     HEAD,
     HEADING,
+    MARKED,
     NUMBER,
     Text,
     table_with,
     tables_among,
 )
+from eeg2text_jax.instrument.predictions.columns import parse_list
 
 BLOCKS = {  # layout -> its labels and what closes a block
     "A": ({"target_string", "predicted_string_with_tf", "predicted_string"}, "#"),
@@ -44,7 +47,7 @@ LABEL_WORDS = re.compile(
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|(\S+) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
-COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=\[)|\s[-=]>")
+COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=\[)|\s[-=]>|[<>](?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
 BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
@@ -55,7 +58,8 @@ LOG_LINE = re.compile(
     r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
     re.IGNORECASE,
 )
-Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
+Rows = list[dict[str, str]]
+Pairs = tuple[Rows, list[int], list[str]]  # label -> text, number of the first line, notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +115,7 @@ def labelled_table(
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in printed.lines[:9]):
         return word_table(printed.path, printed.lines)
     tables = [] if labels else [*tables_among(printed, names, wanted)]
-    table = None if labels else tool_table(printed.path, printed.lines)
+    table = None if labels else systems_of(printed) or tool_table(printed.path, printed.lines)
     table = table or (None if printed.kind else table_with(tables, names, wanted))
     table = table or (None if wanted else labelled_lines(printed, names, labels))
     return table or table_with(tables, names, wanted)  # of a notebook, such a table may be the head of a longer one
@@ -136,6 +140,7 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     parts = printed.parts(numbers, used_lines, headed=not text.closing)
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
+    rows, numbers = batches(rows, text.core, numbers)
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
     gaps = {*text.core} == {"ref", "hyp"}
@@ -145,6 +150,17 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     kind, heads = f"{printed.kind}labelled lines", [titles[name] for name in used]
     roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, heads, cells, numbers, notes=tuple(notes), roles=roles, blocks=parts)
+
+
+def batches(rows: Rows, core: Sequence[str], numbers: Sequence[int]) -> tuple[Rows, list[int]]:
+    """Return a row for each text of printed lists, where lists of both sides are of one length, as of batches."""
+    out: list[tuple[dict[str, str], int]] = []
+    for row, number in zip(rows, numbers, strict=True):
+        lists = [parse_list(row[name]) or [] for name in core]
+        several = len({*map(len, lists)}) == 1 and any(" " in str(text) for text in lists[0][1:])
+        texts = [*zip(*lists, strict=True)] if several else [[row[name] for name in core]]
+        out += [({**row, **dict(zip(core, map(str, one), strict=True))}, number) for one in texts]
+    return [row for row, _ in out], [number for _, number in out]
 
 
 def is_prefix(text: str) -> bool:
@@ -190,6 +206,29 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         [[side[key] for side in sides] for key in first],
     )
     return Table(path, "C2", kind, ["reference", "hypothesis"], rows, [*first.values()], roles=FIRST_TWO)
+
+
+def systems_of(printed: Text) -> Table | None:
+    """Return the segments of references and systems in a file of WMT (XML); None for other texts."""
+    if not any("<hyp" in line for line in printed.lines):
+        return None
+    sides: dict[str, dict[str, dict[tuple[int, str], str]]] = {"ref": {}, "hyp": {}}
+    for number, doc in enumerate(re.split(r"<doc\b", "\n".join(printed.lines))):
+        for kind, about, body in re.findall(r"(?s)<(ref|hyp)\b([^>]*)>(.*?)</\1>", doc):
+            named = re.search(r"(?:system|translator)=[\"']([^\"']*)", about)
+            of = sides[kind].setdefault(named[1] if named else kind, {})
+            for key, text in re.findall(r"(?s)<seg\b[^>]*\bid=[\"']([^\"']*)[^>]*>(.*?)</seg>", body):
+                of[number, key] = " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+    true = next(iter(sides["ref"].values()), {})
+    rows = [(name, true[key], text) for name, of in sides["hyp"].items() for key, text in of.items() if key in true]
+    if not rows:
+        return None
+    lost = sum(map(len, sides["hyp"].values())) - len(rows)
+    notes = [f"the first of {len(sides['ref'])} references counts"] * (len(sides["ref"]) > 1)
+    notes += [f"{lost} segments without a reference are not used"] * bool(lost)
+    cells, blocks = [row[1:] for row in rows], [name for name, *_ in rows] if len(sides["hyp"]) > 1 else ()
+    told = {"unit": "segment", "notes": (*notes,), "roles": FIRST_TWO, "blocks": blocks}
+    return Table(printed.path, "C2", "segments of WMT", ["reference", "hypothesis"], cells, **told)
 
 
 def without_gaps(text: str) -> str:
@@ -391,8 +430,9 @@ def pairs(text: Printed) -> Pairs:
     order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}
     strays = [i for i, marks in enumerate(text.marks) if not marks and text.lines[i].strip() and not text.rules[i]]
-    heads = Counter(map(text.head, strays))
-    strays = [i for i in strays if not text.head(i) or 2 * heads[text.head(i)] * len(text.core) < len(order)]
+    begins = {i: mark[1] or mark[2] for i in strays if (mark := MARKED.match(text.lines[i].strip()))}
+    heads = Counter(begins.values())
+    strays = [i for i in strays if i not in begins or 2 * heads[begins[i]] * len(text.core) < len(order)]
     log = text.log or any(LOG_LINE.search(text.lines[i]) for i in strays)
     strange = [i for i in strays if not HEADING.fullmatch(text.lines[i])]
     if strange and not log:

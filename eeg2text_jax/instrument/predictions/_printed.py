@@ -28,7 +28,8 @@ PROGRESS = re.compile(
 )
 TENSOR = re.compile(  # texts as TensorFlow prints them
     r"<tf\.Tensor: [^>]*?numpy=(?:array\()?(b?'[^'>]*'|b?\"[^\">]*\"|\[[^>]*?\])(?:, dtype=object)?\)?>"
-    r"|tf\.Tensor\((b?'[^']*'|b?\"[^\"]*\"|\[.*?\]), shape=\([\d, ]*\), [^)]*\)"
+    r"|tf\.Tensor\(\s*(b?'[^']*'|b?\"[^\"]*\"|\[.*?\]), shape=\([\d, ]*\), [^)]*\)",
+    re.DOTALL,
 )
 SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
 # An epoch or a step, or `[20000/300000] Train loss: 0.3`; `[3/500]` without a figure of training is of a sample.
@@ -109,7 +110,8 @@ def plain_lines(text: str) -> list[str]:
     if PROGRESS.search(text):
         text = re.sub(r"[^\n\r]*\r(?=[^\n\r])", "", text)  # overwritten
         text = PROGRESS.sub(lambda bar: bar[1] if bar[1] and EPOCH.search(bar[1]) else "", text)
-    text = TENSOR.sub(lambda m: (QUOTED.fullmatch(m[1] or m[2]) or m)[1] or m[2], text) if "f.Tensor" in text else text
+    if "tf.Tensor" in text:
+        text = TENSOR.sub(lambda m: " ".join(((QUOTED.fullmatch(m[1] or m[2]) or m)[1] or m[2]).split("\n")), text)
     return text.splitlines()
 
 

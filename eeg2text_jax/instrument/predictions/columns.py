@@ -29,6 +29,7 @@ from eeg2text_jax.instrument.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
+BETWEEN_WORDS = "'|' stands between the phonemes of words; it is no phoneme and is left out"
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
 TIME = ("recording", "onset", "duration", "order")
@@ -137,9 +138,9 @@ def known_columns(table: Table, names: Names) -> Columns:
 
 
 def holds_words(table: Table, index: int) -> bool:
-    """Return whether a column may hold texts: not all of its cells are numbers, lists of numbers or empty."""
+    """Return whether a column may hold texts: not all its cells are numbers, lists of numbers, yes or no, or empty."""
     cells = filled(table, index)
-    return not cells or not all(map(NUMBERS.fullmatch, cells))
+    return not cells or not all(NUMBERS.fullmatch(cell) or cell in ("True", "False") for cell in cells)
 
 
 def filled(table: Table, index: int) -> list[str]:
@@ -188,11 +189,12 @@ def ways(table: Table, two: Sequence[int]) -> str:
     def either(cells: Sequence[str]) -> str:
         return f"{option('--columns', cells)} or {option('--columns', cells[::-1])}"
 
-    said = either([table.titles[i] if table.titles else str(i + 1) for i in two[:2]])
+    titles = [table.titles[i] for i in two[:2]] if table.titles else []
+    said = either(titles if len({*titles}) > 1 else [str(i + 1) for i in two[:2]])
     if table.layout == "H" and not table.samples:
         said += ", with --format=H, if line 1 is a sample"
         top = [str(table.rows[0][i]) for i in two]
-        if all(len(name.split()) <= 4 for name in top):
+        if all(len(name.split()) <= 4 for name in top) and len({*top}) > 1:
             said = f"{either(top)} if line 1 is a header, or {said}"
     return f"name two with {NAME_BOTH}, such as {said}"
 
@@ -341,6 +343,8 @@ def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
 def find_column(table: Table, column: str) -> int:
     """Return the position from 0 of a column given by name or by number from 1. Raises UserError if it is missing."""
     name = normalize(column)
+    if (table.names or ()).count(name) > 1:
+        raise UserError(f"{table.path}: two columns are named {column!r}; name the columns by number, from 1.")
     if name in (table.names or ()):
         return table.names.index(name)
     if column.isascii() and column.isdigit() and 1 <= int(column) <= table.width:
@@ -513,6 +517,12 @@ def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Sam
             )
     references = texts(table, columns.reference, "reference", changed)
     outputs = {key: texts(table, index, "prediction", changed) for key, index in columns.predictions.items()}
+    sides = [references, *outputs.values()]
+    for column in sides if all(map(is_spelled, sides)) else ():
+        for row, text in enumerate(column):
+            if re.search(r"(?:^|\s)\|(?:\s|$)", text):
+                column[row] = " ".join(part for part in text.split() if part != "|")
+                changed.setdefault(BETWEEN_WORDS, set()).add(row)
     return Samples(table.path, references, outputs, stated(table, columns.about), table.numbers, table.unit)
 
 

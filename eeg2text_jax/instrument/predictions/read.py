@@ -24,7 +24,7 @@ from eeg2text_jax.instrument.predictions._containers import (
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names, normalize_names
 from eeg2text_jax.instrument.predictions._printed import Text, printed_text, recurring_heads, tables_among
 from eeg2text_jax.instrument.predictions.columns import (
     conversions,
@@ -327,6 +327,7 @@ def read_two(
                 f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
             )
         tables.append(table)
+    tables = tables if columns else cells_by_id(tables, names)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     if layout == "K" and not all(side.keys for side in sides):
         raise UserError(
@@ -334,6 +335,21 @@ def read_two(
             "id; set --format=P to join them line by line."
         )
     return join_files(sides[1], sides[0], ids)
+
+
+def cells_by_id(tables: list[Table], names: Names) -> list[Table]:
+    """Return references and outputs as texts by id, if both are of one header and a row of outputs has one cell.
+
+    So are matrices, such as words by language, of which some cells are predicted. Other tables are unchanged.
+    """
+    heads, rows = zip(*([t.titles, t.rows] if t.titles else [t.rows[0], t.rows[1:]] for t in tables), strict=True)
+    plain, other = map(normalize_names, heads)
+    known = any(names.is_text(name) or name in names.fields for name in plain)
+    single = all(sum(bool(str(cell).strip()) for cell in row[1:]) == 1 for row in rows[1])
+    if plain != other or len(plain) < 3 or known or not single:
+        return tables
+    cells = [[(f"{row[0]}/{plain[i]}", cell) for row in of for i, cell in enumerate(row) if i and cell] for of in rows]
+    return [Table(t.path, "P", "cells by id", None, of, coded=True) for t, of in zip(tables, cells, strict=True)]
 
 
 def in_one_form(read: PredictionSet) -> PredictionSet:
@@ -441,13 +457,18 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
 
 
 def ends(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield notes on a word, such as `endseq`, with which nearly all predictions begin or end and no reference has."""
-    spoken = [p.prediction.split() for p in rows if p.prediction.strip()]
-    for place, how in ((0, "begin"), (-1, "end")):
-        word, count = Counter(words[place] for words in spoken).most_common(1)[0] if spoken else ("", 0)
-        varied = 2 * len({p.prediction for p in rows}) > len(rows) > 4
-        if varied and 10 * count >= 9 * len(rows) and not any(word in p.reference.split() for p in rows):
-            yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
+    """Yield notes on a word, such as `endseq`, with which nearly all predictions or all texts begin or end."""
+    spoken, true = ([getattr(p, side).split() or [""] for p in rows] for side in SIDES[::-1])
+    varied = 2 * len({*map(tuple, spoken)}) > len(rows) > 4
+    known = {re.sub(r"\W", "", word) for words in true for word in words}
+    for place, how in ((0, "begin"), (-1, "end")) if varied else ():
+        ((word, count),) = Counter(words[place] for words in spoken).most_common(1)
+        both = sum(words[place] == word for words in true)
+        if 10 * count >= 9 * len(rows) and (bare := re.sub(r"\W", "", word)):
+            if bare not in known:
+                yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
+            elif 10 * both >= 9 * len(rows):
+                yield f"{count} predictions and {both} references {how} with {word!r}: it counts as a right word"
 
 
 def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
