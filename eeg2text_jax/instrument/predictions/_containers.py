@@ -314,9 +314,8 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         rows = [(key, " ".join(HTK_WORD.findall(body))) for key, body in bodies]
         return Table(path, "P", "texts by id", None, rows, coded=True)
     for kind, pattern in MARKED.items():
-        found = pattern.findall(text)
         tagged = kind in TAGGED
-        text = re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text
+        found = pattern.findall(re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text)
         if len(found) > 1 and (tagged or len(found) == len(filled)):
             bare = [html.unescape(re.sub(r"<[^>]*>", "", one)) for one in found] if tagged else found
             return Table(path, "P", kind, None, [[" ".join(one.split())] for one in bare])
@@ -337,19 +336,23 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         return None
     filled = {number: line for number, line in enumerate(lines, 1) if line.strip()}
     first, *others = filled.values()
-    if others and (rows := printed_lists(filled.values())):
-        return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
+    ends = [line.strip(" ,") for line in filled.values()]
+    if others and all(line[:1] + line[-1:] in ("[]", "()") for line in ends):
+        rows = [list(row) if isinstance(row := literal(line), list | tuple) else row for line in ends]
+        if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str}:
+            return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
-        rows = [printed_object(line, lines.path, number) for number, line in filled.items()]
+        of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
+        rows = [of_python.get(number) or parse_object(line, lines.path, number) for number, line in filled.items()]
+        rows = [{str(name): value for name, value in row.items()} for row in rows]
         return objects_table(rows, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
         return None
     try:
         content: Any = DECODER.decode("\n".join(lines))
     except (ValueError, RecursionError) as error:
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            if start == b"[" and isinstance(content := ast.literal_eval("\n".join(lines)), list):  # as Python prints it
-                return table_of(content, lines.path, names, alone=alone)
+        if start == b"[" and isinstance(content := literal("\n".join(lines)), list):  # as Python prints it
+            return table_of(content, lines.path, names, alone=alone)
         extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
         begin = "\n".join((first, *others[:2]))
         if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):
@@ -362,23 +365,12 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     return table_of(content, lines.path, names, alone=alone)
 
 
-def printed_lists(filled: Iterable[str]) -> list[list[str]] | None:
-    """Return the rows of lines such as `["a b", "c"]` or `('a b', 'c')`, as JSON and Python print them."""
-    lines = [line.strip(" ,") for line in filled]
-    if all(line[:1] + line[-1:] in ("[]", "()") for line in lines):
+def literal(text: str) -> Any:
+    """Return the value that a text of JSON or Python stands for, None for another text."""
+    for read in (DECODER.decode, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            rows = [list(ast.literal_eval(line)) for line in lines]
-            return rows if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str} else None
+            return read(text.strip())
     return None
-
-
-def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
-    """Return the object on a line of JSON, or of a dict as Python prints it."""
-    if line.startswith("{'"):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            if isinstance(content := ast.literal_eval(line.strip()), dict):
-                return {str(name): value for name, value in content.items()}
-    return parse_object(line, path, number)
 
 
 def form_of(value: Any) -> str:
@@ -405,6 +397,9 @@ def form_of(value: Any) -> str:
     return "lists" if sum(isinstance(inner, list) and bool(inner) for inner in value.values()) > 1 else "object"
 
 
+FORMS = (("objects", "split"), ("lists",), ("keyed",))  # of a table under a name, in order of preference
+
+
 def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
     """Return the rows of a decoded JSON text, see `json_table`."""
     kind, form = "JSON list", form_of(content)
@@ -425,11 +420,9 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     elif form == "chat":
         content = [content]
     elif form == "object":
-        inner = [v for v in content.values() if form_of(v) in ("objects", "split")]
-        inner = inner or [v for v in content.values() if form_of(v) == "lists"]
-        inner = inner or [v for v in content.values() if form_of(v) == "keyed"]
-        if not inner and not alone:
-            inner = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n))]
+        named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
+        forms = [[v for v in content.values() if form_of(v) in of] for of in FORMS]
+        inner = next(filter(None, [*forms, named]), [])
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
     form = form_of(content)
@@ -460,17 +453,20 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     )
 
 
-def lists_in(content: Any, names: Names, fewest: int, at: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield where each list of objects with at least `fewest` texts is within a JSON text, and its objects."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            yield from lists_in(value, names, fewest, f"{at}.{name}".lstrip("."))
-    elif isinstance(content, list):
-        held = [i for i in content if isinstance(i, dict) and sum(map(names.is_text, normalize_names(i))) >= fewest]
-        if held and normalize(at) not in PARTS_OF_DATA:
-            yield at, held
-        for item in content if not held else ():
-            yield from lists_in(item, names, fewest, at)
+    waiting = [("", content)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            inner = [(f"{at}.{name}".lstrip("."), v) for name, v in value.items() if name.lower() not in CHATS]
+        else:
+            items = value if isinstance(value, list) else []
+            held = [i for i in items if isinstance(i, dict) and sum(map(names.is_text, normalize_names(i))) >= fewest]
+            if held and normalize(at) not in PARTS_OF_DATA:
+                yield at, held
+            inner = [(at, item) for item in items if not held]
+        waiting += inner[::-1]
 
 
 def objects_table(

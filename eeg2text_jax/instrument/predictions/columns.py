@@ -1,6 +1,6 @@
 """The one place that decides which columns of a table are what: for one file and for each of two."""
 
-import ast
+import contextlib
 import csv
 import dataclasses
 import io
@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, literal
 from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import (
     MISSING,
@@ -406,15 +406,11 @@ def parse_list(cell: str) -> list | None:
     text = cell.strip()
     if not (text[:1] == "[" and text[-1:] == "]") or text[1:-1].strip().isdecimal():  # "[4]" marks a footnote
         return None
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:  # NumPy prints no commas; without commas, Python would join adjacent strings
-        items = ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=b?['\"])", ", ", text))
-        return [item.decode("utf8", "replace") if isinstance(item, bytes) else item for item in items]
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
+    # NumPy prints no commas; without commas, Python would join adjacent strings.
+    items = literal(re.sub(r"(?<=['\"])\s+(?=b?['\"])", ", ", text))
+    return items and [item.decode("utf8", "replace") if isinstance(item, bytes) else item for item in items]
 
 
 def candidate_text(item: Any) -> Any:
