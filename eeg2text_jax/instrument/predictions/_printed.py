@@ -18,6 +18,8 @@ from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize_n
 from eeg2text_jax.instrument.predictions.columns import holds_words
 from eeg2text_jax.instrument.predictions.packed import Lines
 
+PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
+NOTEBOOK = b'"nbformat"'
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x08")  # colors of a terminal, steps back
 # A bar of tqdm, with its description if it begins a line, or of Keras.
 PROGRESS = re.compile(
@@ -89,12 +91,16 @@ class Text:
         return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]
 
 
+def is_shown(file: Lines) -> bool:
+    return NOTEBOOK in file.data or bool(PAGE.match(file.data))
+
+
 def printed_text(file: Lines) -> Text:
     """Return the lines of a log, those that a notebook printed, or those of a page (HTML)."""
-    if re.match(rb"\s*<(?:!doctype html|html|table)\b", file.data, re.IGNORECASE):
+    if PAGE.match(file.data):
         return Text(file.path, plain_lines(shown_text({"text/html": "\n".join(file)})), "a page, ")
     with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        if b'"nbformat"' in file.data:
+        if NOTEBOOK in file.data:
             cells = json.loads("\n".join(file))["cells"]
             outputs = [(f"cell {i}", output) for i, cell in enumerate(cells, 1) for output in cell.get("outputs") or []]
             lines = [(line, cell) for cell, output in outputs for line in plain_lines(output_text(output))]
@@ -107,7 +113,7 @@ def plain_lines(text: str) -> list[str]:
     """Return the lines of a text as a terminal shows them, without colors and bars of progress."""
     if "\x1b" in text or "\x08" in text:
         text = ESCAPE.sub("", text)
-    if PROGRESS.search(text):
+    if re.search(r"%\||\d [\[\u2501]", text):
         text = re.sub(r"[^\n\r]*\r(?=[^\n\r])", "", text)  # overwritten
         text = PROGRESS.sub(lambda bar: bar[1] if bar[1] and EPOCH.search(bar[1]) else "", text)
     if "tf.Tensor" in text:

@@ -25,7 +25,7 @@ from eeg2text_jax.instrument.predictions._containers import (
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names, normalize_names
-from eeg2text_jax.instrument.predictions._printed import Text, printed_text, recurring_heads, tables_among
+from eeg2text_jax.instrument.predictions._printed import Text, is_shown, printed_text, recurring_heads, tables_among
 from eeg2text_jax.instrument.predictions.columns import (
     conversions,
     describe_columns,
@@ -53,7 +53,6 @@ from eeg2text_jax.instrument.predictions.file import (
     is_own,
     mode_name,
     parse_predictions,
-    sentence_key,
 )
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
@@ -194,7 +193,7 @@ def table_of_file(
         layout = None  # a table whose columns have names, whatever the other file is
     if layout == "P" and plain:
         return lines_table(lines, names, "P")
-    printed = printed_text(lines) if plain else Text(lines.path, [])
+    printed = printed_text(lines) if plain and is_shown(lines) else Text(lines.path, [])
     if printed.kind and not alone:
         if tables := [table for table in tables_among(printed, names) if table.titles]:
             return max(tables, key=lambda table: len(table.rows))
@@ -212,6 +211,8 @@ def table_of_file(
         table = csv_table(lines, names, layout, wanted, alone=alone)
     unsure = table is None or (table.layout == "H" and layout is None and alone)
     labelled = None
+    if unsure and plain and not printed.kind:  # lines of a long table are not needed
+        printed = printed_text(lines)
     if unsure and plain and layout in (None, *LAYOUTS):
         labelled = labelled_table(printed, names, labels, () if table else wanted)
     if labelled and not alone:
@@ -256,7 +257,7 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     the same references; or the first, second, ... rows of each reference. Raises UserError if parts of several rows
     that the layout states repeat references and `block` does not choose, and for a block that is not there.
     """
-    references = [sentence_key(str(row[used.reference])) for row in table.rows]
+    references = [str(row[used.reference]) for row in table.rows]
     about = stated(table, used.about)
     unread = Samples(table.path, references, dict.fromkeys(used.predictions, references), about, (), "")
     if not (unread.named or unread.conditions()):
