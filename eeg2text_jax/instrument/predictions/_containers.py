@@ -104,7 +104,7 @@ class Table:
     def keep(self, places: Sequence[int]) -> "Table":
         """Return the table with some of its rows."""
         firsts = {title: {k for k, i in enumerate(places) if i in rows} for title, rows in self.firsts.items()}
-        rows, numbers = ([column[i] for i in places] for column in (self.rows, self.numbers))
+        rows, numbers = [self.rows[i] for i in places], [self.numbers[i] for i in places]
         blocks = [self.blocks[i] for i in places] if self.blocks else ()
         return dataclasses.replace(self, rows=rows, numbers=numbers, blocks=blocks, firsts=firsts)
 
@@ -343,9 +343,9 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
             return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
         of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
-        rows = [of_python.get(number) or parse_object(line, lines.path, number) for number, line in filled.items()]
-        rows = [{str(name): value for name, value in row.items()} for row in rows]
-        return objects_table(rows, lines.path, names, "JSON lines", [*filled], "line")
+        dicts = [of_python.get(number) or parse_object(line, lines.path, number) for number, line in filled.items()]
+        dicts = [{str(name): value for name, value in row.items()} for row in dicts]
+        return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
         return None
     try:

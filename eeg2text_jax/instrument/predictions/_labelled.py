@@ -227,8 +227,8 @@ def systems_of(printed: Text) -> Table | None:
     notes = [f"the first of {len(sides['ref'])} references counts"] * (len(sides["ref"]) > 1)
     notes += [f"{lost} segments without a reference are not used"] * bool(lost)
     cells, blocks = [row[1:] for row in rows], [name for name, *_ in rows] if len(sides["hyp"]) > 1 else ()
-    told = {"unit": "segment", "notes": (*notes,), "roles": FIRST_TWO, "blocks": blocks}
-    return Table(printed.path, "C2", "segments of WMT", ["reference", "hypothesis"], cells, **told)
+    table = Table(printed.path, "C2", "segments of WMT", ["reference", "hypothesis"], cells, unit="segment")
+    return dataclasses.replace(table, notes=(*notes,), roles=FIRST_TWO, blocks=blocks)
 
 
 def without_gaps(text: str) -> str:

@@ -48,6 +48,7 @@ NUMBER = re.compile(r"(?<!\w)#?\d+(?!\w)")
 INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
 BARS = re.compile(r"(?<!\\)\|")
 BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
+DOTS = re.compile(r"\.\.+")  # a row, or rows, that pandas leaves out
 BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
 FEWEST = 2  # pairs that a text with other lines must have
 
@@ -73,6 +74,7 @@ class Text:
         are fewer than pairs; `headed`: whether headings divide the text. [] if there is one part.
         """
         starts: tuple[dict[int, str], dict[int, str]] = ({0: ""}, {0: ""})  # of epochs and of sections, by line
+        seen: set[str] = set()
         for number, line in enumerate(self.lines, 1):
             if number in used or not line.strip():
                 continue
@@ -83,9 +85,12 @@ class Text:
             else:
                 continue
             if said != next(reversed(of.values())):
-                of[number] = f"{said} of line {number}" if said in of.values() else said
-        columns = [[*marks.values()] for marks in starts]
-        columns = [[c[bisect.bisect([*m], n) - 1] for n in numbers] for c, m in zip(columns, starts, strict=True)]
+                of[number] = f"{said} of line {number}" if said in seen else said
+                seen.add(said)
+        columns: list[Sequence[str]] = []
+        for of in starts:
+            places, names = [*of], [*of.values()]
+            columns.append([names[bisect.bisect(places, n) - 1] for n in numbers])
         columns += [[self.cells[n - 1] for n in numbers] if self.cells else [""] * len(numbers), *tables]
         counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or len({*c}) < len(c))]
         return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]
@@ -163,8 +168,8 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
 
     def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Mapping[int, list[str]]]) -> Table:
         """Return the rows of tables, by the line of their header and their own line."""
-        distinct = [*{repr([*of.values()]): of for of in reversed(parts.values())}.values()][::-1]
-        rows = {number: row for of in distinct for number, row in of.items() if not {*row} <= {"...", "..", ""}}
+        distinct = [*{repr([*of.values()]): of for of in [*parts.values()][::-1]}.values()][::-1]
+        rows = {number: row for of in distinct for number, row in of.items() if not DOTS.fullmatch("".join(row))}
         used = {number for of in parts.values() for number in of} | parts.keys()
         cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows.values() for cell in row)
         notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
@@ -173,7 +178,8 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         notes += [f"{lost} other lines are not used"] * bool(lost)
         of_table = [f"table of line {head}" for head, of in parts.items() for number in of if number in rows]
         return Table(
-            text.path, "F" if titles else "H", f"{text.kind}{kind}", titles and [*titles], [*rows.values()], [*rows],
+            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None,
+            [*rows.values()], [*rows],
             notes=tuple(notes), samples=not titles, blocks=text.parts([*rows], used, of_table),
         )  # fmt: skip
 
