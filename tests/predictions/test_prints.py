@@ -89,7 +89,9 @@ def test_lists_of_one_length_are_batches(write):
     true, said = ([pair[k] for pair in PAIRS] for k in (0, 1))
     inside = "\n ".join(f"b'{text}'" for text in true)
     text = f"GT: tf.Tensor(\n[{inside}], shape=({N},), dtype=string)\nPR: {said}\n"
-    assert pairs(read_any(write(notebook(text)))) == PAIRS
+    found = read_any(write(notebook(text)))
+    assert pairs(found) == PAIRS
+    assert "lists of one length on both sides are batches: 1 pairs of labels hold 6 texts" in found.notes
     tokens = "".join(f"GT: {r.split()}\nPR: {[*p.split()]}\n" for r, p in PAIRS)
     assert pairs(read_any(write(tokens))) == PAIRS
 
@@ -157,8 +159,10 @@ def test_comments_above_a_header_are_passed_over(write):
     table = "reference,prediction\n" + printed("{0},{1}\n")
     found = read_any(write(f"# of model x, on a day\n# seed: 3\n{table}", "file.csv"))
     assert pairs(found) == PAIRS
-    assert "2 lines of comments above the header are not used" in found.notes
-    assert pairs(read_any(write("# of model x\n" + table, "file.csv"))) == PAIRS
+    assert "2 lines of comments above the table are not used" in found.notes
+    one = read_any(write("# of model x\n" + table, "file.csv"))
+    assert pairs(one) == PAIRS
+    assert "1 lines of comments above the table are not used" in one.notes
     hashed = "#id,reference,prediction\n" + printed("{i},{0},{1}\n")
     assert pairs(read_any(write(hashed, "file.csv"))) == PAIRS
 

@@ -135,6 +135,8 @@ def csv_table(
     a table with a header has a row of another width, or a quote is not closed.
     """
     stated, kinds = stated_delimiter(lines), {"\t": "TSV"}
+    above = 0 if stated else lines_above(lines)
+    notes = (f"{above} lines of comments above the table are not used",) if above else ()
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
     heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if alone or stated else BAR))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
@@ -145,8 +147,7 @@ def csv_table(
             if len(head) == 1:
                 return one_column(lines, heads[delimiter][0])
             numbers, (titles, *rows) = records_of(lines, delimiter)
-            above = [f"{n} lines of comments above the header are not used"] if (n := numbers[0] - 1) > 1 else []
-            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=(*above,))
+            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=notes)
     errors = []
     for delimiter in offered:
         try:
@@ -156,7 +157,7 @@ def csv_table(
             continue
         if layout == "H" or alone or is_table(lines, rows, delimiter):
             kind = f"{kinds.get(delimiter, lines.kind)} without header"
-            return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H")
+            return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H", notes=notes)
     claimed = layout in ("F", "H") or (alone and lines.path.suffix.lower() in (".csv", ".tsv"))
     if claimed and errors and "at least two columns" not in str(errors[0]):
         raise errors[0]
@@ -235,11 +236,13 @@ def stated_delimiter(lines: Lines) -> str | None:
 
 def lines_above(lines: Lines) -> int:
     """Return how many lines stand above a table: one that states the delimiter, or comments after `#`."""
+    if not lines.data.startswith(b"#"):
+        return int(stated_delimiter(lines) is not None)
     texts = [*itertools.islice(lines, 100)]
     comments = next((i for i, line in enumerate(texts) if line.strip() and line[0] != "#"), 0)
-    if comments == 1 and any(texts[0].count(mark) == texts[1].count(mark) > 0 for mark in DELIMITERS):
-        return 0  # a header may begin with the mark
-    return comments or int(stated_delimiter(lines) is not None)
+    last, below = texts[comments - 1], texts[comments]
+    header = last[1:2] != " " and any(last.count(mark) == below.count(mark) > 0 for mark in DELIMITERS)
+    return 0 if header else comments
 
 
 def head_of(lines: Lines, delimiter: str) -> list[str]:

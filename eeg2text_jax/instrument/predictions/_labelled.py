@@ -140,7 +140,9 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     parts = printed.parts(numbers, used_lines, headed=not text.closing)
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
-    rows, numbers = batches(rows, text.core, numbers)
+    single, (rows, numbers) = len(rows), batches(rows, text.core, numbers)
+    if len(rows) > single:
+        notes.append(f"lists of one length on both sides are batches: {single} pairs of labels hold {len(rows)} texts")
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
     gaps = {*text.core} == {"ref", "hyp"}
