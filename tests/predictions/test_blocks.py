@@ -47,6 +47,16 @@ TWO = {  # a file of two systems -> names of its blocks
         f"Results of one:\n{labelled(PAIRS)}\nResults of two:\n{labelled(BETTER)}",
         "'Results of one'",
     ),
+    "ruled lines": (f"Reader A\n=====\n{labelled(PAIRS)}\nReader B\n=====\n{labelled(BETTER)}", "1 is 'Reader A'"),
+    "lists of folds": (
+        json.dumps(
+            {
+                f"fold_{k}": dict(zip(("gt", "pred"), zip(*some, strict=True), strict=True))
+                for k, some in ((0, PAIRS), (1, BETTER))
+            }
+        ),
+        "1 is fold_0 with 9 rows, 2 is fold_1",
+    ),
     "marked lines": (f"=== one ===\n{labelled(PAIRS)}\n=== two ===\n{labelled(BETTER)}", "1 is 'one'"),
     "tables": (barred(PAIRS) + barred(BETTER), "1 is table of line 2 with 9 rows"),
     "cells": (notebook(labelled(PAIRS), labelled(BETTER)), "1 is cell 1 with 9 rows, 2 is cell 2"),

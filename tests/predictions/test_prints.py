@@ -63,6 +63,14 @@ def test_a_data_frame_that_pandas_prints_is_a_table(write, options):
         assert "2 other lines are not used" in found.notes
 
 
+@pytest.mark.parametrize("ruler", ["", f"{'-' * 28}  {'-' * 28}\n"])
+def test_a_table_in_columns_that_begin_below_their_names_is_read(write, ruler):
+    text = f"{'reference':<30}prediction\n{ruler}" + "".join(f"{r:<30}{p}\n" for r, p in PAIRS)
+    assert pairs(read_any(write(f"{text}done\n"))) == PAIRS
+    one = f"{'reference':>22}  {'prediction':>17}\n{PAIRS[0][0]:>22}  {PAIRS[0][1]:>17}\n"
+    assert pairs(read_any(write(one))) == PAIRS[:1]  # without an index
+
+
 def test_what_pandas_leaves_out_is_said(write):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([(r * 4, p) for r, p in PAIRS * 20], columns=["reference", "prediction"])
@@ -114,7 +122,15 @@ def test_a_number_in_a_label_is_of_the_sample(write):
     assert pairs(read_any(beams, labels=["Truth", "Beam 1"])) == PAIRS
 
 
-@pytest.mark.parametrize("form", ["REF = {0}\nHYP = {1}\n\n", "REF < {0}\nHYP < {1}\n", "ref> {0}\nhyp> {1}\n"])
+MARKS = [
+    "REF = {0}\nHYP = {1}\n\n",
+    "10:00 INFO - ref='{0}' hyp='{1}'\n",
+    "REF < {0}\nHYP < {1}\n",
+    "ref> {0}\nhyp> {1}\n",
+]
+
+
+@pytest.mark.parametrize("form", MARKS)
 def test_other_marks_behind_known_labels(write, form):
     assert pairs(read_any(write(printed(form)))) == PAIRS
 

@@ -457,12 +457,19 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
 
 
 def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield where each list of objects with at least `fewest` texts is within a JSON text, and its objects."""
+    """Yield where each list of objects with at least `fewest` texts, or as many lists, is within a JSON text.
+
+    Lists by name count only within another object.
+    """
     waiting = [("", content)]
     while waiting:
         at, value = waiting.pop()
         if isinstance(value, dict):
             inner = [(f"{at}.{name}".lstrip("."), v) for name, v in value.items() if name.lower() not in CHATS]
+            lists = {n: v for n, v in value.items() if names.is_text(normalize(n)) and form_of(v) == "texts"}
+            whole = at and normalize(at) not in PARTS_OF_DATA and len({*map(len, lists.values())}) == 1
+            if whole and len(lists) >= fewest > 1:
+                yield at, [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         else:
             items = value if isinstance(value, list) else []
             held = [i for i in items if isinstance(i, dict) and sum(map(names.is_text, normalize_names(i))) >= fewest]

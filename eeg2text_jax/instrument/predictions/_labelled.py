@@ -21,10 +21,10 @@ from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize
 from eeg2text_jax.instrument.predictions._printed import (
     FEWEST,
     HEAD,
-    HEADING,
     MARKED,
     NUMBER,
     Text,
+    heading,
     table_with,
     tables_among,
 )
@@ -47,7 +47,7 @@ LABEL_WORDS = re.compile(
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|(\S+) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
-COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=\[)|\s[-=]>|[<>](?=\s)")
+COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=[\['\"])|\s[-=]>|[<>](?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
 BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
@@ -436,7 +436,7 @@ def pairs(text: Printed) -> Pairs:
     heads = Counter(begins.values())
     strays = [i for i in strays if i not in begins or 2 * heads[begins[i]] * len(text.core) < len(order)]
     log = text.log or any(LOG_LINE.search(text.lines[i]) for i in strays)
-    strange = [i for i in strays if not HEADING.fullmatch(text.lines[i])]
+    strange = [i for i in strays if not heading(text.lines, i)]
     if strange and not log:
         what = f"expected a line {' or '.join(map(repr, text.core))} with a colon, found {text.lines[strange[0]]!r:.60}"
         raise text.error(strange[0], f"{what}; write each text on one line.")

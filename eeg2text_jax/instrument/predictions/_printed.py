@@ -80,8 +80,8 @@ class Text:
                 continue
             if epoch := EPOCH.search(line):
                 said, of = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", starts[0]
-            elif headed and (heading := HEADING.fullmatch(line)):
-                said, of = repr((heading[1] or heading[3] or heading[4]).strip()[:40]), starts[1]
+            elif headed and (title := heading(self.lines, number - 1)):
+                said, of = repr(title[:40]), starts[1]
             else:
                 continue
             if said != next(reversed(of.values())):
@@ -94,6 +94,13 @@ class Text:
         columns += [[self.cells[n - 1] for n in numbers] if self.cells else [""] * len(numbers), *tables]
         counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or len({*c}) < len(c))]
         return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]
+
+
+def heading(lines: Sequence[str], i: int) -> str:
+    """Return the words of a line that is a heading, also of one above a ruler; "" for another line."""
+    found = HEADING.fullmatch(lines[i])
+    ruled = re.fullmatch(r"\s*[=~*#-]{3,}\s*", "".join(lines[i + 1 : i + 2])) and re.match(r"\s*[^\W\d]", lines[i])
+    return (found[1] or found[3] or found[4]).strip() if found else lines[i].strip() if ruled else ""
 
 
 def is_shown(file: Lines) -> bool:
@@ -213,28 +220,33 @@ def barred_tables(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]
 
 
 def frames(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]) -> Tables:
-    """Return the tables that pandas prints: each column ends where its name ends, behind an index."""
+    """Return the tables whose columns end where their names end, as pandas prints them, or begin where they begin."""
     known: Tables = {}
     rows: dict[int, list[str]] = {}
-    ends: list[int] = []
+    titles: list[re.Match[str]] = []
     for i, line in enumerate(lines, 1):
-        titles = [*re.finditer(r"\S+(?: \S+)*", line)]
-        if len(titles) > 1 and "|" not in line and is_head([title[0] for title in titles]):
-            rows, ends = {}, [title.end() for title in titles]
+        head = [*re.finditer(r"\S+(?: \S+)*", line)]
+        if len(head) > 1 and "|" not in line and is_head([title[0] for title in head]):
+            titles, rows, sides = head, {}, (True, False)
             known.setdefault(tuple(title[0] for title in titles), {})[i] = rows
-        elif (
-            ends and ends[-2] < len(line.rstrip()) <= ends[-1] and not any(line[end : end + 1].strip() for end in ends)
-        ):
-            rows[i] = [line[a:b].rstrip() for a, b in itertools.pairwise([0, *ends])]
-        else:
-            ends = []
+        elif titles and not re.fullmatch(r"[- ]+", line):
+            fitting = [(side, row) for side in sides if (row := cells_below(line, titles, ends=side))]
+            sides, rows[i] = ((fitting[0][0],), fitting[0][1]) if fitting else (sides, [])
+            titles = titles if rows[i] or rows.pop(i) else []
     for rows in (of for parts in known.values() for of in parts.values()):
-        index = [re.match(r"\S+", row[0]) for row in rows.values()]
-        indexed = all(index) and len({found[0] for found in index}) == len(index)  # all cells of a column begin a line
+        indexed = all(re.match(r"\S+ {2}", row[0]) for row in rows.values())
         for row in rows.values():
-            row[:] = [row[0].partition(" ")[2] if indexed else row[0], *row[1:]]
-            row[:] = map(str.strip, row)
+            row[:] = [(row[0].partition(" ")[2] if indexed else row[0]).strip(), *map(str.strip, row[1:])]
     return known
+
+
+def cells_below(line: str, titles: Sequence[re.Match[str]], *, ends: bool) -> list[str]:
+    """Return the cells of a line below the names of columns, where all of them end, or begin; [] if they do not."""
+    places = [title.end() for title in titles[:-1]] if ends else [title.start() for title in titles[1:]]
+    apart = not any(line[place - (not ends) :][:1].strip() for place in places)
+    size = len(line.rstrip())
+    whole = places[-1] < size <= titles[-1].end() if ends else all(line[place : place + 1].strip() for place in places)
+    return [line[a:b] for a, b in itertools.pairwise([0, *places, max(size, 1)])] if apart and whole else []
 
 
 def unfolded(lines: Sequence[str]) -> list[str]:
