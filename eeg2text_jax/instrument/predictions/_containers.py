@@ -380,7 +380,7 @@ def form_of(value: Any) -> str:
     """Return what a JSON value may be, "" if nothing.
 
     Of lists: "objects", "rows", "texts", another "list". Of objects: "split" (a table of wandb, or of pandas with
-    `orient="split"`), "chat", "keyed" (objects by key), "lists" by name, another "object".
+    `orient="split"`), "keyed" (objects by key), "lists" by name, another "object".
     """
     if isinstance(value, list) and value:
         kinds = {*map(type, value)}
@@ -393,8 +393,6 @@ def form_of(value: Any) -> str:
     wide = isinstance(columns, list) and isinstance(rows, list) and len(columns)
     if wide and rows and all(isinstance(row, list) and len(row) == wide for row in rows):
         return "split"
-    if chat_of(value):
-        return "chat"
     if len(value) > 1 and all(isinstance(inner, dict) for inner in value.values()):
         return "keyed"
     return "lists" if sum(isinstance(inner, list) and bool(inner) for inner in value.values()) > 1 else "object"
@@ -411,7 +409,7 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         if {*keys} <= {*content["annotations"][0]}:
             rows = [{key: row.get(key, ABSENT) for key in keys} for row in content["annotations"]]
             return dataclasses.replace(objects_table(rows, path, names, "COCO annotations"), grouped=True)
-    if form not in ("objects", "split", "chat") and (lists := [*lists_in(content, names, 1 + alone)]):
+    if form not in ("objects", "split") and (lists := [*lists_in(content, names, 1 + alone)]):
         rows = [row for _, of in lists for row in of]
         table = objects_table(rows, path, names, "JSON lists of objects")
         blocks = [at for at, of in lists for _ in of]
@@ -420,8 +418,6 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         content, kind = by_key(content, names), "JSON objects by key"
     elif form == "split":
         content = [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
-    elif form == "chat":
-        content = [content]
     elif form == "object":
         named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
         forms = [[v for v in content.values() if form_of(v) in of] for of in FORMS]

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -116,17 +117,13 @@ def known_columns(table: Table, names: Names) -> Columns:
     predicted = {
         name: (wanted[b], mode) for name, (b, mode) in zip(meanings.plain, meanings.modes, strict=True) if b in wanted
     }
-    if repeated := [name for name in (reference, *predicted) if meanings.plain.count(name) > 1]:
-        raise UserError(
-            f"{table.path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1."
-        )
     if len(set(predicted.values())) < len(predicted):
         raise UserError(
             f"{table.path}: the columns {', '.join(predicted)} are predictions of one condition and mode; name one "
             f"with {NAME_BOTH}."
         )
     notes: list[str] = []
-    place = meanings.plain.index
+    place = functools.partial(find_column, table)
     reference = of_one_form(table, reference, [*map(place, predicted)], meanings.spoken, notes)
     forced = {condition for condition, mode in predicted.values() if mode == "teacher_forced"}
     predictions = {
