@@ -209,7 +209,11 @@ def test_lists_of_turns_in_json_are_rows(write):
         [{"speaker": "U", "text": "where?"}, {"speaker": "S", "text": r, "references": [r, "x"]}] for r, _ in PAIRS
     ]
     outputs = write(json.dumps([{"id": i, "response": p} for i, (_, p) in enumerate(PAIRS)]), "out.json")
-    assert pairs(read_any(outputs, reference=write(json.dumps(turns), "true.json"))) == PAIRS
+    found = read_any(outputs, reference=write(json.dumps(turns), "true.json"))
+    assert pairs(found) == PAIRS
+    assert "6 items without two texts are not used, such as item 1" in found.notes
+    log = {name: [{"loss": 0.3}, *some] for name, some in (("small", rows()), ("large", rows(better=True)))}
+    assert pairs(read_any(write(json.dumps({"runs": log})), block=1)) == PAIRS
     targets = [{"target": i % 2 == 0, "response": p} for i, (_, p) in enumerate(PAIRS)]
     lines = write("".join(f"{r}\n" for r, _ in PAIRS), "true.txt")
     assert pairs(read_any(write(json.dumps(targets)), reference=lines)) == PAIRS  # yes and no are no references

@@ -412,8 +412,9 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     if form not in ("objects", "split") and (lists := [*lists_in(content, names, 1 + alone)]):
         rows = [row for _, of in lists for row in of]
         table = objects_table(rows, path, names, "JSON lists of objects")
-        blocks = [at for at, of in lists for _ in of]
-        return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 and len(table.rows) == len(rows) else ())
+        places = [at for at, of in lists for _ in of]
+        blocks = [places[number - 1] for number in table.numbers]
+        return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
     if form == "keyed":
         content, kind = by_key(content, names), "JSON objects by key"
     elif form == "split":
@@ -468,9 +469,10 @@ def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, lis
                 yield at, [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         else:
             items = value if isinstance(value, list) else []
-            held = [i for i in items if isinstance(i, dict) and sum(map(names.is_text, normalize_names(i))) >= fewest]
+            counts = [sum(map(names.is_text, normalize_names(i))) if isinstance(i, dict) else -1 for i in items]
+            held = min(counts, default=-1) >= 0 and max(counts) >= fewest
             if held and normalize(at) not in PARTS_OF_DATA:
-                yield at, held
+                yield at, items
             inner = [(at, item) for item in items if not held]
         waiting += inner[::-1]
 
