@@ -316,8 +316,9 @@ def test_rows_that_nothing_parts_are_named(write):
 
     twice = [f"A,{r},{o} {fed},{fed}" for fed in ("x", "y") for r, o in EQUAL]
     warning = "rows share their subject and reference with another row"
-    assert f"12 {warning}" in said("subject,target,prediction,kind", twice)
-    assert f"12 {warning}" in said("subject,target,prediction,condition", twice)
+    assert f"12 {warning}" in said("subject,target,prediction,words", [f"{line}{i}" for i, line in enumerate(twice)])
+    for name in ("kind", "condition"):
+        assert f"'{name}' is not used, and each of its 2 values" in said(f"subject,target,prediction,{name}", twice)
     assert warning not in said("subject,target,prediction,eval_condition", twice)
     assert warning not in said("subject,target,prediction,task", twice)
     assert warning not in said("subject,target,prediction,kind", twice[:6])

@@ -155,6 +155,23 @@ def test_two_tables_are_audited_with_columns_named_as_on_the_command_line(rows, 
         audit(frames[0], frames[1], control=frames[1])
 
 
+def test_columns_of_a_table_that_are_not_used_are_said(rows):
+    pandas = pytest.importorskip("pandas")
+    texts = [{"reference": row.reference, "prediction": row.prediction, "confidence": "high"} for row in rows[0]]
+    found = audit(pandas.DataFrame(texts), pandas.DataFrame(texts), mode="free_running")
+    for name in ("eeg", "control"):
+        said = f"{name}: layout F (table; reference 'reference', prediction 'prediction'; not used: 'confidence')"
+        assert any(note.startswith(said) for note in found.notes)
+
+
+@pytest.mark.parametrize("nothing", [[], (), None, 3])
+def test_nothing_is_one_sentence(rows, nothing):
+    said = "; expected predictions, texts, a DataFrame or the path of a file"
+    for call in (lambda: score(nothing), lambda: audit(nothing, rows[1]), lambda: audit(rows[0], {"noise": nothing})):
+        with pytest.raises(UserError, match=rf"(predictions|eeg|noise) (holds no predictions|is None|is 3){said}"):
+            call()
+
+
 def test_messages_in_python_speak_of_arguments(tmp_path, frames):
     with pytest.raises(UserError, match=r"name two with columns=\[REFERENCE, PREDICTION\]") as refused:
         score(frames[0])
@@ -202,6 +219,7 @@ def test_series_are_lists_of_texts():
 
 
 def test_a_dict_of_columns_is_a_control_and_a_dict_of_names_holds_controls(rows):
+    pandas = pytest.importorskip("pandas")
     columns = [
         {"reference": [row.reference for row in some], "prediction": [row.prediction for row in some]} for some in rows
     ]
@@ -209,6 +227,8 @@ def test_a_dict_of_columns_is_a_control_and_a_dict_of_names_holds_controls(rows)
     assert [found.control for found in alone.comparisons] == ["control"]
     named = audit(columns[0], {"noise": columns[1], "again": columns[1]})
     assert {found.control for found in named.comparisons} == {"noise", "again"}
+    framed = audit(columns[0], {name: pandas.DataFrame(columns[1]) for name in ("noise", "again")})
+    assert framed.sentence == named.sentence
     assert alone.sentence == named.sentence.replace("noise", "control").replace("again", "control")
 
 

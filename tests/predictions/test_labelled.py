@@ -88,14 +88,6 @@ def test_a_pair_without_a_partner_is_left_out_and_said(write):
     assert pairs(read_any(write(text), labels=["Real", "Said"])) == [("a b", "c d"), ("g h", "i j")]
 
 
-def test_epochs_of_a_log_are_counted(write):
-    text = "".join(f"Epoch {n}/3 loss 0.1\n{printed(LABELS[1])}" for n in range(3))
-    said = "the pairs stand among lines of 3 epochs or steps; the pairs of all of them are used"
-    assert said in describe(read_any(write(text)))
-    text = "Epoch 1 loss 2\nEpoch 2 loss 1\n" + printed(LABELS[1]) + "Epoch 3 loss 1\n"
-    assert "lines of" not in describe(read_any(write(text)))
-
-
 @pytest.mark.parametrize(
     "pair",
     [
@@ -291,21 +283,6 @@ def test_unknown_labels_are_shown(write, pair):
         UserError, match=r"lines begin with 'heard', 'said'; name the labels with --labels=.*--reference="
     ):
         read_any(write(printed(pair, pairs=PAIRS[:2])))
-
-
-def test_tables_and_steps_of_a_log_are_counted(write):
-    head = "-----\nGround Truth | Prediction | Confidence\n-----\n"
-    rows = [f"{r} | {p} | 0.{i}\n" for i, (r, p) in enumerate(PAIRS)]
-    steps = [f"[{n}000/9000] Train loss: 0.{n}, Valid loss: 1.{n}\n{head}{row}" for n, row in enumerate(rows, 1)]
-    said = describe(read_any(write("".join(steps))))
-    assert f"the pairs stand in {len(rows)} tables; the pairs of all of them are used" in said
-    assert f"the pairs stand among lines of {len(rows)} epochs or steps; the pairs of all of them are used" in said
-    said = describe(read_any(write(f"[1000/9000] Train loss: 0.1\n{head}{''.join(rows)}")))
-    assert "the pairs stand" not in said
-    text = "".join(f"[{n}/9] Train loss: 0.1\n{printed(LABELS[1])}" for n in range(3))
-    assert "among lines of 3 epochs or steps" in describe(read_any(write(text)))
-    text = "".join(f"[{n}/9] a/b_{n}.wav\n{printed(LABELS[1])}" for n in range(3))
-    assert "epochs or steps" not in describe(read_any(write(text)))
 
 
 @pytest.mark.parametrize(

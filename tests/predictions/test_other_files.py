@@ -399,6 +399,10 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "holds outputs without references": ("id,text\n0,a b\n", {}),
     "expected a text or a list of texts": (table([("truth", "pred"), ("[12, 7]", "x y"), ("a b", "c d")]), {}),
     "a gzip file that cannot be unpacked": (gzip.compress(b"truth,pred\na,b\n")[:20], {}),
+    "stand in several parts of the file ..., which repeat references": (
+        "".join(f"# {name}\nGT: a b\nPR: a c\nGT: d e\nPR: d f\n" for name in ("small", "large")),
+        {},
+    ),
     "its ids are those of ... with ... behind them": ("u1__a x y\nu1__b x z\n", {"reference": "u1 x y\nu2 x z\n"}),
     "a file of NIST": ("u 1 0.5 0.5 word 0.9\n", {"reference": "a b\n"}),
     "a zip archive of ... files": (zipped(b"truth,pred\na,b\n", "a.csv", "b.csv"), {}),

@@ -262,6 +262,7 @@ FIELDS = {
     r" \(REFERENCE is a column of the file of references, PREDICTION of the file of predictions\)": "",
     r",? such as --columns=.*": "",
     r"say --id=.*": "say with the command `eeg2text audit` how to join them",
+    r"--block=N takes one.*": "choose one with the command `eeg2text audit`.",
     r"with --mode=free_running or --proof, or show it with --again for a run of eeg2text": "with the mode or a proof",
     r"--mode(?:=\w+)?": "the mode",
     r"--proof(?:='[^']*')?": "the proof",

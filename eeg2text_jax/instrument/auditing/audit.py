@@ -159,7 +159,7 @@ def audit(
     controls = {} if controls is control is None else controls if control is None else control
     if isinstance(controls, Mapping) and options.name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
-    eeg, controls, seeds_stated, labels = as_conditions(eeg, controls, references, mode, options.name, columns)
+    eeg, controls, seeds_stated, labels, said = as_conditions(eeg, controls, references, mode, options.name, columns)
     groups = labels if options.groups is None else options.groups
     options = dataclasses.replace(options, proof=notices.checked_proof(options.proof), groups=groups)
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
@@ -167,7 +167,7 @@ def audit(
     result = Audit(aligned, options).result()
     # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
     bits = [gain for name, rows in controls.items() if (gain := eeg_bits(eeg, name, rows)) is not None]
-    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes], bits=bits)
+    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*said, *thinned, *result.notes], bits=bits)
 
 
 class Audit:

@@ -72,6 +72,8 @@ class Table:
     the layout itself says what the columns hold. `coded`: each line has an id beside its text.
     `grouped`: rows of one id are several references of one text. `samples`: the first row is surely no header.
     `firsts`: title -> the rows in which there were several texts, of which the cell has the first.
+    `blocks`: the part of the file that each row stands in, such as a cell of a notebook; () if it has one. `why`: what
+    divides the rows if the layout does not.
     """
 
     path: epath.Path
@@ -87,6 +89,8 @@ class Table:
     grouped: bool = False
     samples: bool = False
     firsts: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+    blocks: Sequence[str] = ()
+    why: str = ""
     names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
 
     def __post_init__(self) -> None:
@@ -96,6 +100,13 @@ class Table:
     @property
     def width(self) -> int:
         return len(self.titles if self.titles is not None else self.rows[0] if self.rows else ())
+
+    def keep(self, places: Sequence[int]) -> "Table":
+        """Return the table with some of its rows."""
+        firsts = {title: {k for k, i in enumerate(places) if i in rows} for title, rows in self.firsts.items()}
+        rows, numbers = [self.rows[i] for i in places], [self.numbers[i] for i in places]
+        blocks = [self.blocks[i] for i in places] if self.blocks else ()
+        return dataclasses.replace(self, rows=rows, numbers=numbers, blocks=blocks, firsts=firsts)
 
     def column(self, index: int) -> list[Any]:
         return [row[index] for row in self.rows]
@@ -110,7 +121,8 @@ class Table:
     def first_rows(self) -> str:
         """Return the first two rows for messages, the header among them."""
         rows = [*([self.titles] if self.titles is not None else []), *self.rows][:2]
-        return " and ".join("'" + " | ".join(f"{cell!s:.24}" for cell in row) + "'" for row in rows)
+        shown = [["" if cell is ABSENT else cell for cell in row] for row in rows]
+        return " and ".join("'" + " | ".join(f"{cell!s:.24}" for cell in row) + "'" for row in shown)
 
 
 def csv_table(
@@ -123,8 +135,10 @@ def csv_table(
     a table with a header has a row of another width, or a quote is not closed.
     """
     stated, kinds = stated_delimiter(lines), {"\t": "TSV"}
+    above = 0 if stated else lines_above(lines)
+    notes = (f"{above} lines of comments above the table are not used",) if above else ()
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
-    heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if stated else BAR))}
+    heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if alone or stated else BAR))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
         has_wanted = bool(wanted) and {*map(normalize, wanted)} <= {*head}
@@ -133,7 +147,7 @@ def csv_table(
             if len(head) == 1:
                 return one_column(lines, heads[delimiter][0])
             numbers, (titles, *rows) = records_of(lines, delimiter)
-            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:])
+            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=notes)
     errors = []
     for delimiter in offered:
         try:
@@ -143,7 +157,7 @@ def csv_table(
             continue
         if layout == "H" or alone or is_table(lines, rows, delimiter):
             kind = f"{kinds.get(delimiter, lines.kind)} without header"
-            return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H")
+            return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H", notes=notes)
     claimed = layout in ("F", "H") or (alone and lines.path.suffix.lower() in (".csv", ".tsv"))
     if claimed and errors and "at least two columns" not in str(errors[0]):
         raise errors[0]
@@ -187,7 +201,7 @@ def records_of(lines: Lines, delimiter: str) -> tuple[list[int], list[list[str]]
     """
     numbers: list[int] = []
     rows: list[list[str]] = []
-    skipped = stated_delimiter(lines) is not None
+    skipped = lines_above(lines)
     limit = csv.field_size_limit(sys.maxsize)
     try:
         for number, cells in cells_of(itertools.islice(lines, skipped, None), delimiter, lines.path, 1 + skipped):
@@ -220,9 +234,20 @@ def stated_delimiter(lines: Lines) -> str | None:
     return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
 
 
+def lines_above(lines: Lines) -> int:
+    """Return how many lines stand above a table: one that states the delimiter, or comments after `#`."""
+    if not lines.data.startswith(b"#"):
+        return int(stated_delimiter(lines) is not None)
+    texts = [*itertools.islice(lines, 100)]
+    comments = next((i for i, line in enumerate(texts) if line.strip() and line[0] != "#"), 0)
+    last, below = texts[comments - 1], texts[comments]
+    header = last[1:2] != " " and any(last.count(mark) == below.count(mark) > 0 for mark in DELIMITERS)
+    return 0 if header else comments
+
+
 def head_of(lines: Lines, delimiter: str) -> list[str]:
     """Return the cells of the first line with content, as written."""
-    line = next((line for line in lines if line and not line.startswith("sep=")), "")
+    line = next((line for line in itertools.islice(lines, lines_above(lines), None) if line), "")
     with contextlib.suppress(csv.Error):  # a field too long for the csv module is no name
         cells = next(csv.reader([line], delimiter=delimiter), [])
         return between_bars(cells) if delimiter == BAR else cells
@@ -292,8 +317,8 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         rows = [(key, " ".join(HTK_WORD.findall(body))) for key, body in bodies]
         return Table(path, "P", "texts by id", None, rows, coded=True)
     for kind, pattern in MARKED.items():
-        found = pattern.findall(text)
         tagged = kind in TAGGED
+        found = pattern.findall(re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text)
         if len(found) > 1 and (tagged or len(found) == len(filled)):
             bare = [html.unescape(re.sub(r"<[^>]*>", "", one)) for one in found] if tagged else found
             return Table(path, "P", kind, None, [[" ".join(one.split())] for one in bare])
@@ -314,19 +339,23 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         return None
     filled = {number: line for number, line in enumerate(lines, 1) if line.strip()}
     first, *others = filled.values()
-    if others and (rows := printed_lists(filled.values())):
-        return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
+    ends = [line.strip(" ,") for line in filled.values()]
+    if others and all(line[:1] + line[-1:] in ("[]", "()") for line in ends):
+        rows = [list(row) if isinstance(row := literal(line), list | tuple) else row for line in ends]
+        if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str}:
+            return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
-        rows = [printed_object(line, lines.path, number) for number, line in filled.items()]
-        return objects_table(rows, lines.path, names, "JSON lines", [*filled], "line")
+        of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
+        dicts = [of_python.get(number) or parse_object(line, lines.path, number) for number, line in filled.items()]
+        dicts = [{str(name): value for name, value in row.items()} for row in dicts]
+        return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
         return None
     try:
         content: Any = DECODER.decode("\n".join(lines))
     except (ValueError, RecursionError) as error:
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            if start == b"[" and isinstance(content := ast.literal_eval("\n".join(lines)), list):  # as Python prints it
-                return table_of(content, lines.path, names, alone=alone)
+        if start == b"[" and isinstance(content := literal("\n".join(lines)), list):  # as Python prints it
+            return table_of(content, lines.path, names, alone=alone)
         extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
         begin = "\n".join((first, *others[:2]))
         if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):
@@ -339,30 +368,19 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     return table_of(content, lines.path, names, alone=alone)
 
 
-def printed_lists(filled: Iterable[str]) -> list[list[str]] | None:
-    """Return the rows of lines such as `["a b", "c"]` or `('a b', 'c')`, as JSON and Python print them."""
-    lines = [line.strip(" ,") for line in filled]
-    if all(line[:1] + line[-1:] in ("[]", "()") for line in lines):
+def literal(text: str) -> Any:
+    """Return the value that a text of JSON or Python stands for, None for another text."""
+    for read in (DECODER.decode, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            rows = [list(ast.literal_eval(line)) for line in lines]
-            return rows if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str} else None
+            return read(text.strip())
     return None
-
-
-def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
-    """Return the object on a line of JSON, or of a dict as Python prints it."""
-    if line.startswith("{'"):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            if isinstance(content := ast.literal_eval(line.strip()), dict):
-                return {str(name): value for name, value in content.items()}
-    return parse_object(line, path, number)
 
 
 def form_of(value: Any) -> str:
     """Return what a JSON value may be, "" if nothing.
 
     Of lists: "objects", "rows", "texts", another "list". Of objects: "split" (a table of wandb, or of pandas with
-    `orient="split"`), "chat", "keyed" (objects by key), "lists" by name, another "object".
+    `orient="split"`), "keyed" (objects by key), "lists" by name, another "object".
     """
     if isinstance(value, list) and value:
         kinds = {*map(type, value)}
@@ -375,11 +393,12 @@ def form_of(value: Any) -> str:
     wide = isinstance(columns, list) and isinstance(rows, list) and len(columns)
     if wide and rows and all(isinstance(row, list) and len(row) == wide for row in rows):
         return "split"
-    if chat_of(value):
-        return "chat"
     if len(value) > 1 and all(isinstance(inner, dict) for inner in value.values()):
         return "keyed"
     return "lists" if sum(isinstance(inner, list) and bool(inner) for inner in value.values()) > 1 else "object"
+
+
+FORMS = (("objects", "split"), ("lists",), ("keyed",))  # of a table under a name, in order of preference
 
 
 def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
@@ -390,18 +409,20 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         if {*keys} <= {*content["annotations"][0]}:
             rows = [{key: row.get(key, ABSENT) for key in keys} for row in content["annotations"]]
             return dataclasses.replace(objects_table(rows, path, names, "COCO annotations"), grouped=True)
+    if form not in ("objects", "split") and (lists := [*lists_in(content, names, 1 + alone)]):
+        rows = [row for _, of in lists for row in of]
+        table = objects_table(rows, path, names, "JSON lists of objects")
+        places = [at for at, of in lists for _ in of]
+        blocks = [places[number - 1] for number in table.numbers]
+        return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
     if form == "keyed":
         content, kind = by_key(content, names), "JSON objects by key"
     elif form == "split":
         content = [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
-    elif form == "chat":
-        content = [content]
     elif form == "object":
-        inner = [v for v in content.values() if form_of(v) in ("objects", "split")]
-        inner = inner or [v for v in content.values() if form_of(v) == "lists"]
-        inner = inner or [v for v in content.values() if form_of(v) == "keyed"]
-        if not inner and not alone:
-            inner = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n))]
+        named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
+        forms = [[v for v in content.values() if form_of(v) in of] for of in FORMS]
+        inner = next(filter(None, [*forms, named]), [])
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
     form = form_of(content)
@@ -430,6 +451,30 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
     )
+
+
+def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield where each list of objects with at least `fewest` texts, or as many lists, is within a JSON text.
+
+    Lists by name count only within another object.
+    """
+    waiting = [("", content)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, dict):
+            inner = [(f"{at}.{name}".lstrip("."), v) for name, v in value.items() if name.lower() not in CHATS]
+            lists = {n: v for n, v in value.items() if names.is_text(normalize(n)) and form_of(v) == "texts"}
+            whole = at and normalize(at) not in PARTS_OF_DATA and len({*map(len, lists.values())}) == 1
+            if whole and len(lists) >= fewest > 1:
+                yield at, [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        else:
+            items = value if isinstance(value, list) else []
+            counts = [sum(map(names.is_text, normalize_names(i))) if isinstance(i, dict) else -1 for i in items]
+            held = min(counts, default=-1) >= 0 and max(counts) >= fewest
+            if held and normalize(at) not in PARTS_OF_DATA:
+                yield at, items
+            inner = [(at, item) for item in items if not held]
+        waiting += inner[::-1]
 
 
 def objects_table(
@@ -485,6 +530,7 @@ def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:
     return [{name: column[key] for name, column in content.items()} for key in columns[0]]
 
 
+PARTS_OF_DATA = ("train", "dev", "val", "test")  # lists of these names are not pooled
 CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
 ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
 NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")

@@ -11,6 +11,7 @@ from eeg2text_jax.instrument.predictions._containers import Columns, Table, is_i
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, normalize
 from eeg2text_jax.instrument.predictions.columns import (
     conversions,
+    divided,
     field_positions,
     group_positions,
     join_names,
@@ -18,7 +19,6 @@ from eeg2text_jax.instrument.predictions.columns import (
     side_column,
     stated,
     texts,
-    unread_conditions,
 )
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
@@ -320,6 +320,7 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     join = Join(outputs, references).choose(option_id)
     notes = [*outputs.table.notes, *references.table.notes]
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
+    parts = outputs.table
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         notes.append(f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample")
@@ -330,9 +331,9 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     truth = texts(references.table, references.text, "reference", changed, places)
     predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
     if not {"condition", "eval_condition"} & about.keys():
-        joined = dataclasses.replace(references.table, rows=[references.table.rows[i] for i in places])
-        notes += unread_conditions(outputs.table, outputs.read(join.of_outputs), truth)
-        notes += unread_conditions(joined, references.read(join.of_references), truth)
+        one = divided(outputs.table.keep(range(len(places))), outputs.read(join.of_outputs), truth)
+        two = divided(references.table.keep(places), references.read(join.of_references), truth)
+        parts = one if one.blocks else two
     grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
     more = 0 if grouped else len(references.table.rows) - len({*places})
     kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "
@@ -341,5 +342,6 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     layout, unit = ("K", "id") if join.of_references else ("P", "line")
     rows = [*zip(truth, predictions, *about.values(), strict=True)]
     notes = (*notes, *conversions(changed))
-    table = Table(outputs.table.path, layout, kind, None, rows, unit=unit, notes=notes)
+    path, blocks, why = outputs.table.path, parts.blocks[: len(rows)], parts.why
+    table = Table(path, layout, kind, None, rows, unit=unit, notes=notes, blocks=blocks, why=why)
     return table, Columns(0, {(UNKNOWN, UNKNOWN): 1}, {name: [i] for i, name in enumerate(about, 2)})

@@ -6,24 +6,29 @@ which are not used. C2 has other labels, one a line or both on one line, alone o
 those of a log; E is `target word: R<TAB>pred word: P`, one line per word.
 """
 
-import bisect
 import dataclasses
 import functools
 import html
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars, unquoted
-from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
-from eeg2text_jax.instrument.predictions.columns import holds_words
-from eeg2text_jax.instrument.predictions.packed import Lines
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, unquoted
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize
+from eeg2text_jax.instrument.predictions._printed import (
+    FEWEST,
+    HEAD,
+    MARKED,
+    NUMBER,
+    Text,
+    heading,
+    table_with,
+    tables_among,
+)
+from eeg2text_jax.instrument.predictions.columns import parse_list
 
 BLOCKS = {  # layout -> its labels and what closes a block
     "A": ({"target_string", "predicted_string_with_tf", "predicted_string"}, "#"),
@@ -36,16 +41,13 @@ BLOCKS = {  # layout -> its labels and what closes a block
 LAYOUTS = (*BLOCKS, "A2", "C2", "E")
 RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
-# A possible label: words and brackets before a colon. It is surely a label if it begins with LABEL_WORDS.
-HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
-MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)|([=<>]) (?=\w)")
-INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
+# A possible label is surely one if it begins so.
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|(\S+) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
-COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=\[)|\s[-=]>")
+COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=[\['\"])|\s[-=]>|[<>](?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
 BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
@@ -56,21 +58,8 @@ LOG_LINE = re.compile(
     r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
     re.IGNORECASE,
 )
-# An epoch or a step, or `[20000/300000] Train loss: 0.3`; `[3/500]` without a figure of training is of a sample.
-EPOCH = re.compile(
-    r"\b(?:epoch|step|iteration)\b\D{0,6}(\d+)|^\s*\[(\d+)/\d+\](?=.*\b(?:loss|acc|accuracy|lr|train|valid)\b)",
-    re.IGNORECASE,
-)
-ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
-BARS = re.compile(r"(?<!\\)\|")
-BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
-BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
-TENSOR = re.compile(  # a text as TensorFlow prints it
-    r"<tf\.Tensor: [^>]*?numpy=b?('[^'>]*'|\"[^\">]*\")>|tf\.Tensor\(b?('[^']*'|\"[^\"]*\"), shape=\(\), [^)]*\)"
-)
-SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
-FEWEST = 2  # pairs that a text with other lines must have
-Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
+Rows = list[dict[str, str]]
+Pairs = tuple[Rows, list[int], list[str]]  # label -> text, number of the first line, notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,62 +104,65 @@ class Printed:
 
 
 def labelled_table(
-    path: epath.Path, texts: Iterable[str], names: Names, labels: Sequence[str] | None = None, kind: str = "",
-    wanted: Sequence[str] = (),
-) -> Table | None:  # fmt: skip
+    printed: Text, names: Names, labels: Sequence[str] | None = None, wanted: Sequence[str] = ()
+) -> Table | None:
     """Return the samples of a printed text; None if no reference and prediction have labels or columns.
 
     `labels` are the two labels of references and predictions, in place of known names; `wanted` are the columns of a
-    table in the text. `kind` is what the text comes from, for the description of the layout. Raises UserError for a
-    damaged block, for a text that may go on below its line, and for labels that may be several.
+    table in the text. Raises UserError for a damaged block, for a text that may go on below its line, and for labels
+    that may be several.
     """
-    lines = [TENSOR.sub(r"\1\2", ESCAPE.sub("", line)) for line in texts]
-    if labels is None and any(WORD_PAIR.fullmatch(line) for line in lines[:9]):
-        return word_table(path, lines)
-    tables = [] if labels else tables_among(path, lines, names, wanted, kind)
-    if labels is None and (table := tool_table(path, lines) or (not kind and table_with(tables, names, wanted))):
-        return table
-    table = None if wanted else labelled_lines(path, lines, names, labels, kind)
+    if labels is None and any(WORD_PAIR.fullmatch(line) for line in printed.lines[:9]):
+        return word_table(printed.path, printed.lines)
+    tables = [] if labels else [*tables_among(printed, names, wanted)]
+    table = None if labels else systems_of(printed) or tool_table(printed.path, printed.lines)
+    table = table or (None if printed.kind else table_with(tables, names, wanted))
+    table = table or (None if wanted else labelled_lines(printed, names, labels))
     return table or table_with(tables, names, wanted)  # of a notebook, such a table may be the head of a longer one
 
 
-def labelled_lines(
-    path: epath.Path, lines: list[str], names: Names, labels: Sequence[str] | None, kind: str
-) -> Table | None:
+def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) -> Table | None:
     """Return the samples whose texts stand behind labels, see `labelled_table`."""
-    find = finder(names) if labels is None else stated_finder(labels)
+    path, lines = printed.path, [*printed.lines]
+    find = finder(names) if labels is None else stated_finder(labels, lines)
     marks = [find(line) for line in lines]
     marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
     ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
     rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]
-    text = Printed(path, lines, marks, rules, log=bool(kind))
+    text = Printed(path, lines, marks, rules, log=bool(printed.kind))
     on_one_line = choose(text, names, labels)
     if not text.reference:
         return None
     rows, numbers, notes = on_one(text) if on_one_line else blocks(text, names) if text.closing else pairs(text)
     if not rows:
         return None
-    notes += epochs_among(["" if m else line for m, line in zip(marks, lines, strict=True)], numbers)
+    used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
+    parts = printed.parts(numbers, used_lines, headed=not text.closing)
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
+    single, (rows, numbers) = len(rows), batches(rows, text.core, numbers)
+    if len(rows) > single:
+        notes.append(f"lists of one length on both sides are batches: {single} pairs of labels hold {len(rows)} texts")
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
     gaps = {*text.core} == {"ref", "hyp"}
     cells = [[*map(without_gaps, row)] if gaps else [*row] for row in zip(*columns, strict=True)]
     layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
-    kind = f"{kind}labelled lines"
+    kind, heads = f"{printed.kind}labelled lines", [titles[name] for name in used]
     roles = FIRST_TWO if labels else None
-    return Table(path, layout, kind, [titles[n] for n in used], cells, numbers, notes=tuple(notes), roles=roles)
+    return Table(path, layout, kind, heads, cells, numbers, notes=tuple(notes), roles=roles, blocks=parts)
 
 
-def epochs_among(lines: Sequence[str], numbers: Iterable[int]) -> list[str]:
-    """Return a note if the pairs that begin on the lines `numbers` follow lines of several epochs or steps."""
-    found = {i: m[1] or m[2] for i, line in enumerate(lines) if (m := EPOCH.search(line))}
-    ends = [*found]
-    epochs = {found[ends[k - 1]] for n in numbers if (k := bisect.bisect(ends, n - 1))}
-    said = f"the pairs stand among lines of {len(epochs)} epochs or steps; the pairs of all of them are used"
-    return [said] * (len(epochs) > 1)
+def batches(rows: Rows, core: Sequence[str], numbers: Sequence[int]) -> tuple[Rows, list[int]]:
+    """Return a row for each text of printed lists, where lists of both sides are of one length, as of batches."""
+    out: list[tuple[dict[str, str], int]] = []
+    for row, number in zip(rows, numbers, strict=True):
+        lists = [parse_list(row[name]) or [] for name in core]
+        several = len({*map(len, lists)}) == 1 and any(" " in str(text) for text in lists[0][1:])
+        texts = [*zip(*lists, strict=True)] if several else [[row[name] for name in core]]
+        out += [({**row, **dict(zip(core, map(str, one), strict=True))}, number) for one in texts]
+    return [row for row, _ in out], [number for _, number in out]
 
 
 def is_prefix(text: str) -> bool:
@@ -218,73 +210,32 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     return Table(path, "C2", kind, ["reference", "hypothesis"], rows, [*first.values()], roles=FIRST_TWO)
 
 
+def systems_of(printed: Text) -> Table | None:
+    """Return the segments of references and systems in a file of WMT (XML); None for other texts."""
+    if not any("<hyp" in line for line in printed.lines):
+        return None
+    sides: dict[str, dict[str, dict[tuple[int, str], str]]] = {"ref": {}, "hyp": {}}
+    for number, doc in enumerate(re.split(r"<doc\b", "\n".join(printed.lines))):
+        for kind, about, body in re.findall(r"(?s)<(ref|hyp)\b([^>]*)>(.*?)</\1>", doc):
+            named = re.search(r"(?:system|translator)=[\"']([^\"']*)", about)
+            of = sides[kind].setdefault(named[1] if named else kind, {})
+            for key, text in re.findall(r"(?s)<seg\b[^>]*\bid=[\"']([^\"']*)[^>]*>(.*?)</seg>", body):
+                of[number, key] = " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+    true = next(iter(sides["ref"].values()), {})
+    rows = [(name, true[key], text) for name, of in sides["hyp"].items() for key, text in of.items() if key in true]
+    if not rows:
+        return None
+    lost = sum(map(len, sides["hyp"].values())) - len(rows)
+    notes = [f"the first of {len(sides['ref'])} references counts"] * (len(sides["ref"]) > 1)
+    notes += [f"{lost} segments without a reference are not used"] * bool(lost)
+    cells, blocks = [row[1:] for row in rows], [name for name, *_ in rows] if len(sides["hyp"]) > 1 else ()
+    table = Table(printed.path, "C2", "segments of WMT", ["reference", "hypothesis"], cells, unit="segment")
+    return dataclasses.replace(table, notes=(*notes,), roles=FIRST_TWO, blocks=blocks)
+
+
 def without_gaps(text: str) -> str:
     """Return the words of an aligned text, without the `***` (or `*`) that stands where the other has a word."""
     return " ".join(word for word in text.split() if word.strip("*"))
-
-
-def tables_among(
-    path: epath.Path, lines: Sequence[str], names: Names, wanted: Sequence[str] = (), kind: str = ""
-) -> Iterator[Table]:
-    """Yield the tables among other lines: those with `|` and a header, and those of two texts with a mark between.
-
-    A header has a rule below it, names of both sides, or those that are `wanted`. A table printed twice counts once.
-    """
-
-    def is_head(row: Sequence[str]) -> bool:
-        plain = normalize_names(row)
-        known = all(any(names.form(side, name) for name in plain) for side in SIDES)
-        return known or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
-
-    lines = [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in lines]
-    cells = [between_bars(BARS.split(line)) if "|" in line else [] for line in lines]
-    ruled = ["|" in line and bool(MARKDOWN_RULE.fullmatch(line)) for line in (*lines, "")]
-    known: dict[tuple[str, ...], list[dict[int, list[str]]]] = {}  # header -> the rows of each table, by line
-    head: tuple[str, ...] = ()
-    for i, row in enumerate(cells):
-        if len(row) > 1 and not ruled[i] and (ruled[i + 1] or tuple(row) in known or is_head(row)):
-            head = tuple(row)
-            known.setdefault(head, []).append({})
-        elif len(row) == len(head) > 1 and not ruled[i] and {*row} != {"..."}:
-            known[head][-1][i + 1] = [cell.replace("\\|", "|") for cell in row]
-    filled = sum(bool(re.search(r"\w", line)) for line in lines)
-    for head, tables in known.items():
-        distinct = [t for k, t in enumerate(tables) if [*t.values()] not in [[*u.values()] for u in tables[:k]]]
-        rows = {number: row for table in distinct for number, row in table.items()}
-        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows.values() for cell in row)
-        notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
-        if lost := filled - sum(map(len, tables)) - len(tables):
-            notes.append(f"{lost} other lines are not used")
-        if (several := sum(map(bool, distinct))) > 1:
-            notes.append(f"the pairs stand in {several} tables; the pairs of all of them are used")
-        notes += epochs_among(["" if row else line for row, line in zip(cells, lines, strict=True)], rows)
-        if rows:
-            said = f"{kind}a table among other lines"
-            yield Table(path, "F", said, [*head], [*rows.values()], [*rows], notes=tuple(notes))
-    for mark in BETWEEN:
-        split = {i: line.split(mark) for i, line in enumerate(lines, 1) if mark in line and line[0] != "|"}
-        pairs = {
-            i: [*map(str.strip, pair)] for i, pair in split.items() if len(pair) == 2 and all(map(str.strip, pair))
-        }
-        if len(pairs) >= FEWEST:
-            notes = [f"{filled - len(pairs)} other lines are not used"] * (filled > len(pairs))
-            notes += epochs_among(["" if i in pairs else line for i, line in enumerate(lines, 1)], pairs)
-            said = f"{kind}lines of two texts with {mark.strip() or 'a tab'!r} between"
-            yield Table(path, "H", said, None, [*pairs.values()], [*pairs], notes=tuple(notes), samples=True)
-
-
-def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> Table | None:
-    """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
-
-    def fits(table: Table) -> bool:
-        if wanted:
-            numbers = all(map(str.isdigit, wanted)) and table.titles is None
-            return numbers or {*normalize_names(wanted)} <= {*(table.names or ())}
-        texts = [name for i, name in enumerate(table.names or ()) if holds_words(table, i)]
-        return all(any(names.form(side, name) for name in texts) for side in SIDES)
-
-    fitting = [table for table in tables if fits(table)]
-    return max(fitting, key=lambda table: len(table.rows), default=None)
 
 
 def finder(names: Names) -> Callable[[str], list[Label]]:
@@ -311,20 +262,29 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
     return find
 
 
-def stated_finder(labels: Sequence[str]) -> Callable[[str], list[Label]]:
+def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str], list[Label]]:
     """Return a function that finds the two labels of `--labels` in a line, each with or without a colon.
 
-    A number between a label and its colon is of the sample, not of its text: `Truth 0: ...`.
+    A number between a label and its colon is of the sample, not of its text: `Truth 0: ...`; and so is one in a label
+    that is on one line only.
     """
-    if len({*map(plain_label, labels)}) != 2 or len(labels) != 2:
+    names = [*map(plain_label, labels)]
+    if len({*names}) != 2 or len(labels) != 2:
         raise UserError(f"--labels={','.join(labels)}: expected two labels, of references and of predictions.")
-    either = "|".join(r"\s+".join(map(re.escape, label.strip(" :").split())) for label in labels)
+    words = [[*map(re.escape, label.strip(" :").split())] for label in labels]
+    forms = [r"\s+".join(of) for of in words]
+    for i, of in enumerate(words):
+        if sum(bool(re.search(rf"(?<!\w){forms[i]}(?!\w)", line, re.IGNORECASE)) for line in lines) < FEWEST:
+            forms[i] = r"\s+".join(NUMBER.sub(r"\\d+", word) for word in of)
+    either = "|".join(f"({form})" for form in forms)
     # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
-    bare = rf"(?!\s*(?:[\\|]|(?:{either})(?!\w)|\w+(?: \w+)?\s*:))"
+    bare = rf"(?!\s*(?:[\\|]|(?:{'|'.join(forms)})(?!\w)|\w+(?: \w+)?\s*:))"
     pattern = re.compile(
-        rf"(?<!\w)({either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a]|->|=>)+|{bare})", re.IGNORECASE
+        rf"(?<!\w)(?:{either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a<>]|->|=>)+|{bare})", re.IGNORECASE
     )
-    return lambda line: [Label(plain_label(m[1]), m[1], m.start(), m.end()) for m in pattern.finditer(line)]
+    return lambda line: [
+        Label(names[m[1] is None], labels[m[1] is None].strip(" :"), m.start(), m.end()) for m in pattern.finditer(line)
+    ]
 
 
 def plain_label(label: str) -> str:
@@ -472,12 +432,14 @@ def pairs(text: Printed) -> Pairs:
     order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}
     strays = [i for i, marks in enumerate(text.marks) if not marks and text.lines[i].strip() and not text.rules[i]]
-    heads = Counter(map(text.head, strays))
-    strays = [i for i in strays if not text.head(i) or 2 * heads[text.head(i)] * len(text.core) < len(order)]
+    begins = {i: mark[1] or mark[2] for i in strays if (mark := MARKED.match(text.lines[i].strip()))}
+    heads = Counter(begins.values())
+    strays = [i for i in strays if i not in begins or 2 * heads[begins[i]] * len(text.core) < len(order)]
     log = text.log or any(LOG_LINE.search(text.lines[i]) for i in strays)
-    if strays and not log:
-        what = f"expected a line {' or '.join(map(repr, text.core))} with a colon, found {text.lines[strays[0]]!r:.60}"
-        raise text.error(strays[0], f"{what}; write each text on one line.")
+    strange = [i for i in strays if not heading(text.lines, i)]
+    if strange and not log:
+        what = f"expected a line {' or '.join(map(repr, text.core))} with a colon, found {text.lines[strange[0]]!r:.60}"
+        raise text.error(strange[0], f"{what}; write each text on one line.")
     rows, numbers, lost = [], [], []
     row: dict[str, str] = {}
     begin = 0
@@ -538,43 +500,3 @@ def on_one(text: Printed) -> Pairs:
         if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):
             rows = [{**row, left: row[left].removesuffix(mark).rstrip()} for row in rows]
     return rows, [i + 1 for i in places], unused_lines(text, lost, "other lines are not used", lost[:1])
-
-
-def printed_lines(file: Lines) -> tuple[list[str], str] | None:
-    """Return the lines that a notebook printed, or those of a page (HTML), and which it is; None for other files."""
-    if re.match(rb"\s*<(?:!doctype html|html|table)\b", file.data, re.IGNORECASE):
-        return shown_text({"text/html": "\n".join(file)}).splitlines(), "a page, "
-    if b'"nbformat"' not in file.data:
-        return None
-    try:
-        cells = json.loads("\n".join(file))["cells"]
-        outputs = [output for cell in cells for output in cell.get("outputs") or []]
-        texts = [o.get("text") or shown_text(o.get("data", {})) for o in outputs]
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return None
-    joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
-    whole = (re.sub(r"(?<=>),\n +(?=<tf)", ", ", SERIES.sub(r"\1", text)) for text in joined)  # lists of tensors
-    return [line for text in whole for line in text.splitlines()], "printed outputs of a notebook, "
-
-
-def shown_text(data: Mapping[str, Any]) -> str:
-    """Return an output's text: plain, or HTML without its tags if it has tables, or the plain text says only HTML."""
-    plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
-    if not page or (plain and "<table" not in page and not plain.startswith("<IPython")):
-        return plain
-    page = re.sub(r"<tr.*?</tr>", barred, re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL), flags=re.DOTALL)
-    return html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<br ?/?>|</(?:p|div|tr|li|h\d)>", "\n", page)))
-
-
-def barred(row: re.Match[str]) -> str:
-    """Return a row of a table in HTML as one of Markdown; a rule stands below a header."""
-    cells = re.findall(r"<(t[hd])\b[^>]*>(.*?)</t[hd]>", row[0], re.DOTALL)
-    texts = [" ".join(re.sub(r"<[^>]*>", " ", text).split()).replace("|", r"\|") for _, text in cells]
-    return f"| {' | '.join(texts)} |\n" + "|---|\n" * all(kind == "th" for kind, _ in cells)
-
-
-def recurring_heads(lines: Iterable[str]) -> list[str]:
-    """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
-    found = (mark[1] or mark[2] for line in lines if (mark := MARKED.match(line.strip())))
-    heads = Counter(re.sub(r"(?<=\w)\s+\d+$", "", head) for head in found)  # a number is of the sample
-    return [head for head, count in heads.most_common() if count > 1 and head not in INSTALLING]

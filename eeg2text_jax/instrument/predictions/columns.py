@@ -1,8 +1,9 @@
 """The one place that decides which columns of a table are what: for one file and for each of two."""
 
-import ast
+import contextlib
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -13,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, literal
 from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import (
     MISSING,
@@ -29,6 +30,7 @@ from eeg2text_jax.instrument.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
+BETWEEN_WORDS = "'|' stands between the phonemes of words; it is no phoneme and is left out"
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
 TIME = ("recording", "onset", "duration", "order")
@@ -115,17 +117,13 @@ def known_columns(table: Table, names: Names) -> Columns:
     predicted = {
         name: (wanted[b], mode) for name, (b, mode) in zip(meanings.plain, meanings.modes, strict=True) if b in wanted
     }
-    if repeated := [name for name in (reference, *predicted) if meanings.plain.count(name) > 1]:
-        raise UserError(
-            f"{table.path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1."
-        )
     if len(set(predicted.values())) < len(predicted):
         raise UserError(
             f"{table.path}: the columns {', '.join(predicted)} are predictions of one condition and mode; name one "
             f"with {NAME_BOTH}."
         )
     notes: list[str] = []
-    place = meanings.plain.index
+    place = functools.partial(find_column, table)
     reference = of_one_form(table, reference, [*map(place, predicted)], meanings.spoken, notes)
     forced = {condition for condition, mode in predicted.values() if mode == "teacher_forced"}
     predictions = {
@@ -137,9 +135,9 @@ def known_columns(table: Table, names: Names) -> Columns:
 
 
 def holds_words(table: Table, index: int) -> bool:
-    """Return whether a column may hold texts: not all of its cells are numbers, lists of numbers or empty."""
+    """Return whether a column may hold texts: not all its cells are numbers, lists of numbers, yes or no, or empty."""
     cells = filled(table, index)
-    return not cells or not all(map(NUMBERS.fullmatch, cells))
+    return not cells or not all(NUMBERS.fullmatch(cell) or cell in ("True", "False") for cell in cells)
 
 
 def filled(table: Table, index: int) -> list[str]:
@@ -188,11 +186,12 @@ def ways(table: Table, two: Sequence[int]) -> str:
     def either(cells: Sequence[str]) -> str:
         return f"{option('--columns', cells)} or {option('--columns', cells[::-1])}"
 
-    said = either([table.titles[i] if table.titles else str(i + 1) for i in two[:2]])
+    titles = [table.titles[i] for i in two[:2]] if table.titles else []
+    said = either(titles if len({*titles}) > 1 else [str(i + 1) for i in two[:2]])
     if table.layout == "H" and not table.samples:
         said += ", with --format=H, if line 1 is a sample"
         top = [str(table.rows[0][i]) for i in two]
-        if all(len(name.split()) <= 4 for name in top):
+        if all(len(name.split()) <= 4 for name in top) and len({*top}) > 1:
             said = f"{either(top)} if line 1 is a header, or {said}"
     return f"name two with {NAME_BOTH}, such as {said}"
 
@@ -341,6 +340,8 @@ def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
 def find_column(table: Table, column: str) -> int:
     """Return the position from 0 of a column given by name or by number from 1. Raises UserError if it is missing."""
     name = normalize(column)
+    if (table.names or ()).count(name) > 1:
+        raise UserError(f"{table.path}: two columns are named {column!r}; name the columns by number, from 1.")
     if name in (table.names or ()):
         return table.names.index(name)
     if column.isascii() and column.isdigit() and 1 <= int(column) <= table.width:
@@ -402,15 +403,11 @@ def parse_list(cell: str) -> list | None:
     text = cell.strip()
     if not (text[:1] == "[" and text[-1:] == "]") or text[1:-1].strip().isdecimal():  # "[4]" marks a footnote
         return None
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:  # NumPy prints no commas; without commas, Python would join adjacent strings
-        items = ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=b?['\"])", ", ", text))
-        return [item.decode("utf8", "replace") if isinstance(item, bytes) else item for item in items]
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
+    # NumPy prints no commas; without commas, Python would join adjacent strings.
+    items = literal(re.sub(r"(?<=['\"])\s+(?=b?['\"])", ", ", text))
+    return items and [item.decode("utf8", "replace") if isinstance(item, bytes) else item for item in items]
 
 
 def candidate_text(item: Any) -> Any:
@@ -495,9 +492,7 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
     if used and counts[used] < len(parts):
         others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
         note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
-        kept = [i for i, part in enumerate(parts) if part == used]
-        rows, numbers = [table.rows[i] for i in kept], [table.numbers[i] for i in kept]
-        return dataclasses.replace(table, rows=rows, numbers=numbers), note
+        return table.keep([i for i, part in enumerate(parts) if part == used]), note
     if parts and counts["train"] == len(parts):
         return table, "every row is of the training part by the column of splits: models may have memorized its texts"
     return table, ""
@@ -515,6 +510,12 @@ def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Sam
             )
     references = texts(table, columns.reference, "reference", changed)
     outputs = {key: texts(table, index, "prediction", changed) for key, index in columns.predictions.items()}
+    sides = [references, *outputs.values()]
+    for column in sides if all(map(is_spelled, sides)) else ():
+        for row, text in enumerate(column):
+            if re.search(r"(?:^|\s)\|(?:\s|$)", text):
+                column[row] = " ".join(part for part in text.split() if part != "|")
+                changed.setdefault(BETWEEN_WORDS, set()).add(row)
     return Samples(table.path, references, outputs, stated(table, columns.about), table.numbers, table.unit)
 
 
@@ -531,12 +532,11 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
             )
 
 
-def unread_conditions(table: Table, used: set[int], references: Sequence[str]) -> list[str]:
-    """Return a note on a column that is not used and divides the rows into sets of the same references.
+def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
+    """Return the table with `blocks` by a column that is not used and whose values have the same references each.
 
     Raises UserError if a column that is not used tells EEG from controls.
     """
-    notes: list[str] = []
     for index in sorted({*range(table.width)} - used):
         cells = [str(cell) for cell in table.column(index)]
         values = dict.fromkeys(cells)
@@ -547,18 +547,15 @@ def unread_conditions(table: Table, used: set[int], references: Sequence[str]) -
                 f"({', '.join(fed)}), and rows with different inputs are not judged together; rename "
                 "the column to eval_condition, or give one file for each value."
             )
-        if notes or not 1 < len(values) <= MOST_SYSTEMS:
+        if table.blocks or not 1 < len(values) <= MOST_SYSTEMS:
             continue
         of_value: dict[str, Counter[str]] = {value: Counter() for value in values}
         for cell, reference in zip(cells, references, strict=True):
             of_value[cell][reference] += 1
         if len(first := of_value[cells[0]]) > 1 and all(of == first for of in of_value.values()):
-            notes.append(
-                f"{table.shown(index)} is not used, and each of its {len(values)} values has the same {len(first)} "
-                "references: all rows count as one system; if its values are systems, conditions or readers, give one "
-                "file for each, or rename it eval_condition or subject"
-            )
-    return notes
+            why = f"{table.shown(index)} is not used, and each of its {len(values)} values has the same {len(first)}"
+            table = dataclasses.replace(table, blocks=cells, why=f"{why} references")
+    return table
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:

@@ -330,10 +330,14 @@ class Samples:
         columns = {name.removeprefix("group "): v for name, v in self.about.items() if name.startswith("group ")}
         return {name: count_labels(zip(self.references, labels, strict=True)) for name, labels in columns.items()}
 
+    @property
+    def named(self) -> bool:
+        """Whether a column `eval_condition`, or names of columns, say what the encoder was fed."""
+        return "eval_condition" in self.about or any(condition != UNKNOWN for condition, _ in self.outputs)
+
     def fed(self) -> list[str]:
         """Return what a column such as `input` says that the encoder was fed; [] where other columns say it."""
-        named = "eval_condition" in self.about or any(condition != UNKNOWN for condition, _ in self.outputs)
-        return [] if named else [*map(condition_name, self.about.get("condition", ()))]
+        return [] if self.named else [*map(condition_name, self.about.get("condition", ()))]
 
     def conditions(self) -> list[str]:
         """Return the values of `fed` if they are a few conditions, EEG among them; else []."""

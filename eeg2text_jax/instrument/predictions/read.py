@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -23,17 +23,13 @@ from eeg2text_jax.instrument.predictions._containers import (
     lines_table,
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
-from eeg2text_jax.instrument.predictions._labelled import (
-    LAYOUTS,
-    labelled_table,
-    printed_lines,
-    recurring_heads,
-    tables_among,
-)
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names
+from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names, normalize_names
+from eeg2text_jax.instrument.predictions._printed import Text, is_shown, printed_text, recurring_heads, tables_among
 from eeg2text_jax.instrument.predictions.columns import (
     conversions,
     describe_columns,
+    divided,
     join_names,
     most_alike,
     option,
@@ -41,16 +37,18 @@ from eeg2text_jax.instrument.predictions.columns import (
     samples,
     spaced,
     split_list,
+    stated,
     test_part,
-    unread_conditions,
     ways,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
+    MODE_FIELDS,
     MODES,
     UNKNOWN,
     Prediction,
     PredictionSet,
+    Samples,
     complete,
     is_own,
     mode_name,
@@ -64,6 +62,7 @@ REFERENCE = (
     "the true texts of files with outputs alone: lines, a table, JSON or HDF5, in the same order or by the same ids"
 )
 
+BLOCK = "of a file of several parts (epochs, systems, tables, cells): the number of one, last or all"
 COLUMNS = "columns of the reference and of one or more predictions, by name or by number from 1; CONDITION=COLUMN says "
 COLUMNS += "what a prediction was made from"
 
@@ -76,6 +75,7 @@ def add_options(add: Any) -> None:
     id_help = "columns by which predictions and references are joined; rows: row by row"
     add("--id", type=split_list, metavar="COLUMNS", help=id_help)
     add("--labels", type=split_list, metavar="TRUE,PRED", help="labels of printed references and predictions")
+    add("--block", metavar="N", help=BLOCK)
     add("--names", type=epath.Path, metavar="FILE", help="further names of columns and labels, see docs/layouts.md")
 
 
@@ -84,7 +84,7 @@ def options_of(flags: Any) -> dict[str, Any]:
     return {"layout": flags.format, **{name: getattr(flags, name) for name in OPTIONS}}
 
 
-OPTIONS = ("columns", "reference", "id", "labels", "names")
+OPTIONS = ("columns", "reference", "id", "labels", "block", "names")
 
 
 def read_any(
@@ -97,6 +97,7 @@ def read_any(
     reference: str | os.PathLike[str] | None = None,
     id: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
+    block: str | int | None = None,
     names: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
     """Read a predictions file of any layout in `FORMATS`.
@@ -113,6 +114,8 @@ def read_any(
       reference: a file of references for a file that has only predictions, joined line by line or by id.
       id: the columns by which the two files are joined, or `rows`; None: a key that both have.
       labels: the labels of references and predictions in a printed text, if they are no known names.
+      block: of a file of several parts (epochs, systems, tables, cells of a notebook): the number of one from 1, `last`
+        or `all`.
       names: a file with further names of columns and labels, of the form of `instrument/predictions/names.toml`.
 
     Raises:
@@ -147,15 +150,17 @@ def read_any(
     else:
         beside = Lines(at_hand(epath.Path(reference)))
         table, used = read_two(lines, beside, layout, columns, groups, id, vocabulary)
-    return set_of(table, used, mode, lines.digest)
+    return set_of(table, used, mode, lines.digest, block)
 
 
-def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> PredictionSet:
-    """Return the rows of a table whose columns are known, of one mode, in one Unicode form.
+def set_of(
+    table: Table, used: Columns, mode: str | None, digest: str = "", block: str | int | None = None
+) -> PredictionSet:
+    """Return the rows of a table whose columns are known, of one mode and block, in one Unicode form.
 
     Raises UserError if there are none, or a cell is no text.
     """
-    table, part = test_part(table, used)
+    table, part = test_part(in_block(table, used, block), used)
     notes = [*table.notes, *used.notes, *filter(None, [part])]
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     sample_set = samples(table, used, changed)
@@ -163,8 +168,6 @@ def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> P
     predictions = complete(sample_set)
     if not predictions:
         raise UserError(f"{table.path}: no predictions in the file.")
-    if {p.eval_condition for p in predictions} == {UNKNOWN}:
-        notes += unread_conditions(table, used.used(dropped), sample_set.references)
     said, groups, has_seeds = describe_columns(table, used, dropped), sample_set.groups(), "seed" in sample_set.about
     notes = (*notes, *conversions(changed))
     read = PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
@@ -190,57 +193,116 @@ def table_of_file(
         layout = None  # a table whose columns have names, whatever the other file is
     if layout == "P" and plain:
         return lines_table(lines, names, "P")
-    printed, kind = (printed_lines(lines) if plain else None) or (None, "")
-    if printed is not None and not alone:
-        if tables := [table for table in tables_among(lines.path, printed, names, (), kind) if table.titles]:
+    printed = printed_text(lines) if plain and is_shown(lines) else Text(lines.path, [])
+    if printed.kind and not alone:
+        if tables := [table for table in tables_among(printed, names) if table.titles]:
             return max(tables, key=lambda table: len(table.rows))
-        raise UserError(f"{lines.path}: {kind}without a table; write its texts as lines or CSV.")
+        raise UserError(f"{lines.path}: {printed.kind}without a table; write its texts as lines or CSV.")
     table, refusal = None, None
     wanted = [column.partition("=")[2] or column for column in columns]
-    if printed is None and not labels and plain and layout in (None, "J", "K"):
+    if not printed.kind and not labels and plain and layout in (None, "J", "K"):
         try:
             table = json_table(lines, names, alone=alone)
         except UserError as error:
             refusal = error
     if layout == "J" and table is None:
         raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
-    if table is None and refusal is None and printed is None and not labels and layout in (None, "F", "H"):
+    if table is None and refusal is None and not printed.kind and not labels and layout in (None, "F", "H"):
         table = csv_table(lines, names, layout, wanted, alone=alone)
     unsure = table is None or (table.layout == "H" and layout is None and alone)
+    labelled = None
+    if unsure and plain and not printed.kind:  # lines of a long table are not needed
+        printed = printed_text(lines)
     if unsure and plain and layout in (None, *LAYOUTS):
-        texts = lines if printed is None else printed
-        if labelled := labelled_table(lines.path, texts, names, labels, kind, () if table else wanted):
-            if not alone:
-                raise UserError(
-                    f"{lines.path}: is of layout {labelled.layout}, with references and predictions of its own; leave "
-                    "--reference out, or give a file that has only predictions."
-                )
-            return labelled
+        labelled = labelled_table(printed, names, labels, () if table else wanted)
+    if labelled and not alone:
+        raise UserError(
+            f"{lines.path}: is of layout {labelled.layout}, with references and predictions of its own; leave "
+            "--reference out, or give a file that has only predictions."
+        )
+    if labelled:
+        return labelled
     if table is None and (refusal or alone):
-        raise refusal or UserError(f"{lines.path}: {no_layout(printed or lines, layout, labels, names, kind)}")
+        raise refusal or UserError(f"{lines.path}: {no_layout(printed, layout, labels, names)}")
     return table or lines_table(lines, names)
 
 
-def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, names: Names, kind: str) -> str:
+def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, names: Names) -> str:
     """Return the message for a text that is no table and has no known labels."""
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
-    heads = recurring_heads(texts)
-    tables = [t for t in tables_among(epath.Path(), [*texts], names) if len(spaced(t)) > 1]
-    table = max((t for t in tables if t.titles or len(t.rows) >= FEW), key=lambda t: len(t.rows), default=None)
-    if not (heads or table or kind or layout in LAYOUTS):
+    heads, kind = recurring_heads(printed.lines), printed.kind
+    tables = [t for t in tables_among(printed, names) if len(spaced(t)) > 1 and (t.titles or len(t.rows) >= FEW)]
+    tables.sort(key=lambda table: -len(table.rows))
+    if not (heads or tables or kind or layout in LAYOUTS):
         return NO_TABLE.format(hint=TEXTS_ALONE)
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
-    said += "; name the labels with --labels=TRUE,PREDICTED" if heads or table is None else ""
+    said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
     if two := names.contrasted(heads):
         said += f", such as {option('--labels', two)}"
-    if table is not None:
-        found = f"from line {table.numbers[0]}, {table.kind} ({table.first_rows()})"
+    for table in tables[:3]:
+        rows = f"{table.first_rows()}, {count_of(len(table.rows), 'row')}"
+        found = f"from line {table.numbers[0]}, {table.kind} ({rows})"
         said += f"; {found}: {ways(table, most_alike(table) or spaced(table))}"
     said = f"no samples of known labels{said}"
     if kind:
         return f"{'a notebook whose printed outputs have' if 'notebook' in kind else f'{kind}with'} {said}."
     return NO_TABLE.format(hint=f"it has {said}; or, {TEXTS_ALONE}")
+
+
+def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
+    """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note.
+
+    Parts are those that the layout states; the values of a column that is not used and divides the rows into sets of
+    the same references; or the first, second, ... rows of each reference. Raises UserError if parts of several rows
+    that the layout states repeat references and `block` does not choose, and for a block that is not there.
+    """
+    references = [str(row[used.reference]) for row in table.rows]
+    about = stated(table, used.about)
+    unread = Samples(table.path, references, dict.fromkeys(used.predictions, references), about, (), "")
+    if not (unread.named or unread.conditions()):
+        table = repeated(divided(table, used.used(("condition",)), references), about, references)
+    rows: dict[str, list[int]] = {}
+    for i, name in enumerate(table.blocks):
+        rows.setdefault(name, []).append(i)
+    numbers = {str(n): name for n, name in enumerate(rows, 1)}
+    named = join_names([f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()], 4)
+    numbers |= {"last": next(reversed(rows))} if rows else {}
+    if (choice := "" if block is None else str(block)) not in ("", "all", *numbers):
+        offered = f"{len(rows)} blocks: {named}; choose one, last or all" if rows else "one block only"
+        raise UserError(f"--block={choice}: there is no such block; {table.path} has {offered}.")
+    if choice in numbers:
+        note = f"only block {[*rows].index(numbers[choice]) + 1} of {len(rows)} is used: {numbers[choice]}"
+        return dataclasses.replace(table.keep(rows[numbers[choice]]), blocks=(), notes=(*table.notes, note))
+    if not rows:
+        return table
+    first: dict[str, str] = {}  # reference -> its first block
+    again = sum(first.setdefault(text, name) != name for text, name in zip(references, table.blocks, strict=True))
+    again *= 2 * again >= len(references) - len(rows[table.blocks[0]]) and 2 * len(rows) <= len(references)
+    said = f"{table.why or 'the pairs stand in several parts of the file'} ({len(rows)} blocks: {named})"
+    how = "--block=N takes one, --block=last the last"
+    if again and not choice and not table.why:
+        raise UserError(f"{table.path}: {said}, which repeat references; {how}, --block=all all as of one system.")
+    said += f": all rows count as one system's outputs{', as stated' if choice else f'; {how}'}"
+    said += "; if they are systems, conditions or readers, name the column eval_condition or subject" * bool(table.why)
+    return dataclasses.replace(table, notes=(*table.notes, said))
+
+
+READER = ("subject", "task", "train_condition", "seed", *MODE_FIELDS)  # what tells rows of one sentence apart
+
+
+def repeated(table: Table, about: Mapping[str, Sequence[str]], references: Sequence[str]) -> Table:
+    """Return the table with `blocks` by how often a row's reference was there before, if nothing says why it recurs."""
+    if table.blocks:
+        return table
+    keys = [*zip(references, *(about[name] for name in READER if name in about), strict=True)]
+    seen: Counter[tuple[str, ...]] = Counter()
+    turns = [seen.update([key]) or seen[key] for key in keys]
+    rows, readers = sum(n for n in seen.values() if n > 1), "subject" in about
+    if rows <= (0 if readers else len(keys) // 2):
+        return table
+    why = f"{rows} rows share their {'subject and ' * readers}reference with another row, and no known column says why"
+    return dataclasses.replace(table, blocks=[f"time {turn} of a reference" for turn in turns], why=why)
 
 
 def read_two(
@@ -266,6 +328,7 @@ def read_two(
                 f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
             )
         tables.append(table)
+    tables = tables if columns else cells_by_id(tables, names)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     if layout == "K" and not all(side.keys for side in sides):
         raise UserError(
@@ -273,6 +336,21 @@ def read_two(
             "id; set --format=P to join them line by line."
         )
     return join_files(sides[1], sides[0], ids)
+
+
+def cells_by_id(tables: list[Table], names: Names) -> list[Table]:
+    """Return references and outputs as texts by id, if both are of one header and a row of outputs has one cell.
+
+    So are matrices, such as words by language, of which some cells are predicted. Other tables are unchanged.
+    """
+    heads, rows = zip(*([t.titles, t.rows] if t.titles else [t.rows[0], t.rows[1:]] for t in tables), strict=True)
+    plain, other = map(normalize_names, heads)
+    known = any(names.is_text(name) or name in names.fields for name in plain)
+    single = all(sum(bool(str(cell).strip()) for cell in row[1:]) == 1 for row in rows[1])
+    if plain != other or len(plain) < 3 or known or not single:
+        return tables
+    cells = [[(f"{row[0]}/{plain[i]}", cell) for row in of for i, cell in enumerate(row) if i and cell] for of in rows]
+    return [Table(t.path, "P", "cells by id", None, of, coded=True) for t, of in zip(tables, cells, strict=True)]
 
 
 def in_one_form(read: PredictionSet) -> PredictionSet:
@@ -380,13 +458,18 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
 
 
 def ends(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield notes on a word, such as `endseq`, with which nearly all predictions begin or end and no reference has."""
-    spoken = [p.prediction.split() for p in rows if p.prediction.strip()]
-    for place, how in ((0, "begin"), (-1, "end")):
-        word, count = Counter(words[place] for words in spoken).most_common(1)[0] if spoken else ("", 0)
-        varied = 2 * len({p.prediction for p in rows}) > len(rows) > 4
-        if varied and 10 * count >= 9 * len(rows) and not any(word in p.reference.split() for p in rows):
-            yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
+    """Yield notes on a word, such as `endseq`, with which nearly all predictions or all texts begin or end."""
+    spoken, true = ([getattr(p, side).split() or [""] for p in rows] for side in SIDES[::-1])
+    varied = 2 * len({*map(tuple, spoken)}) > len(rows) > 4
+    known = {re.sub(r"\W", "", word) for words in true for word in words}
+    for place, how in ((0, "begin"), (-1, "end")) if varied else ():
+        ((word, count),) = Counter(words[place] for words in spoken).most_common(1)
+        both = sum(words[place] == word for words in true)
+        if 10 * count >= 9 * len(rows) and (bare := re.sub(r"\W", "", word)):
+            if bare not in known:
+                yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
+            elif 10 * both >= 9 * len(rows):
+                yield f"{count} predictions and {both} references {how} with {word!r}: it counts as a right word"
 
 
 def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
@@ -423,20 +506,11 @@ def empty_halves(read: PredictionSet) -> list[str]:
 
 
 def repeated_rows(read: PredictionSet) -> Iterator[str]:
-    """Yield a note if the file seems appended to itself, and one if nothing says why a subject has a sentence twice."""
+    """Yield a note if the file seems appended to itself."""
     rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
     half = len(rows) // 2
     if half >= 10 and rows[:half] == rows[half:] and len({*rows[:half]}) > 1:
         yield f"the second half of the file repeats its first {half} rows; it may have been written twice"
-    rows = [p for p in read.predictions if p.eval_condition == UNKNOWN]
-    counts = Counter((p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode) for p in rows)
-    repeated, readers = sum(count for count in counts.values() if count > 1), {p.subject for p in rows} != {UNKNOWN}
-    if repeated > (0 if readers else len(rows) // 2):
-        yield (
-            f"{repeated} rows share their {'subject and ' * readers}reference with another row, and no known column "
-            "says why (other inputs, readers, systems, steps of training): all of them count as one system's outputs; "
-            "say it in a column eval_condition or subject, or leave rows out"
-        )
 
 
 def exchanged_columns(read: PredictionSet) -> Iterator[str]:

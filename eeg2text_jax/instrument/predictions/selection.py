@@ -341,14 +341,18 @@ def as_set(
         both = {*SIDES} <= {*normalize_names(map(str, header))}  # preferred to other names, such as hypothesis
         used = roles(table, built_in(), columns or (SIDES if both else None), groups)
         return set_of(table, used, mode)
-    if (predictions := list(predictions)) and isinstance(predictions[0], str):
+    predictions = list(predictions) if isinstance(predictions, Iterable) else predictions
+    if not isinstance(predictions, list) or not predictions:
+        what = "holds no predictions" if predictions == [] else f"is {predictions!r:.60}"
+        raise UserError(f"{name} {what}; expected predictions, texts, a DataFrame or the path of a file.")
+    if isinstance(predictions[0], str):
         references = [] if references is None else list(references)
         if len(references) != len(predictions):
             counts = f"{count_of(len(predictions), 'text')} and {count_of(len(references), 'reference')}"
             raise UserError(f"{name}: {counts}; give as many references as texts.")
         table = Table(path, "P", "texts", None, [*zip(references, predictions, strict=True)], unit="text")
         return set_of(table, FIRST_TWO, mode)
-    if predictions and not isinstance(predictions[0], Prediction):
+    if not isinstance(predictions[0], Prediction):
         kind = type(predictions[0]).__name__
         raise UserError(f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file.")
     return PredictionSet(predictions, {}, "rows", path)
@@ -370,8 +374,10 @@ def as_conditions(
     mode: str | None,
     name: str,
     columns: Sequence[str] | None = None,
-) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels]:
-    """Return the rows under EEG, control -> its rows, whether all training seeds are stated, and labels by their names.
+) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels, list[str]]:
+    """Return the rows under EEG, control -> its rows, whether all training seeds are stated, labels, and notes.
+
+    Notes say which columns of tables and files are used and not, as `describe` does.
 
     `controls` is a mapping from names to predictions, or the predictions of one control. If it is empty, the other
     conditions of a table or file `eeg` are the controls. Raises UserError for a table of several conditions beside
@@ -397,7 +403,8 @@ def as_conditions(
         with arguments():
             cells = select_cells(rows[name])
         rows = {name: cells.pop(next(iter(cells))), **cells}
-    return rows.pop(name), rows, stated, labels
+    notes = [line.rstrip(".") for key in sets if key in tables for line in describe(sets[key]).split("\n")]
+    return rows.pop(name), rows, stated, labels, notes
 
 
 def _records(given: Any, references: Any, name: str) -> list[dict[str, Any]] | None:
@@ -421,13 +428,10 @@ def _records(given: Any, references: Any, name: str) -> list[dict[str, Any]] | N
 
 def is_columns(given: Any, references: Any = None) -> bool:
     """Return whether a mapping holds the columns of a table, not conditions: texts, no references beside them."""
-    return (
-        isinstance(given, Mapping)
-        and references is None
-        and len(given) > 1
-        and not any(isinstance(column, str | os.PathLike | Mapping) for column in given.values())
-        and all(isinstance(next(iter(column), None), str | float | int | None) for column in given.values())
-    )
+    if not isinstance(given, Mapping) or references is not None or len(given) < 2:
+        return False
+    lists = all(isinstance(column, list | tuple) or hasattr(column, "tolist") for column in given.values())
+    return lists and all(isinstance(next(iter(column), None), str | float | int | None) for column in given.values())
 
 
 def _as_written(value: Any) -> str | list:

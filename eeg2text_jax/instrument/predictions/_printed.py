@@ -1,0 +1,290 @@
+"""What programs print: logs, outputs of notebooks and pages as plain lines, the tables among them, and their parts."""
+
+import bisect
+import contextlib
+import dataclasses
+import html
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize_names
+from eeg2text_jax.instrument.predictions.columns import holds_words
+from eeg2text_jax.instrument.predictions.packed import Lines
+
+PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
+NOTEBOOK = b'"nbformat"'
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x08")  # colors of a terminal, steps back
+# A bar of tqdm, with its description if it begins a line, or of Keras.
+PROGRESS = re.compile(
+    r"(^[^:|]{0,40}:)? {0,9}(?<!\d)\d{1,3}%\|[^|]*\| {0,9}[\d.]+\w*/[\d.?]+\w* {0,9}\[[^\]]*\]"
+    r"|(?<!\d)\d{1,9}/\d{1,9} {1,9}(?:\[[=>.]*\]|\u2501+)[ -]*(?:ETA: )?(?:[\d:.]+ ?[mu\u03bc]?s?)?"
+    r"(?: [\d.]+[mu\u03bc]?s/\w+)?",
+    re.MULTILINE,
+)
+TENSOR = re.compile(  # texts as TensorFlow prints them
+    r"<tf\.Tensor: [^>]*?numpy=(?:array\()?(b?'[^'>]*'|b?\"[^\">]*\"|\[[^>]*?\])(?:, dtype=object)?\)?>"
+    r"|tf\.Tensor\(\s*(b?'[^']*'|b?\"[^\"]*\"|\[.*?\]), shape=\([\d, ]*\), [^)]*\)",
+    re.DOTALL,
+)
+SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
+# An epoch or a step, or `[20000/300000] Train loss: 0.3`; `[3/500]` without a figure of training is of a sample.
+EPOCH = re.compile(
+    r"\b(epoch|step|iteration)\b\D{0,6}(\d+)|^\s*\[(\d+)/\d+\](?=.*\b(?:loss|acc|accuracy|lr|train|valid)\b)",
+    re.IGNORECASE,
+)
+HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends a line
+    r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|([^\W\d][^:|]{0,60}):)\s*"
+)
+HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label: words and brackets before a colon
+MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=<]|->)|([=<>]) (?=\w)")
+NUMBER = re.compile(r"(?<!\w)#?\d+(?!\w)")
+INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
+BARS = re.compile(r"(?<!\\)\|")
+BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
+DOTS = re.compile(r"\.\.+")  # a row, or rows, that pandas leaves out
+BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
+FEWEST = 2  # pairs that a text with other lines must have
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """The lines that a program printed, without escapes and progress bars.
+
+    `kind` says where they come from, "" for a file of lines; `cells` has the cell of a notebook of each line.
+    """
+
+    path: epath.Path
+    lines: list[str]
+    kind: str = ""
+    cells: Sequence[str] = ()
+
+    def parts(
+        self, numbers: Sequence[int], used: Collection[int], *tables: Sequence[str], headed: bool = True
+    ) -> list[str]:
+        """Return in which part of the text (cell, epoch, section) each of the pairs on the lines `numbers` stands.
+
+        `used` are the lines of all pairs, `tables` further parts of each pair. Parts other than epochs count if there
+        are fewer than pairs; `headed`: whether headings divide the text. [] if there is one part.
+        """
+        starts: tuple[dict[int, str], dict[int, str]] = ({0: ""}, {0: ""})  # of epochs and of sections, by line
+        seen: set[str] = set()
+        for number, line in enumerate(self.lines, 1):
+            if number in used or not line.strip():
+                continue
+            if epoch := EPOCH.search(line):
+                said, of = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", starts[0]
+            elif headed and (title := heading(self.lines, number - 1)):
+                said, of = repr(title[:40]), starts[1]
+            else:
+                continue
+            if said != next(reversed(of.values())):
+                of[number] = f"{said} of line {number}" if said in seen else said
+                seen.add(said)
+        columns: list[Sequence[str]] = []
+        for of in starts:
+            places, names = [*of], [*of.values()]
+            columns.append([names[bisect.bisect(places, n) - 1] for n in numbers])
+        columns += [[self.cells[n - 1] for n in numbers] if self.cells else [""] * len(numbers), *tables]
+        counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or len({*c}) < len(c))]
+        return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]
+
+
+def heading(lines: Sequence[str], i: int) -> str:
+    """Return the words of a line that is a heading, also of one above a ruler; "" for another line."""
+    found = HEADING.fullmatch(lines[i])
+    ruled = re.fullmatch(r"\s*[=~*#-]{3,}\s*", "".join(lines[i + 1 : i + 2])) and re.match(r"\s*[^\W\d]", lines[i])
+    return (found[1] or found[3] or found[4]).strip() if found else lines[i].strip() if ruled else ""
+
+
+def is_shown(file: Lines) -> bool:
+    return NOTEBOOK in file.data or bool(PAGE.match(file.data))
+
+
+def printed_text(file: Lines) -> Text:
+    """Return the lines of a log, those that a notebook printed, or those of a page (HTML)."""
+    if PAGE.match(file.data):
+        return Text(file.path, plain_lines(shown_text({"text/html": "\n".join(file)})), "a page, ")
+    with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        if NOTEBOOK in file.data:
+            cells = json.loads("\n".join(file))["cells"]
+            outputs = [(f"cell {i}", output) for i, cell in enumerate(cells, 1) for output in cell.get("outputs") or []]
+            lines = [(line, cell) for cell, output in outputs for line in plain_lines(output_text(output))]
+            kind = "printed outputs of a notebook, "
+            return Text(file.path, [line for line, _ in lines], kind, [cell for _, cell in lines])
+    return Text(file.path, plain_lines("\n".join(file)))
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a text as a terminal shows them, without colors and bars of progress."""
+    if "\x1b" in text or "\x08" in text:
+        text = ESCAPE.sub("", text)
+    if re.search(r"%\||\d [\[\u2501]", text):
+        text = re.sub(r"[^\n\r]*\r(?=[^\n\r])", "", text)  # overwritten
+        text = PROGRESS.sub(lambda bar: bar[1] if bar[1] and EPOCH.search(bar[1]) else "", text)
+    if "tf.Tensor" in text:
+        text = TENSOR.sub(lambda m: " ".join(((QUOTED.fullmatch(m[1] or m[2]) or m)[1] or m[2]).split("\n")), text)
+    return text.splitlines()
+
+
+def output_text(output: Mapping[str, Any]) -> str:
+    """Return what an output of a notebook shows; a Series of one text is the text."""
+    text = output.get("text") or shown_text(output.get("data", {}))
+    text = SERIES.sub(r"\1", "".join(map(str, text)) if isinstance(text, list) else str(text))
+    return re.sub(r"(?<=>),\n +(?=<tf)", ", ", text)  # lists of tensors
+
+
+def shown_text(data: Mapping[str, Any]) -> str:
+    """Return an output's text: plain, or HTML without its tags if it has tables, or the plain text names an object."""
+    plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
+    if not page or (plain and "<table" not in page and not re.match(r"<IPython|<[\w. ]+ at 0x", plain)):
+        return plain
+    page = re.sub(r"<tr.*?</tr>", barred, re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL), flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<br ?/?>|</(?:p|div|tr|li|h\d)>", "\n", page)))
+
+
+def barred(row: re.Match[str]) -> str:
+    """Return a row of a table in HTML as one of Markdown; a rule stands below a header."""
+    cells = re.findall(r"<(t[hd])\b[^>]*>(.*?)</t[hd]>", row[0], re.DOTALL)
+    texts = [" ".join(re.sub(r"<[^>]*>", " ", text).split()).replace("|", r"\|") for _, text in cells]
+    return f"| {' | '.join(texts)} |\n" + "|---|\n" * all(kind == "th" for kind, _ in cells)
+
+
+def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterator[Table]:
+    """Yield the tables among other lines: those with a header, and those of two texts with a mark between.
+
+    A header stands above a rule of Markdown, has names of both sides, or those that are `wanted`. A table printed
+    twice counts once.
+    """
+
+    def is_head(row: Sequence[str]) -> bool:
+        plain = normalize_names(row)
+        known = all(any(names.form(side, name) for name in plain) for side in SIDES)
+        return known or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
+
+    lines = unfolded(
+        [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in text.lines]
+    )
+    filled = {i for i, line in enumerate(lines, 1) if re.search(r"\w", line)}
+
+    def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Mapping[int, list[str]]]) -> Table:
+        """Return the rows of tables, by the line of their header and their own line."""
+        distinct = [*{repr([*of.values()]): of for of in [*parts.values()][::-1]}.values()][::-1]
+        rows = {number: row for of in distinct for number, row in of.items() if not DOTS.fullmatch("".join(row))}
+        used = {number for of in parts.values() for number in of} | parts.keys()
+        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows.values() for cell in row)
+        notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
+        notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < sum(map(len, distinct)))
+        lost = len(filled - used)
+        notes += [f"{lost} other lines are not used"] * bool(lost)
+        of_table = [f"table of line {head}" for head, of in parts.items() for number in of if number in rows]
+        return Table(
+            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None,
+            [*rows.values()], [*rows],
+            notes=tuple(notes), samples=not titles, blocks=text.parts([*rows], used, of_table),
+        )  # fmt: skip
+
+    for head, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
+        if any(parts.values()):
+            yield table("a table among other lines", head, parts)
+    for mark in BETWEEN:
+        marked = {i: line for i, line in enumerate(lines, 1) if mark in line and line[0] != "|"}
+        pairs = {i: [*map(str.strip, line.split(mark))] for i, line in marked.items()}
+        pairs = {i: pair for i, pair in pairs.items() if len(pair) == 2 and all(pair)}
+        if len(pairs) >= FEWEST:
+            yield table(f"lines of two texts with {mark.strip() or 'a tab'!r} between", None, {0: pairs})
+
+
+Tables = dict[tuple[str, ...], dict[int, dict[int, list[str]]]]  # header -> its line -> rows by line
+
+
+def barred_tables(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]) -> Tables:
+    """Return the tables with `|` between their cells."""
+    cells = [between_bars(BARS.split(line)) if "|" in line else [] for line in lines]
+    ruled = ["|" in line and bool(RULE.fullmatch(line)) for line in (*lines, "")]
+    known: Tables = {}
+    head: tuple[str, ...] = ()
+    for i, row in enumerate(cells):
+        if len(row) > 1 and not ruled[i] and (ruled[i + 1] or tuple(row) in known or is_head(row)):
+            head = tuple(row)
+            known.setdefault(head, {})[i + 1] = {}
+        elif len(row) == len(head) > 1 and not ruled[i]:
+            [*known[head].values()][-1][i + 1] = [cell.replace("\\|", "|") for cell in row]
+    return known
+
+
+def frames(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]) -> Tables:
+    """Return the tables whose columns end where their names end, as pandas prints them, or begin where they begin."""
+    known: Tables = {}
+    rows: dict[int, list[str]] = {}
+    titles: list[re.Match[str]] = []
+    for i, line in enumerate(lines, 1):
+        head = [*re.finditer(r"\S+(?: \S+)*", line)]
+        if len(head) > 1 and "|" not in line and is_head([title[0] for title in head]):
+            titles, rows, sides = head, {}, (True, False)
+            known.setdefault(tuple(title[0] for title in titles), {})[i] = rows
+        elif titles and not re.fullmatch(r"[- ]+", line):
+            fitting = [(side, row) for side in sides if (row := cells_below(line, titles, ends=side))]
+            sides, rows[i] = ((fitting[0][0],), fitting[0][1]) if fitting else (sides, [])
+            titles = titles if rows[i] or rows.pop(i) else []
+    for rows in (of for parts in known.values() for of in parts.values()):
+        indexed = all(re.match(r"\S+ {2}", row[0]) for row in rows.values())
+        for row in rows.values():
+            row[:] = [(row[0].partition(" ")[2] if indexed else row[0]).strip(), *map(str.strip, row[1:])]
+    return known
+
+
+def cells_below(line: str, titles: Sequence[re.Match[str]], *, ends: bool) -> list[str]:
+    """Return the cells of a line below the names of columns, where all of them end, or begin; [] if they do not."""
+    places = [title.end() for title in titles[:-1]] if ends else [title.start() for title in titles[1:]]
+    apart = not any(line[place - (not ends) :][:1].strip() for place in places)
+    size = len(line.rstrip())
+    whole = places[-1] < size <= titles[-1].end() if ends else all(line[place : place + 1].strip() for place in places)
+    return [line[a:b] for a, b in itertools.pairwise([0, *places, max(size, 1)])] if apart and whole else []
+
+
+def unfolded(lines: Sequence[str]) -> list[str]:
+    """Return lines with the columns side by side that pandas prints in parts, with `\\` behind all but the last."""
+    lines = [*lines]
+    for i, line in enumerate(lines):
+        filled = [k for k in range(i, len(lines)) if lines[k].strip()] if line.endswith("  \\") else []
+        height = next((k for k, place in enumerate(filled) if place != i + k), 0)
+        while height and lines[i].endswith("\\"):
+            width, below = len(lines[i]) - 1, [lines[k] for k in filled[height : 2 * height]]
+            index = max((len(re.match(r"\S*", row)[0]) for row in below), default=0)
+            for k, row in enumerate(below):
+                lines[i + k] = lines[i + k][:width].ljust(width) + row[index:]
+                lines[filled[height + k]] = ""
+            del filled[height : 2 * height]
+            height = height if below else 0
+    return lines
+
+
+def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> Table | None:
+    """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
+
+    def fits(table: Table) -> bool:
+        if wanted:
+            return all(map(str.isdigit, wanted)) or {*normalize_names(wanted)} <= {*(table.names or ())}
+        texts = [name for i, name in enumerate(table.names or ()) if holds_words(table, i)]
+        return all(any(names.form(side, name) for name in texts) for side in SIDES)
+
+    fitting = [table for table in tables if fits(table)]
+    return max(fitting, key=lambda table: len(table.rows), default=None)
+
+
+def recurring_heads(lines: Iterable[str]) -> list[str]:
+    """Return words before colons or arrows that begin several lines, the most frequent first, for messages.
+
+    Words that differ only in a number are one label: the number is of the sample.
+    """
+    found = [mark[1] or mark[2] for line in lines if (mark := MARKED.match(line.strip()))]
+    counts = Counter(NUMBER.sub("", head) for head in found)
+    written = {NUMBER.sub("", head): re.sub(r"(?<=\w)\s+\d+$", "", head) for head in reversed(found)}
+    return [written[head] for head, count in counts.most_common() if count > 1 and head not in INSTALLING]

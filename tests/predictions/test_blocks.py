@@ -1,0 +1,127 @@
+"""Files whose pairs are of several parts: epochs, sections, tables, cells of a notebook, systems."""
+
+import json
+
+import pytest
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.predictions.read import describe, read_any
+
+PAIRS = [(f"the {a} was {b} today", f"a {a} is {b}") for a in ("road", "field", "lake") for b in ("wet", "dry", "long")]
+BETTER = [(r, r.replace("today", "now")) for r, _ in PAIRS]
+
+
+def pairs(found):
+    return [(row.reference, row.prediction) for row in found.predictions]
+
+
+def labelled(some):
+    return "".join(f"GT: {r}\nPR: {p}\n" for r, p in some)
+
+
+def barred(some):
+    return "\n| Reference | Prediction |\n|---|---|\n" + "".join(f"| {r} | {p} |\n" for r, p in some)
+
+
+def notebook(*texts):
+    outputs = [[{"output_type": "stream", "text": text}] for text in texts]
+    return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "outputs": of} for of in outputs]})
+
+
+def table(some):
+    return "reference,hypothesis\n" + "".join(f"{r},{p}\n" for r, p in some)
+
+
+TWO = {  # a file of two systems -> names of its blocks
+    "epochs": ("".join(f"Epoch {n}/2 loss: 0.1\n{labelled(s)}" for n, s in ((1, PAIRS), (2, BETTER))), "1 is epoch 1"),
+    "steps": (
+        "".join(f"[{n}000/9000] Train loss: 0.1\n{labelled(s)}" for n, s in ((1, PAIRS), (2, BETTER))),
+        "1 is step 1000",
+    ),
+    "headings": (
+        f"# Small\n\n{labelled(PAIRS)}\n# Large\n{labelled(BETTER)}",
+        "1 is 'Small' with 9 rows, 2 is 'Large'",
+    ),
+    "lines with a colon": (
+        f"Results of one:\n{labelled(PAIRS)}\nResults of two:\n{labelled(BETTER)}",
+        "'Results of one'",
+    ),
+    "ruled lines": (f"Reader A\n=====\n{labelled(PAIRS)}\nReader B\n=====\n{labelled(BETTER)}", "1 is 'Reader A'"),
+    "lists of folds": (
+        json.dumps(
+            {
+                f"fold_{k}": dict(zip(("gt", "pred"), zip(*some, strict=True), strict=True))
+                for k, some in ((0, PAIRS), (1, BETTER))
+            }
+        ),
+        "1 is fold_0 with 9 rows, 2 is fold_1",
+    ),
+    "marked lines": (f"=== one ===\n{labelled(PAIRS)}\n=== two ===\n{labelled(BETTER)}", "1 is 'one'"),
+    "tables": (barred(PAIRS) + barred(BETTER), "1 is table of line 2 with 9 rows"),
+    "cells": (notebook(labelled(PAIRS), labelled(BETTER)), "1 is cell 1 with 9 rows, 2 is cell 2"),
+    "tables of cells": (notebook(barred(PAIRS), barred(BETTER)), "1 is cell 1, table of line 2"),
+}
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_blocks_of_the_same_references_are_asked_about_and_chosen(write, name):
+    text, named = TWO[name]
+    path = write(text)
+    with pytest.raises(UserError, match=r"which repeat references; --block=N takes one") as refused:
+        read_any(path)
+    assert f"2 blocks: {named}" in str(refused.value).replace("1 is 'Results", "'Results")
+    assert pairs(read_any(path, block=1)) == PAIRS
+    last = read_any(path, block="last")
+    assert pairs(last) == pairs(read_any(path, block="2")) == BETTER
+    assert "only block 2 of 2 is used" in describe(last)
+    pooled = read_any(path, block="all")
+    assert pairs(pooled) == PAIRS + BETTER
+    assert "all rows count as one system's outputs, as stated" in describe(pooled)
+    with pytest.raises(UserError, match=r"--block=3: there is no such block; .* has 2 blocks: "):
+        read_any(path, block=3)
+
+
+def test_blocks_of_other_references_are_read_and_said(write):
+    for text in (notebook(labelled(PAIRS[:4]), labelled(PAIRS[4:])), barred(PAIRS[:4]) + barred(PAIRS[4:])):
+        path = write(text)
+        found = read_any(path)
+        assert pairs(found) == PAIRS
+        assert "the pairs stand in several parts of the file (2 blocks: 1 is " in describe(found)
+        assert pairs(read_any(path, block="last")) == PAIRS[4:]
+
+
+def test_one_pair_an_epoch_is_said_and_one_a_section_is_not(write):
+    steps = "".join(f"[{n}000/9000] Train loss: 0.{n}\n{labelled([one])}" for n, one in enumerate(PAIRS))
+    assert "9 blocks: 1 is step 0000 with 1 row" in describe(read_any(write(steps)))
+    for head in ("### Sample {}\n", "=== sentence {} ===\n", "[{}/9] a/b.wav\n"):
+        text = "".join(head.format(n) + labelled([one]) for n, one in enumerate(PAIRS))
+        assert not read_any(write(text)).notes or "blocks" not in describe(read_any(write(text)))
+    text = "Epoch 1 loss 2\nEpoch 2 loss 1\n" + labelled(PAIRS) + "Epoch 3 loss 1\n"
+    assert "blocks" not in describe(read_any(write(text)))
+    with pytest.raises(UserError, match=r"--block=2: there is no such block; .* has one block only"):
+        read_any(write(text), block=2)
+
+
+def test_a_column_of_systems_is_named_and_one_is_chosen(write):
+    rows = [(system, r, p) for system, some in (("a", PAIRS), ("b", BETTER)) for r, p in some]
+    path = write("backend,reference,hypothesis\n" + "".join(",".join(row) + "\n" for row in rows))
+    said = describe(read_any(path))
+    assert "'backend' is not used, and each of its 2 values has the same 9 references (2 blocks: 1 is a with" in said
+    assert "--block=N takes one, --block=last the last; if they are systems" in said
+    assert pairs(read_any(path, block=2)) == BETTER
+
+
+def test_of_sentences_that_recur_one_time_is_chosen(write):
+    path = write(table(PAIRS + BETTER))
+    assert "18 rows share their reference with another row" in describe(read_any(path))
+    assert pairs(read_any(path, block="last")) == BETTER
+
+
+def test_blocks_are_chosen_in_two_files(write, printed_by):
+    reference = write("".join(f"{r}\n" for r, _ in PAIRS) * 2, "true.txt")
+    outputs = write("system,output\n" + "".join(f"{k},{p}\n" for k in "ab" for _, p in PAIRS), "out.csv")
+    assert pairs(read_any(outputs, reference=reference, block=1)) == PAIRS
+    said = printed_by(["score", str(outputs), f"--reference={reference}", "--block=last", "--metrics=wer"])
+    assert "only block 2 of 2 is used: b" in " ".join(said.split())
+    assert main(["read", str(outputs), f"--reference={reference}", "--block=1"]) == 0
