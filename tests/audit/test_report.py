@@ -250,6 +250,7 @@ def test_one_file_has_one_panel_and_no_control(written):
     assert Page(text).tags.count("img") == 2
     assert "sentences (180 rows, 3 readers)" in head(text)
     assert "<span>content in points of 100" in head(text)
+    assert "sentences (180 rows)" in head(written(audit(changed(eeg, subject=""))))
     assert "about the difference" not in head(text)
 
 
