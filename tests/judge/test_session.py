@@ -164,7 +164,7 @@ def test_every_figure_is_that_of_the_judge_asked_again(finished, tmp_path, monke
     assert results["auc_test_with_the_question"] == pytest.approx(counted_auc(asked, parts.test))
     found = choose_threshold(dev, np.array([pair.preserved for pair in parts.dev]), 0.33)
     assert made.threshold == pytest.approx(found.value, abs=1e-6)
-    assert results["threshold"]["recall"] == found.recall != before["threshold"]["recall"]
+    assert results["threshold"]["precision"] == found.precision != before["threshold"]["precision"]
     for row in results["slices"]:
         kind = row["slice"].removeprefix("kind ")
         chosen = [i for i, p in enumerate(parts.test) if row["slice"] == "all" or p.preserved or p.kind == kind]
