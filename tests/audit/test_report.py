@@ -13,7 +13,7 @@ from eeg2text_jax.instrument.auditing import report
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice
 from eeg2text_jax.instrument.auditing.report import write_report
-from eeg2text_jax.instrument.auditing.result import Section, markdown_html, write_page
+from eeg2text_jax.instrument.auditing.result import Section, markdown_html, result_text, write_page
 from eeg2text_jax.instrument.auditing.table import BY_NAME
 from eeg2text_jax.instrument.auditing.verdict import Carrier, Ruling, Verdict, p_text
 
@@ -238,10 +238,15 @@ def test_limits_notices_and_notes_are_all_there(null, written):
 
 
 def test_the_signal_has_its_name(written):
-    eeg, noise = simulated_rows(sentences=60)
-    text = written(audit(eeg, {"noise": noise}, recording="meg"))
+    eeg, noise = simulated_rows(sentences=60, information=0.4)
+    found = audit(eeg, {"noise": noise}, recording="meg")
+    text = written(found)
     assert "Does the model use the MEG?" in text
     assert "EEG" not in head(text)
+    assert cells(text, "Against each control")[-1] == found.to_frame()["verdict"][0] == "uses MEG"
+    assert found.to_json()["comparisons"][0]["verdict"] == "uses MEG"
+    shown = result_text(found, verbose=True) + found._repr_html_()
+    assert "EEG" not in shown.replace("eeg2text_jax", "")
 
 
 def test_one_file_has_one_panel_and_no_control(written):
