@@ -32,8 +32,9 @@ def test_tables_1_and_3_by_hand():
         Pair("k l m", "k n", False, "2", speaker="S3", severity="Mild"),
     ]
     more = [Pair("o p", "o", True, "", severity="Mild"), Pair("q r", "q", True, "", speaker="S4")]
-    found = data_tables([*pairs, *more, *more])
-    assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
+    healthy = [Pair("s t", "s", True, "", severity="Healthy", speaker="S5")]
+    found = data_tables([*pairs, *more, *more[:1], *healthy])
+    assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1), ("Healthy", 1)]
     assert [of["percent"] for of in found["labels"].values()] == [12.5, 12.5, 25.0], "of all pairs"
     found = data_tables(pairs)
     assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
