@@ -189,6 +189,13 @@ def test_a_better_control_is_told_with_the_p_of_less(written):
     assert "half is left" not in text
 
 
+def test_a_p_of_equivalence_is_not_adjusted(written):
+    eeg, noise = simulated_rows(seed=1, sentences=60)
+    found = audit(eeg, {"noise": noise}, margin=50, secondary=[BY_NAME["rouge-1"]])
+    assert (found.verdict.base, found.adjusted_p > found.deciding.contrast.p) == (Verdict.EQUIVALENT, True)
+    assert "Deciding comparison, p" not in written(found)
+
+
 def test_who_carries_a_claim_or_that_nobody_does(written):
     """Of three readers, of one, and with groups."""
     eeg, noise = simulated_rows(information=0.4, sentences=60)

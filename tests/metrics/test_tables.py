@@ -94,9 +94,23 @@ def test_every_cell_by_hand():
     )
 
 
+def test_the_console_has_the_figures_that_its_headings_name():
+    names = ("rouge-1-p", "rouge-1-r", "rouge-1-f", "rouge-l-f", "bertscore-p", "bertscore-r", "bertscore-f", "wer")
+    shown = cell("eeg", "eeg", 0, "free_running", **{name: 1.5 + 10 * k for k, name in enumerate(names)})
+    for profile, columns in (
+        ("standard", ["ROUGE-1\nF", "WER", "BERTScore\nF"]),
+        ("paper", ["ROUGE-1\nP", "ROUGE-1\nR", "ROUGE-1\nF", "ROUGE-L\nF", "WER"]),
+    ):
+        table = table_console({"profile": profile, "cells": [shown]})
+        assert [column.header for column in table.columns[2:]] == columns
+        cells = [next(iter(column.cells)) for column in table.columns[2:]]
+        values = [names.index(title.lower().replace("\n", "-")) * 10 + 1.5 for title in columns]
+        assert cells == [f"{value:.2f}" for value in values]
+
+
 def test_examples_and_signatures_to_the_letter(tmp_path):
     """Two sentences of four have all outputs; of two samples of one sentence, the first is shown."""
-    texts = {"teacher_forced": ("so b d", "a said a"), "free_running": ("he b was he", "was it he")}
+    texts = {"free_running": ("he b was he", "was it he"), "teacher_forced": ("so d", "a said a")}
     rows = []
     for number, reader in ((0, "S"), (0, "T"), (1, "S"), (2, "S")):
         for mode, said in texts.items():
@@ -107,10 +121,11 @@ def test_examples_and_signatures_to_the_letter(tmp_path):
     results = score_cells(rows, metrics=["wer"])
     write_tables(tmp_path, results, side_by_side(rows), "my_model")
     text = (tmp_path / "results.md").read_text("utf8")
-    assert text.count("| Ground truth | **a** **b** c **d** |") == 2
+    assert text.count("| Ground truth | **a** b c **d** |") == 2
+    assert "| Model | Training | Evaluation | WER (%) |\n| --- | --- | --- | ---: |" in text
     for number in (0, 1):
         for line in (
-            f"| eeg → eeg, w/tf | so **b** **d** {number} |",
+            f"| eeg → eeg, w/tf | so **d** {number} |",
             f"| eeg → noise, w/tf | **a** said a {number} |",
             f"| eeg → eeg, free-running | <u>he</u> b <u>was</u> <u>he</u> {number} |",
             f"| eeg → noise, free-running | <u>was</u> it <u>he</u> {number} |",
