@@ -4,17 +4,21 @@ import io
 import re
 import statistics
 
+import pytest
 from rich.console import Console
 from test_score import grid, with_ids
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.metrics.score import score_cells
 from eeg2text_jax.instrument.metrics.tables import (
+    Table,
     add_verdict,
     print_table,
     score_table,
     side_by_side,
     signatures,
     table_console,
+    write_table,
     write_tables,
 )
 from eeg2text_jax.instrument.predictions.file import Prediction
@@ -92,6 +96,27 @@ def test_every_cell_by_hand():
         "under P is the recall, and stands here under R. Not scored: noise → eeg, seed 0: no text. –: no ratio, as a "
         "score is missing or the free-running one is 0."
     )
+
+
+def test_a_table_is_written_in_the_layout_of_its_name(tmp_path):
+    """Lines below it are items or comments; a CSV has none, and no caption."""
+    made = Table("a #caption", [("", "name"), ("BLEU", "N=1"), ("BLEU", "N=2"), ("WER", "")],
+                 [[["a_b", "1.0", "2.0", "3.0"]], [["c,d", "4.0", "–", "6.0"]]], texts=1)  # fmt: skip
+    for name in ("t.md", "t.csv", "t.tex"):
+        write_table(tmp_path / name, made, ["one", "two"])
+    markdown, table, tex = ((tmp_path / name).read_text("utf8") for name in ("t.md", "t.csv", "t.tex"))
+    assert markdown.splitlines() == [
+        "| name | BLEU N=1 | BLEU N=2 | WER |", "| --- | ---: | ---: | ---: |", r"| a\_b | 1.0 | 2.0 | 3.0 |",
+        "| c,d | 4.0 | – | 6.0 |", "", r"a \#caption", "- one", "- two",
+    ]  # fmt: skip
+    assert table == 'name,BLEU N=1,BLEU N=2,WER\na_b,1.0,2.0,3.0\n"c,d",4.0,–,6.0\n'
+    heads = [r"\multicolumn{1}{c}{}", r"\multicolumn{2}{c}{BLEU}", r"\multicolumn{1}{c}{WER}"]
+    assert r"\begin{tabular}{lrrr}" in tex
+    assert f"{' & '.join(heads)} \\\\\nname & N=1 & N=2 &  \\\\\n\\midrule\n" in tex
+    assert "a\\_b & 1.0 & 2.0 & 3.0 \\\\\n\\midrule\nc,d & 4.0 & -- & 6.0 \\\\" in tex
+    assert tex.endswith("% one\n% two\n")
+    with pytest.raises(UserError, match=r"t\.txt: expected a name that ends in \.md, \.tex or \.csv"):
+        write_table(tmp_path / "t.txt", made)
 
 
 def test_the_console_has_the_figures_that_its_headings_name():
