@@ -11,11 +11,18 @@ from rows import changed, simulated_rows
 
 from eeg2text_jax.instrument.auditing import report
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice
+from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice, Origin, Provenance
 from eeg2text_jax.instrument.auditing.report import write_report
-from eeg2text_jax.instrument.auditing.result import Section, markdown_html, result_text, write_page
+from eeg2text_jax.instrument.auditing.result import (
+    Section,
+    columns_text,
+    limits_of,
+    markdown_html,
+    result_text,
+    write_page,
+)
 from eeg2text_jax.instrument.auditing.table import BY_NAME
-from eeg2text_jax.instrument.auditing.verdict import Carrier, Ruling, Verdict, p_text
+from eeg2text_jax.instrument.auditing.verdict import Carrier, Level, Ruling, Time, Verdict, p_text
 
 VOID = {"meta", "img", "br", "hr", "input"}
 
@@ -187,6 +194,45 @@ def test_a_better_control_is_told_with_the_p_of_less(written):
     ]  # fmt: skip
     assert "Holm" not in text, "the adjusted p is one of more content"
     assert "half is left" not in text
+
+
+def test_what_limits_a_verdict_in_its_order():
+    """Carriers, origin, time, unusual signs, then the other notices; where nothing is judged, what bars it."""
+    notices = [Notice("a", "plain", (), (("r0", "p0"),)), Notice("odd", "odd one"), Notice("time", "a warning")]
+    barring = [Notice("b", "barred by this", ("",), (("r1", "p1"), ("r2", "p2"))), Notice("c", "and this", ("noise",))]
+    origin = Provenance(Origin.STATED, "by somebody")
+    several = (Carrier("reader A", 0.25), Carrier("class B", -0.5))
+    ruling = Ruling(Verdict.USES_EEG, Level.UNKNOWN, Time.UNKNOWN, several)
+    assert limits_of(ruling, notices, origin, "Time is not excluded.", {"odd"}) == [
+        "Carried by reader A: without it +0.25.",
+        "Carried by class B: without it -0.50.",
+        "Origin of the outputs: stated: by somebody.",
+        "Unusual, as a decoder or a target may make it: odd one.",
+        "Time is not excluded.",
+        "Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.",
+        "plain.",
+        "a warning.",
+    ]
+    beyond = Ruling(Verdict.USES_EEG, Level.SENTENCE, Time.BEYOND)
+    assert limits_of(beyond, [], origin, "Content goes beyond.", set()) == [origin.sentence]
+    unjudged = Ruling(Verdict.NOT_JUDGEABLE, reason="why")
+    found = limits_of(unjudged, [*notices, *barring], origin, "Time.", {"odd"})
+    assert found == ["Barred by this.", "And this.", "  'r1' -> 'p1'", "  'r2' -> 'p2'"]
+
+
+def test_the_console_shows_four_conditions_and_three_limits_and_with_v_all(null):
+    limits = [f"Limit {n}." for n in range(5)]
+    found = dataclasses.replace(null, conditions=null.conditions * 3, limits=limits, notes=["a note"], reported=[])
+    short, whole = result_text(found).splitlines(), result_text(found, verbose=True).splitlines()
+    assert sum(line.startswith(("eeg ", "noise ")) for line in short) == 4
+    assert short[6] == "and 2 more"
+    assert [line for line in short if line in limits] == limits[:3]
+    assert len(short) <= 17
+    shown = whole[: whole.index("")]
+    assert sum(line.startswith(("eeg ", "noise ")) for line in shown) == 6
+    assert [line for line in whole if line in limits] == limits
+    assert "A note." in whole
+    assert columns_text(("a", "bb", ""), ("ccc", "d", "e")) == "a    bb\nccc  d   e"
 
 
 def test_a_p_of_equivalence_is_not_adjusted(written):
