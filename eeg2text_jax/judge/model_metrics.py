@@ -52,7 +52,7 @@ def makers_of(
     others = {"judge": judge, "truncate": truncate}
     for wanted, family, options in ((encoded, ENCODED, settings), (judged, JUDGED, others)):
         for name, value in options.items():
-            if value not in (None, False, "") and not wanted:
+            if value is not False and value not in (None, "") and not wanted:  # layer 0 is a layer
                 raise UserError(
                     f"{spelled.format(name)} is for {' and '.join(family)}; ask for one of them, or leave it out."
                 )

@@ -15,12 +15,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
-from eeg2text_jax.instrument.app import interface
+from eeg2text_jax.instrument.app import _worker, interface
 from eeg2text_jax.instrument.app._worker import titles
 from eeg2text_jax.instrument.app.interface import field_page, field_table, visitor_of
 from eeg2text_testing.uploads import table, zipped
 
+SIDES = {"eeg": (0.6, 0), "control": (0.0, 0)}  # share of right words, and seed
 WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
 
 
@@ -112,6 +114,53 @@ def test_columns_of_a_table_without_names_are_chosen_by_name_or_number(upload):
     assert "choose the columns under" in interface.refusal(refused)
     assert answer("look", uploads, columns=["what", "said"]).content["rows"] == {"eeg": 48}
     assert answer("look", uploads, columns=["column 1", "column 2"]).content["rows"] == {"eeg": 49}
+
+
+def test_the_page_judges_as_the_command_does(tmp_path, monkeypatch, capsys):
+    """Groups, mode, proof, and the kind of recording; both files are shown."""
+    monkeypatch.chdir(tmp_path)
+    topics = {name: [(r, p, f"topic {i % 3}") for i, (r, p) in enumerate(pairs(*of))] for name, of in SIDES.items()}
+    for name, rows in topics.items():
+        (tmp_path / name).write_bytes(table(rows, ("reference", "prediction", "topic")))
+        (tmp_path / f"{name}.csv").write_bytes((tmp_path / name).read_bytes())
+    proof = "decoded live before anybody knew the sentence"
+    files = ["--eeg=eeg.csv", "--control=control.csv"]
+    assert main(["audit", *files, "--mode=free_running", f"--proof={proof}", "--json=said.json"]) == 0
+    said, found = json.loads(Path("said.json").read_text()), _worker.judge({"mode": "free_running", "proof": proof})
+    assert found["verdict"] == said["headline"] == "uses EEG: of the sentence"
+    assert found["limits"][0] == f"Origin of the outputs: stated: the authors state: {proof}."
+    (heads, *lines), (effects, *comparisons) = found["tables"]
+    assert [line[:2] for line in lines] == [("eeg", "48"), ("control", "48")]
+    score = f"{said['conditions'][1]['content']['scores'][0]:.2f}"
+    assert (heads[2], lines[1][2]) == ("score", score)
+    assert comparisons[0][:2] == ("control", f"{said['comparisons'][0]['contrast']['effect']:+.2f}")
+    assert effects[1] == "content difference"
+    stated = _worker.judge({"mode": "free_running"})["limits"][0]
+    assert stated == "Origin of the outputs: stated: the visitor states that the predictions ran free."
+    fields = {"subject": "S", "task": "T", "eval_condition": "eeg", "train_condition": "eeg", "mode": "free_running"}
+    for name, rows in topics.items():
+        about = [{"sample_id": f"{i}", "sentence_id": f"{i}", "n_words": 8, "seed": 0, **fields} for i in range(48)]
+        lines = [a | {"reference": r, "prediction": p} for a, (r, p, _) in zip(about, rows, strict=True)]
+        lines = [a | {"eval_condition": "noise"} if name == "control" else a for a in lines][
+            : 48 - 4 * (name == "control")
+        ]
+        written = [json.dumps({"header": {"recording": "meg"}}), *map(json.dumps, lines)]
+        (tmp_path / name).write_text("\n".join(written))
+    looked = _worker.look({})
+    assert looked["rows"] == {"eeg": 48, "control": 44}
+    assert [example[0] for example in looked["examples"]] == ["eeg"] * 10 + ["control"] * 10
+    assert looked["examples"][10][-1] == topics["control"][0][1]
+    (tmp_path / "control").unlink()
+    assert _worker.judge({})["verdict"].startswith("content above its null")
+    assert "MEG" in Path("report.html").read_text("utf8").partition("<details")[0]
+
+
+def test_a_file_of_as_many_rows_as_the_page_takes_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eeg").write_bytes(table(pairs(0.5)))
+    assert _worker.look({"rows": 48})["rows"] == {"eeg": 48}
+    with pytest.raises(UserError, match="48 rows; this page takes 47 at most"):
+        _worker.look({"rows": 47})
 
 
 def test_a_zip_with_one_file_of_text_is_read(upload):

@@ -49,6 +49,8 @@ def made():
                 taken = [str(rng.choice(source)) if rng.random() < max(share, 0.4 * (name == "shuffled"))
                          else str(rng.choice(WORDS)) for _ in range(int(rng.integers(3, 9)))]  # fmt: skip
                 said = "" if name == "zero" and s % 9 == 0 else " ".join(taken)
+                said = "zebras again" if name == "noise" and s % 8 == 0 else said
+                said = " ".join(words[:5]) if name == "time_reversed" and s % 7 == 0 else said
                 written = " ".join(words) if name == "noise" else f"{' '.join(words).capitalize()}."
                 about = {"subject": reader, "task": task, "sentence_id": f"s{s}", "eval_condition": name}
                 lent = {"donor": f"s{donor}"} if name == "shuffled" else {}

@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 from rows import changed, edited, simulated_rows
 from scipy.stats import norm
 
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.commands.compare import compare_systems
+from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.table import BY_NAME
 from eeg2text_jax.instrument.predictions.file import write_predictions
 
@@ -64,6 +66,26 @@ def test_three_decoders_of_other_readers_in_either_mode_and_by_another_endpoint(
         write_predictions(tmp_path / f"{name}.jsonl", {}, [*forced, *rows])
     found = compare_systems(made)
     assert found.rows == {"good": 144, "some": 96, "bad": 144}
+    for name, rows in made.items():
+        alone, (scores, nulls) = (
+            audit(rows).conditions[0].content,
+            (found.systems[name].scores, found.systems[name].nulls),
+        )
+        assert (found.systems[name].effect, scores, nulls) == (pytest.approx(alone.effect), alone.scores, alone.nulls)
+        assert (found.systems[name].p, found.systems[name].se) == (alone.p, pytest.approx(alone.se))
+    assert [*found.pairs] == [("good", "some"), ("good", "bad"), ("some", "bad")]
+    for (a, b), pair in found.pairs.items():
+        assert pair.effect == pytest.approx(found.systems[a].effect - found.systems[b].effect)
+    paired = audit(made["good"], {"other": changed(made["bad"], eval_condition="noise")}).deciding.contrast
+    assert found.pairs["good", "bad"].interval(1.96) == pytest.approx(paired.interval(1.96))
+    raw = np.array([c.p for c in found.systems.values()] + [2 * min(c.p, c.p_less) for c in found.pairs.values()])
+    order = raw.argsort()
+    steps = np.maximum.accumulate(raw[order] * np.arange(6, 0, -1))
+    assert np.array(found.adjusted)[order] == pytest.approx(np.minimum(steps, 1))
+    fewer = [r for r in made["good"] if r.sentence_id not in ("s3", "s4")]
+    less = compare_systems({"bad": made["bad"], "good": fewer})
+    assert (less.sentences, less.rows) == (46, {"bad": 138, "good": 138})
+    assert less.notes[0] == "2 sentences are not in all files and are left out"
     arguments = ["compare", *(str(tmp_path / f"{name}.jsonl") for name in made), f"--json={tmp_path / 'c.json'}"]
     assert main(arguments) == 0
     written = json.loads((tmp_path / "c.json").read_text())

@@ -9,7 +9,7 @@ from rows import changed, edited, row, simulated_rows
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, file_notices
-from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.text import result_text
 from eeg2text_jax.instrument.auditing.verdict import Verdict
 from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.instrument.predictions.read import read_any
@@ -120,6 +120,12 @@ def test_remembered_training_sentences(sides):
     found = audit(remembered, {"noise": noise}, training_text=[f" {text.upper()}!" for text in trained])
     assert codes(found, bars=True) == ["training_text"]
     assert found.verdict.headline == "not judgeable: remembered, not decoded"
+    twice = edited(
+        eeg, lambda r, g: texts[0] if r.subject < "subject 2" else "a b c"
+    )  # one sentence, of half of the rows
+    found = audit(twice, {"noise": noise}, training_text=texts[:2])
+    (notice,) = [n for n in found.notices if n.code == "training_text"]
+    assert ("and 120 of 240 predictions are training sentences" in notice.message, bool(notice.bars)) == (True, True)
     own_words = audit(eeg, {"noise": noise}, training_text=trained)
     assert "training_text" in codes(own_words, bars=False)
     assert own_words.verdict.base is Verdict.USES_EEG

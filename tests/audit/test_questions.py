@@ -13,7 +13,7 @@ from eeg2text_jax.instrument.auditing.align import align
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import OF_TIME as OF_TIME_ASKED
 from eeg2text_jax.instrument.auditing.notices import QUESTIONS, answer_groups, answer_time, labels_of, questions
-from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.text import result_text
 from eeg2text_jax.instrument.auditing.table import WORDS, text_scorer
 from eeg2text_jax.instrument.auditing.verdict import Comparison, Level, Time, Verdict
 from eeg2text_jax.training.configuration import load_config
@@ -106,6 +106,9 @@ def test_the_weakest_answer_of_several_columns_counts():
     found = audit(eeg, controls, groups={"class": classes, "half": halves})
     assert [answer.level for answer in found.groups] == [Level.KIND, Level.SENTENCE]
     assert found.verdict.level is Level.KIND
+    told = result_text(found, verbose=True)
+    assert "Groups by class (12 groups) against noise: " in told
+    assert "Groups by half (2 groups) against noise: between groups too few to tell; within groups " in told
 
 
 def test_a_control_that_tells_the_class_as_well_leaves_nothing():

@@ -11,10 +11,11 @@ from rows import changed, simulated_rows
 
 from eeg2text_jax.instrument.auditing import report
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice
+from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice, Origin, Provenance
 from eeg2text_jax.instrument.auditing.report import Section, markdown_html, write_page, write_report
+from eeg2text_jax.instrument.auditing.text import columns_text, limits_of, result_text
 from eeg2text_jax.instrument.auditing.table import BY_NAME
-from eeg2text_jax.instrument.auditing.verdict import Carrier, Ruling, Verdict, p_text
+from eeg2text_jax.instrument.auditing.verdict import Carrier, Level, Ruling, Time, Verdict, p_text
 
 VOID = {"meta", "img", "br", "hr", "input"}
 
@@ -188,6 +189,52 @@ def test_a_better_control_is_told_with_the_p_of_less(written):
     assert "half is left" not in text
 
 
+def test_what_limits_a_verdict_in_its_order():
+    """Carriers, origin, time, unusual signs, then the other notices; where nothing is judged, what bars it."""
+    notices = [Notice("a", "plain", (), (("r0", "p0"),)), Notice("odd", "odd one"), Notice("time", "a warning")]
+    barring = [Notice("b", "barred by this", ("",), (("r1", "p1"), ("r2", "p2"))), Notice("c", "and this", ("noise",))]
+    origin = Provenance(Origin.STATED, "by somebody")
+    several = (Carrier("reader A", 0.25), Carrier("class B", -0.5))
+    ruling = Ruling(Verdict.USES_EEG, Level.UNKNOWN, Time.UNKNOWN, several)
+    assert limits_of(ruling, notices, origin, "Time is not excluded.", {"odd"}) == [
+        "Carried by reader A: without it +0.25.",
+        "Carried by class B: without it -0.50.",
+        "Origin of the outputs: stated: by somebody.",
+        "Unusual, as a decoder or a target may make it: odd one.",
+        "Time is not excluded.",
+        "Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.",
+        "plain.",
+        "a warning.",
+    ]
+    beyond = Ruling(Verdict.USES_EEG, Level.SENTENCE, Time.BEYOND)
+    assert limits_of(beyond, [], origin, "Content goes beyond.", set()) == [origin.sentence]
+    unjudged = Ruling(Verdict.NOT_JUDGEABLE, reason="why")
+    found = limits_of(unjudged, [*notices, *barring], origin, "Time.", {"odd"})
+    assert found == ["Barred by this.", "And this.", "  'r1' -> 'p1'", "  'r2' -> 'p2'"]
+
+
+def test_the_console_shows_four_conditions_and_three_limits_and_with_v_all(null):
+    limits = [f"Limit {n}." for n in range(5)]
+    found = dataclasses.replace(null, conditions=null.conditions * 3, limits=limits, notes=["a note"], reported=[])
+    short, whole = result_text(found).splitlines(), result_text(found, verbose=True).splitlines()
+    assert sum(line.startswith(("eeg ", "noise ")) for line in short) == 4
+    assert short[6] == "and 2 more"
+    assert [line for line in short if line in limits] == limits[:3]
+    assert len(short) <= 17
+    shown = whole[: whole.index("")]
+    assert sum(line.startswith(("eeg ", "noise ")) for line in shown) == 6
+    assert [line for line in whole if line in limits] == limits
+    assert "A note." in whole
+    assert columns_text(("a", "bb", ""), ("ccc", "d", "e")) == "a    bb\nccc  d   e"
+
+
+def test_a_p_of_equivalence_is_not_adjusted(written):
+    eeg, noise = simulated_rows(seed=1, sentences=60)
+    found = audit(eeg, {"noise": noise}, margin=50, secondary=[BY_NAME["rouge-1"]])
+    assert (found.verdict.base, found.adjusted_p > found.deciding.contrast.p) == (Verdict.EQUIVALENT, True)
+    assert "Deciding comparison, p" not in written(found)
+
+
 def test_who_carries_a_claim_or_that_nobody_does(written):
     """Of three readers, of one, and with groups."""
     eeg, noise = simulated_rows(information=0.4, sentences=60)
@@ -237,10 +284,15 @@ def test_limits_notices_and_notes_are_all_there(null, written):
 
 
 def test_the_signal_has_its_name(written):
-    eeg, noise = simulated_rows(sentences=60)
-    text = written(audit(eeg, {"noise": noise}, recording="meg"))
+    eeg, noise = simulated_rows(sentences=60, information=0.4)
+    found = audit(eeg, {"noise": noise}, recording="meg")
+    text = written(found)
     assert "Does the model use the MEG?" in text
     assert "EEG" not in head(text)
+    assert cells(text, "Against each control")[-1] == found.to_frame()["verdict"][0] == "uses MEG"
+    assert found.to_json()["comparisons"][0]["verdict"] == "uses MEG"
+    shown = result_text(found, verbose=True) + found._repr_html_()
+    assert "EEG" not in shown.replace("eeg2text_jax", "")
 
 
 def test_one_file_has_one_panel_and_no_control(written):
@@ -249,6 +301,7 @@ def test_one_file_has_one_panel_and_no_control(written):
     assert Page(text).tags.count("img") == 2
     assert "sentences (180 rows, 3 readers)" in head(text)
     assert "<span>content in points of 100" in head(text)
+    assert "sentences (180 rows)" in head(written(audit(changed(eeg, subject=""))))
     assert "about the difference" not in head(text)
 
 

@@ -11,7 +11,7 @@ from rows import changed, edited, simulated_rows
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.text import result_text
 from eeg2text_jax.instrument.auditing.verdict import (
     EXIT_STATUS,
     PRECEDENCE,
@@ -45,6 +45,7 @@ FLAT = made(0, se=0, p=1, sd=0)
     [
         (ABOVE, ABOVE, Verdict.USES_EEG),
         (LITTLE, ABOVE, Verdict.BELOW_MARGIN),
+        (made(0.9, se=0.2), ABOVE, Verdict.USES_EEG),  # the effect is within the margin, the interval is not
         (NOTHING, ABOVE, Verdict.EQUIVALENT),
         (NOTHING, NOTHING, Verdict.EQUIVALENT),
         (UNSURE, ABOVE, Verdict.UNDERPOWERED),
@@ -378,7 +379,9 @@ def test_choices_and_a_plan_stand_beside_the_verdict():
 
 def test_seeds_are_a_level_from_three_on():
     eeg, noise = simulated_rows(3, sentences=40, subjects=2, seeds=3, information=0.2, seed_sd=1.0)
-    found = audit(eeg, {"noise": noise}).deciding.contrast
+    whole = audit(eeg, {"noise": noise})
+    found = whole.deciding.contrast
+    assert whole.adjusted_p == found.decisive_p > found.p, "the only one that is printed"
     assert len(found.seed_effects) == 3
     assert np.mean(found.seed_effects) == pytest.approx(found.effect, abs=0.01)
     assert found.decisive_p == max(found.p, found.p_seeds)

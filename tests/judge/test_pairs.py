@@ -193,6 +193,17 @@ def test_stop_words_short_words_and_years_are_not_dropped():
     assert 2 <= len(text.split()) - len(made) <= 4
 
 
+def test_the_rarest_words_are_dropped():
+    common = "king castle river forest"
+    corpus = Corpus.of([f"{common} and the {word} also" for word in ("garden", "window", "window", "bridge")])
+    text = "the king saw a window of castle and garden by river and forest with bridge"
+    for seed in range(5):
+        made = BREAKING["drop"](text.split(), random.Random(seed), corpus)
+        assert {*text.split()} - {*made} == {"saw", "window", "garden"} or {*text.split()} - {*made} == {
+            "saw", "garden", "bridge"
+        }  # fmt: skip
+
+
 def test_a_cut_sentence_keeps_its_first_half_or_so():
     words = [f"word{n}" for n in range(40)]
     for seed in range(50):
@@ -310,14 +321,19 @@ def test_fillers_and_repeated_words_change_nothing_and_articles_a_little(text, e
 
 
 def test_parts_have_their_shares_of_the_ground_truths():
-    parts = divide(some_pairs(40), (0.6, 0.2, 0.2), 1, "file")
-    assert [len(part) for part in (parts.train, parts.dev, parts.test)] == [24, 8, 8]
+    parts = divide(some_pairs(40), (0.6, 0.25, 0.15), 1, "file")
+    assert [len(part) for part in (parts.train, parts.dev, parts.test)] == [24, 10, 6]
+    assert (
+        divide(some_pairs(40), (0.6, 0.25, 0.15), 1, "file")
+        == parts
+        != divide(some_pairs(40), (0.6, 0.25, 0.15), 2, "")
+    )
 
 
 def test_a_pair_is_rated_twice_by_two_raters_of_one_utterance():
     """Another speaker's pair of the same texts, and a rater's own second one, are pairs of their own."""
     one = Pair("a b c", "a b", True, "1", rater="A", speaker="S1")
-    others = [dataclasses.replace(one, speaker="S2", rater="B"), dataclasses.replace(one)]
+    others = [dataclasses.replace(one, **of) for of in ({"speaker": "S2", "rater": "B"}, {}, {"id": "7", "rater": "B"})]
     parts = divide([*some_pairs(), one, *others], (0.6, 0.2, 0.2), 0, "file")
     assert parts.rated_twice == []
-    assert sum(map(len, (parts.train, parts.dev, parts.test))) == 43
+    assert sum(map(len, (parts.train, parts.dev, parts.test))) == 44

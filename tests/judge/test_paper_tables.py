@@ -32,8 +32,9 @@ def test_tables_1_and_3_by_hand():
         Pair("k l m", "k n", False, "2", speaker="S3", severity="Mild"),
     ]
     more = [Pair("o p", "o", True, "", severity="Mild"), Pair("q r", "q", True, "", speaker="S4")]
-    found = data_tables([*pairs, *more, *more])
-    assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
+    healthy = [Pair("s t", "s", True, "", severity="Healthy", speaker="S5")]
+    found = data_tables([*pairs, *more, *more[:1], *healthy])
+    assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1), ("Healthy", 1)]
     assert [of["percent"] for of in found["labels"].values()] == [12.5, 12.5, 25.0], "of all pairs"
     found = data_tables(pairs)
     assert list(found["speakers_by_severity"].items()) == [("Mild", 2), ("Severe", 1)]
@@ -60,8 +61,8 @@ def test_table_2_has_samples_and_share_preserved_by_part():
 
 def test_table_5_names_etiology_and_severity():
     pairs = [
-        Pair("a b c", "a b c", True, "yes", speaker="S1", severity="Severe", etiology="ALS"),
-        Pair("a b c", "a d", False, "no", speaker="S1"),
+        Pair("a b c", "a b c", True, "yes", speaker="S1", etiology="ALS"),
+        Pair("a b c", "a d", False, "no", speaker="S1", severity="Severe"),
         Pair("e f g h", "e f", True, "yes", speaker="S2", severity="Mild"),
     ]
     table = speakers_table(pairs, lambda asked: np.array([0.9] * len(asked)), 0.5)
@@ -72,6 +73,34 @@ def test_table_5_names_etiology_and_severity():
     plain = [dataclasses.replace(pair, severity="", etiology="") for pair in pairs]
     unknown = speakers_markdown(speakers_table(plain, lambda asked: np.ones(len(asked)), 0.5))
     assert unknown[0].startswith("| speaker | n |")
+    some = [dataclasses.replace(pair, etiology="") for pair in pairs]
+    some[1] = dataclasses.replace(some[1], severity="")
+    first, _, *lines = speakers_markdown(speakers_table(some, lambda asked: np.ones(len(asked)), 0.5))
+    assert first.startswith("| speaker | severity | n |")
+    assert [line.split("|")[2].strip() for line in lines[:2]] == ["Mild", ""]
+
+
+def test_a_table_of_speakers_has_each_figure_in_its_place():
+    speakers = [
+        {"name": "B", "n": 7, "word_accuracy": 80.0, "human": 69.9, "latte": 70.0, "latte_interval": (40.0, 90.04)},
+        {"name": "A", "n": 5, "word_accuracy": 79.9, "human": 75.0, "latte": 60.0, "latte_interval": (12.3, 45.6)},
+    ]
+    about = {"mean_gap": 3.25, "same_decisions": 1, "speakers": 2}
+    agreement = {
+        "word_accuracy": {"pearson": 0.1234, "spearman": None, **about},
+        "latte": {"pearson": 0.5678, "spearman": 0.25, **about, "mean_gap": 1.75, "same_decisions": 2},
+    }
+    bars = {"word_accuracy": 80.0, "human": 70.0, "latte": 70.0}
+    assert speakers_markdown({"speakers": speakers, "bars": bars, "agreement": agreement}) == [
+        "| speaker | n | WordACC | human % | LATTEScore | 95 % |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| A | 5 | 79.9 | 75.0* | 60.0 | 12.3 to 45.6 |",
+        "| B | 7 | 80.0* | 69.9 | 70.0* | 40.0 to 90.0 |",
+        "",
+        "*: good enough, at least 80 (WordACC) or 70 (human %, LATTEScore).",
+        "LATTEScore and human ratings: Pearson 0.568, Spearman 0.250, mean gap 1.8 points, 2 of 2 decisions alike.",
+        "WordACC and human ratings: Pearson 0.123, Spearman –, mean gap 3.2 points, 1 of 2 decisions alike.",
+    ]
 
 
 def test_references_are_compared_without_case_and_marks():

@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import types
+from collections import Counter
 
 import jax
 import numpy as np
@@ -22,9 +23,9 @@ from eeg2text_jax.judge._judge_folder import JudgeMetrics, LatteScore, load_judg
 from eeg2text_jax.judge.baselines import baseline_scores, choose_threshold
 from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts, load_frozen
-from eeg2text_jax.judge.pairs import Pair, Parts, divide, read_pairs
+from eeg2text_jax.judge.pairs import Pair, Parts, divide, pairs_digest, read_pairs, write_pairs
 from eeg2text_jax.judge.session import frozen_model, judge, labelled_pairs, sentences_of, speakers
-from eeg2text_jax.judge.toy import sentences, toy_pairs
+from eeg2text_jax.judge.toy import sentences, toy_pairs, toy_wording
 from eeg2text_jax.judge.wording import read_labels
 from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.pretrained.folder import read_tensors, write_safetensors
@@ -118,6 +119,99 @@ def test_everything_is_written_and_says_where_its_labels_come_from(finished):
     size = sum(np.asarray(leaf).size for leaf in jax.tree.leaves(frozen.params))
     assert results["parameters"] == {"LATTEScore's judge": size}
     assert f"| parameters |  |  | {size / 1e6:.1f} M |" in (root / "results.md").read_text()
+
+
+def counted_auc(scores, pairs):
+    yes = np.array([pair.preserved for pair in pairs])
+    return ((scores[yes, None] > scores[~yes]) + (scores[yes, None] == scores[~yes]) / 2).mean()
+
+
+def test_every_figure_is_that_of_the_judge_asked_again(finished, tmp_path, monkeypatch):
+    """With what may change after the tuning: encoders, precision, pairs without an error."""
+    root, before = finished
+    again, given = shutil.copytree(root, tmp_path / "work"), {}
+    changes = {"encoder": "small", "bertscore_encoder": "large", "exact": "exclude", "threshold__precision": 0.33}
+    config, rng = tiny_config(**changes), np.random.default_rng(0)
+
+    def baseline(encoders, own, parts):
+        given.update(encoders=encoders, own=own, scores=rng.random(len(parts.test)))
+        return {"lr": (given["scores"], 1_700_000)}
+
+    monkeypatch.setattr(session.baselines, "baseline_scores", baseline)
+    monkeypatch.setattr(
+        session, "write_curves", lambda path, classifiers, labels: given.update(drawn=(classifiers, labels))
+    )
+    results = judge(config, str(again))
+    assert given["encoders"] == ("large", "small")
+    assert given["own"] == again / "toy"
+    made, frozen = load_judged(again / "judge")
+    assert (made.exact, made.source) == ("exclude", "template pairs")
+    parts = divide(read_pairs(root / "pairs.tsv"), config.split.ratio, config.split.seed, "")
+
+    def ask(prompt, pairs, wording=made.wording):
+        return Asker(frozen, prompt, wording, made.labels).scores([(p.reference, p.hypothesis) for p in pairs])
+
+    dev, test = (ask(made.prompt, pairs) for pairs in (parts.dev, parts.test))
+    assert results["auc_dev"] == pytest.approx(counted_auc(dev, parts.dev))
+    assert results["auc_test"] == pytest.approx(counted_auc(test, parts.test))
+    arms, best = results["arms"], results["chosen"]
+    assert arms[best]["auc_test"] == pytest.approx(results["auc_test"])
+    assert [(arm["seed"], arm["lr"]) for arm in arms] == [(0, 0.3), (1, 0.3)]
+    texts = [text for pair in parts.train for text in (pair.reference, pair.hypothesis)]
+    first = initial_prompts(frozen, [0, 1], config.prompt, made.labels, texts)
+    assert results["auc_test_before_tuning"] == pytest.approx(counted_auc(ask(first[best], parts.test), parts.test))
+    asked = ask(first[0][:0], parts.test, toy_wording("meaning"))
+    assert results["auc_test_with_the_question"] == pytest.approx(counted_auc(asked, parts.test))
+    found = choose_threshold(dev, np.array([pair.preserved for pair in parts.dev]), 0.33)
+    assert made.threshold == pytest.approx(found.value, abs=1e-6)
+    assert results["threshold"]["precision"] == found.precision != before["threshold"]["precision"]
+    for row in results["slices"]:
+        kind = row["slice"].removeprefix("kind ")
+        chosen = [i for i, p in enumerate(parts.test) if row["slice"] == "all" or p.preserved or p.kind == kind]
+        some = [parts.test[i] for i in chosen]
+        assert row["auc"]["lr"]["value"] == pytest.approx(counted_auc(given["scores"][chosen], some))
+        assert row["auc"]["LATTEScore's judge"]["value"] == pytest.approx(counted_auc(test[chosen], some))
+    assert {row["slice"] for row in results["slices"]} == {"all", *(f"kind {p.kind}" for p in parts.test if p.kind)}
+    assert list(results["slices"][0]["auc"]) == ["LATTEScore's judge", "lr"]
+    assert results["parameters"]["lr"] == 1_700_000
+    whole = [*parts.train, *parts.dev, *parts.test]
+    assert {name: of["pairs"] for name, of in results["labels"].items()} == Counter(pair.rated for pair in whole)
+    np.testing.assert_array_equal(given["drawn"][1], [pair.preserved for pair in parts.test])
+    np.testing.assert_allclose(given["drawn"][0]["LATTEScore's judge"], test, atol=1e-6)
+
+
+def test_a_second_file_is_read_with_its_labels_and_its_references_train_nothing(finished, tmp_path, monkeypatch):
+    root, _ = finished
+    pairs, kept = read_pairs(root / "pairs.tsv"), {}
+    second = [dataclasses.replace(p, rated=str(int(p.preserved)), kind="") for p in [*pairs[:15], *toy_pairs(9, 9)]]
+    (tmp_path / "second.tsv").write_text(write_pairs(second))
+    config = tiny_config(test=str(tmp_path / "second.tsv"))
+    frozen = load_judged(root / "judge")[1]
+    monkeypatch.setattr(session, "frozen_model", lambda *_: frozen)
+    monkeypatch.setattr(session, "tune", lambda *_: None)
+    monkeypatch.setattr(session, "to_markdown", lambda _: "")
+    monkeypatch.setattr(session, "finish", lambda config, task, *_: kept.update(task=task, second=_[-1]))
+    judge(config, str(tmp_path / "work"), "preserved")
+    before, tested = kept["second"]
+    assert [(p.reference, p.preserved) for p in tested] == [(p.reference, p.preserved) for p in second]
+    assert before == divide(pairs, config.split.ratio, config.split.seed, "")
+    parts, references = kept["task"].parts, {p.reference for p in second}
+    for name in ("train", "dev"):
+        assert getattr(parts, name) == [p for p in getattr(before, name) if p.reference not in references]
+    assert (parts.test, parts.train == before.train) == (before.test, False)
+    assert kept["task"].digest == pairs_digest([*pairs, *tested])
+
+
+def test_the_frozen_model_is_as_configured(finished):
+    workdir = Workdir(epath.Path(finished[0]))
+    for dtype, stored, remat, keep in (
+        ("bfloat16", "float32", True, "nothing"),
+        ("float32", "bfloat16", False, "products"),
+    ):
+        config = tiny_config(dtype=dtype, param_dtype=stored, model__remat=remat, model__keep=keep)
+        frozen = frozen_model(config, workdir)
+        assert (frozen.model.dtype, frozen.model.remat, frozen.model.keep) == (dtype, remat, keep)
+        assert frozen.params["backbone"]["shared"]["embedding"].dtype == stored
 
 
 def test_each_baseline_may_have_an_encoder_of_its_own(finished):

@@ -146,6 +146,9 @@ def test_token_ids_of_one_side_alone_are_no_token_bleu():
         assert not [name for name in score_predictions([dataclasses.replace(r, **{side: None}) for r in rows])
                     if name.startswith("token_bleu")]  # fmt: skip
     assert parse_metrics(" wer,cer, wer ,") == ("wer", "cer")
+    asked = {name: set(score_predictions(rows, metrics=(name,))) for name in ("bleu", "wer")}
+    assert "token_bleu-1" in asked["bleu"], "BLEU is on words and on tokens"
+    assert {name.partition("-")[0] for name in asked["wer"]} == {"wer"}
 
 
 def test_figures_of_subjects_and_rows_are_those_of_their_own_rows():

@@ -91,6 +91,25 @@ def test_what_the_references_state_goes_to_the_rows_of_its_id(read):
     assert {p.prediction: p.subject for p in found.predictions} == {text: f"reader {i}" for i, text in enumerate(SAID)}
 
 
+def test_every_field_of_a_joined_row_is_of_its_id(read):
+    """Ids name the samples; what the predictions state counts before what the references state; some have none."""
+    keys, kept = [f"u{7 * i}" for i in range(N)], SHUFFLED[2:]
+    outputs = [(f"reader {i % 3}", SAID[i], keys[i], i % 4) for i in kept]
+    references = [(keys[i], "another", TRUE[i], f"task {i % 5}", i / 2) for i in sorted(SHUFFLED, key=lambda i: -i)]
+    found = read(
+        table(("subject", "pred", "id", "seed"), outputs),
+        table(("id", "subject", "true_text", "task", "onset"), references),
+    )
+    assert [
+        (p.sample_id, p.subject, p.reference, p.prediction, p.task, p.seed, p.onset) for p in found.predictions
+    ] == [(keys[i], f"reader {i % 3}", TRUE[i], SAID[i], f"task {i % 5}", i % 4, i / 2) for i in kept]
+    assert "2 of them without a prediction" in describe(found)
+    again = table(("pred", "id"), [(f"{SAID[i]} {k}", keys[i]) for k in (1, 2) for i in kept])
+    twice = read(again, table(("id", "true_text"), [(key, text) for key, text, *_ in zip(keys, TRUE, strict=True)]))
+    assert pairs(twice) == sorted((TRUE[i], f"{SAID[i]} {k}") for k in (1, 2) for i in kept)
+    assert len({p.sentence_id for p in twice.predictions}) == N - 2
+
+
 def test_session_block_and_trial_are_a_key_together(read):
     outputs = table(("session", "block", "trial", "pred"), [(*TRIALS[i][:3], SAID[i]) for i in SHUFFLED])
     references = table(("session", "block_num", "trial_num", "sentence_label"), TRIALS)

@@ -255,6 +255,22 @@ def test_more_forms_of_print_are_read(write, name):
     assert pairs(read_any(write(PRINTED[name]))) == PAIRS
 
 
+@pytest.mark.parametrize("order", [("Predicted", "Target"), ("Target", "Predicted")])
+def test_a_field_with_a_label_is_of_its_sample_and_half_a_sample_is_left_out(write, order):
+    """In either order of the texts, beside losses; of a sample without one text the other one joins no neighbor."""
+    texts = [{"Subject": f"S{i % 4}", "Target": r, "Predicted": f"{p} {i}"} for i, (r, p) in enumerate(PAIRS)]
+    expected = [(of["Subject"], of["Target"], of["Predicted"]) for of in texts]
+    whole = [f"{name}: {of[name]}\n" for of in texts for name in ("Subject", *order)]
+    found = read_any(write("".join(f"{line}loss: 0.5\n" * (i % 3 == 2) or line for i, line in enumerate(whole))))
+    assert [(row.subject, row.reference, row.prediction) for row in found.predictions] == expected
+    lines = [f"{name}: {of[name]}\n" for of in texts for name in order]
+    found = read_any(write("".join(line for i, line in enumerate(lines) if i != 5) + "loss: 0.5\n"))
+    assert [(row.reference, row.prediction) for row in found.predictions] == [
+        (reference, said) for i, (_, reference, said) in enumerate(expected) if i != 2
+    ]
+    assert "1 labels without a partner are not used" in describe(found)
+
+
 def test_an_empty_output_is_no_label_of_the_line_below(write):
     found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")))
     assert {p.prediction for p in found.predictions} == {""}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import types
 
 import numpy as np
@@ -12,7 +13,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import RANKED_HERE
 from eeg2text_jax.instrument.auditing.report import write_report
-from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.text import result_text
 from eeg2text_jax.instrument.auditing.strata import length_strata
 from eeg2text_jax.instrument.auditing.table import _answer_alone, rank_figures
 from eeg2text_jax.instrument.auditing.verdict import Verdict
@@ -216,6 +217,18 @@ def test_report_json_and_files_of_two_conditions(tmp_path, printed_by, refused):
     for text in (page, result_text(found, verbose=True)):
         assert all(said in text for said in ("number of words alone", "top-5 by chance: 8.3 %"))
         assert "each of 60 independent sentences was ranked among 60)" in text, "of two readers each"
+    for name, made, one in (("eeg", eeg, found.conditions[0]), ("noise", control, found.conditions[1])):
+        places = np.array([np.sum(row.scores > row.scores[row.right]) for row in made])
+        figures = 100 * np.mean(places < 1), 100 * np.mean(places < 5), 100 * np.mean(1 - places / (SENTENCES - 1))
+        p = f"{one.content.p:.3f}" if one.content.p >= 0.001 else "< 0.001"
+        shown = [name, "120", *(f"{value:.1f}" for value in figures), f"{one.content.nulls[0]:.1f}"]
+        shown += [f"{one.content.effect:+.1f}", p]
+        assert re.search(r"\s+".join(map(re.escape, shown)), result_text(found))
+        assert "".join(f">{cell}</td>" for cell in shown[:1]) in page
+    gaps = np.abs(WORDS[:, None] - WORDS)
+    closer, equal = [(gaps < gaps.diagonal()[:, None]).sum(1), (gaps == gaps.diagonal()[:, None]).sum(1)]
+    rank = 100 * np.mean((SENTENCES - (closer + (equal + 1) / 2)) / (SENTENCES - 1))
+    assert re.search(rf"number of words alone\s+–\s+25\.0\s+100\.0\s+{rank:.1f}\s+–", result_text(found))
     (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
     assert "has no rankings, but" in refused(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"])
 

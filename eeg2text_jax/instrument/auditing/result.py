@@ -153,7 +153,7 @@ class AuditResult:
     def to_frame(self) -> Any:
         """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
         pandas = library("pandas", "pandas")
-        return pandas.DataFrame(effect_rows(self.comparisons), columns=EFFECT_HEADINGS)
+        return pandas.DataFrame(effect_rows(self.comparisons, self.verdict.recording), columns=EFFECT_HEADINGS)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
