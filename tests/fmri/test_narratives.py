@@ -1,5 +1,7 @@
 """Scans of stories as Narratives has them -> windows: every frame and every word where the tables say."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -127,7 +129,9 @@ def test_all_runs_lag_stride_and_half_precision(tmp_path):
     assert data.sentence[0] == "I ate a"  # 6, 8, 10 and 12 s: frames 4, 5, 6 and 8
 
 
-def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(scaled, tmp_path):
+    """Of floats, or of whole numbers whose scale in the header is negative."""
     from eeg2text_jax.data.planted import write_scan
     from eeg2text_testing.bids_stories import story
 
@@ -137,7 +141,13 @@ def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
     values[0] /= 100  # outside of the brain
     written = values.astype(np.float32)
     written[2, 1, 1, 7] = written[3, 0, 2] = np.nan  # as outside of some programs' masks
-    write_scan(root, "sub-09", "pie", written, 1.5, story(6.0, 15.0, "pie", music=0.0))
+    stored = np.rint((1500 - values) * 8).astype(np.int16)
+    path = write_scan(root, "sub-09", "pie", stored if scaled else written, 1.5, story(6.0, 15.0, "pie", music=0.0))
+    if scaled:
+        content = bytearray(gzip.decompress(path.read_bytes()))
+        content[112:120] = np.array([-1 / 8, 1500], "<f4").tobytes()  # `scl_slope` and `scl_inter`
+        path.write_bytes(gzip.compress(bytes(content)))
+        values = 1500 - stored / 8
     data, _ = make(root, tmp_path / "a.h5", detrend=2, mask=0.3, tasks=("pie",), clip=2.0)
     own = data.words(int(np.flatnonzero(data.subject == "sub-09")[0]))
     assert (own[:, 0] == 0).all()
@@ -146,7 +156,7 @@ def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
     flat = values[1:].reshape(-1, 40).T.astype(np.float32).astype(np.float64)
     rest = flat - design @ np.linalg.lstsq(design, flat, rcond=None)[0]
     expected = np.clip(rest / rest.std(0), -2, 2)[4 : 4 + WINDOW].reshape(WINDOW, 3, *GRID[1:])
-    expected[:, [1, 2], [1, 0], [1, 2]] = 0
+    expected[:, [1, 2], [1, 0], [1, 2]] *= scaled  # NaN, which whole numbers do not have
     np.testing.assert_allclose(own[:, 1:], expected, atol=2e-3)
 
 

@@ -149,14 +149,18 @@ def test_what_is_not_there_is_said_with_what_is(mixed, refused, capsys):
 
 
 @pytest.mark.parametrize("mixed", ["mag"], indirect=True)
-def test_an_implausible_unit_is_said_by_type(mixed, capsys):
+@pytest.mark.parametrize(("kind", "noted", "other"), [
+    ("mag", "the median of the magnetometers has a standard deviation of about 3e-04 T", "gradiometers has"),
+    ("grad", "the median of the gradiometers has a standard deviation of about 7e-03 T/m", "magnetometers has"),
+])  # fmt: skip
+def test_an_implausible_unit_is_said_by_type(mixed, kind, noted, other, capsys):
     raw, _, root = mixed
-    raw = raw.copy().apply_function(lambda x: 1e9 * x, picks="mag")
+    raw = raw.copy().apply_function(lambda x: 1e9 * x, picks=kind)
     raw.save(root / "raw" / "S1_raw.fif", verbose="error", fmt="double", overwrite=True)
     prepare(root, root / "raw", *WHOLE)
     said = capsys.readouterr().err
-    assert "the median of the magnetometers has a standard deviation of about 3e-04 T" in said
-    assert "gradiometers has" not in said
+    assert noted in said
+    assert other not in said
 
 
 @pytest.mark.parametrize("kind", ["seeg", "ecog"])
