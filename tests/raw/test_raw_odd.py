@@ -49,7 +49,7 @@ def test_recordings_keep_their_names_numbers_and_times(tmp_path):
     expected = {}
     for k, (subject, session, task, run) in enumerate(of_file):
         shown = np.random.default_rng(k).permutation(texts[task]).tolist()
-        onsets, seconds = [3 + k / 8, 11 + k / 4, 20.5], [2.0 + k, 3.25, 4.5]
+        onsets, seconds = [3 + k / 8, 11 + k / 4, 25.5], [2.0 + k, 3.25, 4.5]  # to the end
         name = f"sub-{subject}_ses-{session}_task-{task}_run-{run}_raw.fif"
         recording(k).set_annotations(mne.Annotations(onsets, seconds, shown)).save(tmp_path / name, verbose="error")
         expected[task, subject, session, run] = name, list(zip(shown, onsets, seconds, strict=True))
