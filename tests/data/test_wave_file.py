@@ -107,6 +107,21 @@ def test_samples_stay_in_the_file_and_a_batch_reads_its_own(waves, monkeypatch):
     np.testing.assert_allclose(batch["features"][1, : len(own)], own, rtol=2e-3, atol=2e-3)
 
 
+def test_a_channel_that_is_flat_in_training_is_fed_as_zero(tmp_path):
+    """Elsewhere, too; sentences have unequal lengths and means."""
+    rng = np.random.default_rng(0)
+    own = [rng.normal([i, 5, -3], [1, 1, 20], (40 + 30 * i, 3)).astype(np.float16).astype(np.float64) for i in range(4)]
+    own[0][:, 1] = own[2][:, 1] = 2.5
+    rows = [{"features": values, "sentence": f"text {i}"} for i, values in enumerate(own)]
+    data = read_datafile(data_package.write(tmp_path / "a.h5", rows, provenance={"sfreq": 100.0}))
+    found = feature_scale(data, np.array([2, 0]), True)
+    assert found.note() == "of 3 features, 1 constant (number 1) over the train part: they are fed as 0."
+    samples, train = Samples(data, None, found.mean, found.scale, 300, 0), np.concatenate([own[0], own[2]])
+    for i in range(4):
+        expected = (own[i] - train.mean(0)) / np.where(np.arange(3) == 1, np.inf, train.std(0))
+        np.testing.assert_allclose(samples.features(i), expected, atol=1e-4)
+
+
 def test_parquet_keeps_the_rate_and_the_channels(waves, tmp_path):
     pytest.importorskip("pyarrow")
     assert main(["export-data", str(waves[0]), f"--out={tmp_path / 'a.parquet'}"]) == 0

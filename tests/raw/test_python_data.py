@@ -133,10 +133,12 @@ def test_epochs_without_a_subject_or_with_a_baseline_are_noted(raw, tmp_path, ca
 def test_raw_eeg_in_a_table_is_noted(tmp_path, capsys):
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
-    for shapes, noted in (([(16, 875)] * 3, True), ([(4, 875), (4, 875), (5, 875)], False), ([(16, 64)] * 3, False)):
+    for shapes, noted in (([(16, 875)] * 3, True), ([(4, 875), (4, 875), (5, 875)], False), ([(16, 64)] * 3, False),
+                          ([(150, 200)] * 3, False)):  # fmt: skip
         frame = pandas.DataFrame({"features": [rng.normal(size=shape) for shape in shapes],
                                   "sentence": [*TEXTS[:2], "a dog"], "subj": list("AAB")})  # fmt: skip
         prepare(frame, tmp_path / "a.h5")
         said = capsys.readouterr().err
-        assert ("every row is 16 positions of 875 features" in said) == noted
+        assert ("every row is 16 positions of 875 features, though the texts have 2 to 4 words" in said) == noted
+        assert ("every row is" in said) == noted
         assert "if 'subj' is the subject" in said
