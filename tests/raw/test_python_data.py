@@ -53,12 +53,20 @@ def test_a_channel_without_numbers_is_named(raw, tmp_path):
 
 def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tmp_path):
     pandas = pytest.importorskip("pandas")
-    metadata = pandas.DataFrame({"text": TEXTS, "subject": ["A", "B", "B"], "rating": [1, 2, 3]})
+    about = {"text": TEXTS, "who": ["A", "B", "B"], "task": ["NR", "SR", "NR"], "item": [5, 3, 9], "rating": [1, 2, 3],
+             "recording": ["a", "b", "b"], "onset": [-1.0, 7.5, 2.0], "lasts": [4.0, 4.5, 3.5]}  # fmt: skip
+    metadata = pandas.DataFrame(about)
     events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
     epochs = mne.Epochs(raw, events, tmin=0, tmax=SECONDS - 1 / RATE, baseline=None, metadata=metadata, verbose="error")
-    held = prepare(epochs, tmp_path / "a.h5")
-    assert held.sentence.tolist() == TEXTS
-    assert held.subject.tolist() == ["A", "B", "B"]
+    named = {
+        "data__columns__subject": "who",
+        "data__columns__sentence_index": "item",
+        "data__columns__duration": "lasts",
+    }
+    held = prepare(epochs, tmp_path / "a.h5", **named)
+    found = {"text": held.sentence, "who": held.subject, "task": held.task, "item": held.sentence_index,
+             "recording": held.clock.recording, "onset": held.clock.onset, "lasts": held.clock.duration}  # fmt: skip
+    assert {name: values.tolist() for name, values in found.items()} == {name: about[name] for name in found}
     assert held.features_are == file.features_are
     assert held.words(0).shape == file.words(0).shape == (8, 32)
     inner = slice(2, -2)  # the margin in which filters settle is cut off from epochs
