@@ -216,6 +216,14 @@ def test_the_next_run_is_taken_where_the_first_cannot_be_used(tmp_path):
     assert [scan.run for scan in select(tmp_path, scans, fmri_spec(grid=GRID, runs="all")).wanted] == ["1", "2", "3"]
 
 
+def test_a_name_in_the_list_of_scans_to_leave_out_is_that_of_all_runs(tmp_path):
+    stems = ["sub-01_task-pie_run-1", "sub-01_task-pie_run-2", "sub-02_task-pie_run-1", "sub-01_task-lucy"]
+    scans = [Scan(tmp_path, stem, *stem.split("_task-")[:1], "pie", "1", 1.5, GRID[2], ()) for stem in stems]
+    (tmp_path / "list.json").write_text('{"pie": {"sub-01": ["sub-01_task-pie"], "sub-02": []}}')
+    found = select(tmp_path, scans, fmri_spec(grid=GRID, runs="all", exclude="list.json"))
+    assert [scan.stem for scan in found.wanted] == stems[2:]
+
+
 def test_tellings_of_one_story_are_one_group():
     spec = fmri_spec(same_text=(("whole", "scrambled"), ("a", "b")))
     assert [spec.group_of(name) for name in ("scrambled", "whole", "b", "other")] == ["whole", "whole", "a", "other"]
