@@ -113,7 +113,8 @@ def test_a_channel_that_is_flat_in_training_is_fed_as_zero(tmp_path):
     own = [rng.normal([i, 5, -3], [1, 1, 20], (40 + 30 * i, 3)).astype(np.float16).astype(np.float64) for i in range(4)]
     own[0][:, 1] = own[2][:, 1] = 2.5
     rows = [{"features": values, "sentence": f"text {i}"} for i, values in enumerate(own)]
-    data = read_datafile(data_package.write(tmp_path / "a.h5", rows, provenance={"sfreq": 100.0}))
+    data = read_datafile(data_package.write(tmp_path / "a.h5", rows, provenance={"sfreq": 62.5}))
+    assert (data.sfreq, data.is_waves, data.n_words.tolist()) == (62.5, True, [40, 70, 100, 130])
     found = feature_scale(data, np.array([2, 0]), True)
     assert found.note() == "of 3 features, 1 constant (number 1) over the train part: they are fed as 0."
     samples, train = Samples(data, None, found.mean, found.scale, 300, 0), np.concatenate([own[0], own[2]])

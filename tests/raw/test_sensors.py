@@ -191,15 +191,15 @@ def test_depth_and_grid_electrodes_in_bids(kind, tmp_path):
 
 def test_differences_of_contacts_keep_their_sign_and_lie_in_the_middle(tmp_path):
     """Beside contacts of a grid, which have a mean of their own."""
-    types = {"LA1": "seeg", "G1": "ecog", "LA2": "seeg", "G2": "ecog", "G3": "ecog", "LA3": "seeg", "LB9": "seeg"}
+    types = {"LA1": "seeg", "U1": "ecog", "LA2": "seeg", "U2": "ecog", "U3": "ecog", "LA3": "seeg", "LB9": "seeg"}
     raw, own = recording(types, "LA3"), np.random.default_rng(0).uniform(-0.05, 0.05, (7, 3))
     places = dict(zip(types, own, strict=True))
     raw.set_montage(mne.channels.make_dig_montage(places, coord_frame="head"))
     options = {"data__raw__features": "waves", "data__raw__reference": "seeg:bipolar,ecog:average"}
     data = prepare_held(raw, tmp_path / "a.h5", **options)
     volts = dict(zip(types, raw.get_data() * 1e6, strict=True))
-    grid = np.mean([volts[name] for name in ("G1", "G2", "G3")], axis=0)
-    expected = {name: (volts[name] - grid, places[name]) for name in ("G1", "G2", "G3")}
+    grid = np.mean([volts[name] for name in ("U1", "U2", "U3")], axis=0)
+    expected = {name: (volts[name] - grid, places[name]) for name in ("U1", "U2", "U3")}
     for one, other in (("LA1", "LA2"), ("LA2", "LA3")):
         middle = (places[one] + places[other]) / 2
         expected[f"{one}-{other}"] = volts[one] - volts[other], middle
