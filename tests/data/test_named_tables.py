@@ -41,7 +41,9 @@ def test_every_column_may_have_another_name_and_place(tmp_path):
     named = {"word": "w", "subject": "who", "task": "what", "sentence_index": "item", "recording": "run",
              "onset": "start", "duration": "lasts"}  # fmt: skip
     fields = [f"--config.data.columns.{field}={name}" for field, name in named.items()]
+    fields += ["--config.data.table.features_are=two columns", "--config.data.columns.features_are=of arrays"]
     found = prepare(tmp_path, tmp_path / "table.csv", *fields, "--config.data.table.feature_columns=(9, 0)")
+    assert found.features_are == "two columns"
     assert list(zip(found.subject, found.task, found.sentence_index.tolist(), strict=True)) == list(expected)
     about = found.provenance
     assert (about["source"], about["columns"], about["samples"]) == ("table.csv", [9, 0], len(expected))
