@@ -67,6 +67,8 @@ def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tm
     found = {"text": held.sentence, "who": held.subject, "task": held.task, "item": held.sentence_index,
              "recording": held.clock.recording, "onset": held.clock.onset, "lasts": held.clock.duration}  # fmt: skip
     assert {name: values.tolist() for name, values in found.items()} == {name: about[name] for name in found}
+    longer = prepare(epochs, tmp_path / "b.h5", data__raw__window=1.0, data__raw__step=0.75)
+    assert longer.n_words.tolist() == [5, 5, 5], "from 0, 0.75, 1.5, 2.25 and 3 s on"
     assert held.features_are == file.features_are
     assert held.words(0).shape == file.words(0).shape == (8, 32)
     inner = slice(2, -2)  # the margin in which filters settle is cut off from epochs
