@@ -14,12 +14,13 @@ from ml_collections import ConfigDict
 
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.kinds import read_section
+from eeg2text_jax.data.clock import CLOCK_COLUMNS
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.find import SENSORS, RawSpec, select_channels, sensor_types
 from eeg2text_jax.data.raw.raw_samples import described, rereference
 from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, Short, band_power, waves, windows
-from eeg2text_jax.data.rows import SUBJECT, Columns, note_unused, write
+from eeg2text_jax.data.rows import PLAIN, SUBJECT, Columns, note_unused, write
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.data.source_settings import DataSettings, source_settings
 from eeg2text_jax.training.configuration import load_config
@@ -35,9 +36,9 @@ def prepare(
 
     Args:
       data: `mne.io.Raw` with annotations (or a list), whose features are band power as in `config.data.raw`;
-        `mne.Epochs`, one sentence each, with metadata columns `sentence` (or `text`) and optionally `subject` and
-        `task`; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and `sentence`; or paths that `eeg2text
-        prepare` reads.
+        `mne.Epochs`, one sentence each, with metadata columns `sentence` (or `text`) and optionally those of `write`
+        for subject, task, number and time; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and
+        `sentence`; or paths that `eeg2text prepare` reads.
       out: path of the data file, `.h5`.
       config: a configuration, its path or its name; only its section `data` is used.
       **changes: fields of the configuration, `__` for dots: `data__raw__word="word"`.
@@ -157,7 +158,7 @@ def epoch_rows(
         levels.add(volts := np.asarray(values) * factor)
         volts, made, _ = rereference(volts, names, kinds, spec, "the epochs")
         spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
-        named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
+        named = {field: getattr(columns, field) for field in (*PLAIN, *CLOCK_COLUMNS)}
         row = {ours: about[theirs] for ours, theirs in named.items() if theirs in column_names}
         try:
             if spec.is_waves:

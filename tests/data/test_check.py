@@ -88,8 +88,10 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
     def twice(rows):
         return [*rows, {**rows[0], "subject": "S9"}, rows[1]]
 
-    def volts(rows):
-        return [{**row, "features": row["features"] * (1e-6 if row["subject"] == "S1" else 1)} for row in rows]
+    def smaller(times):
+        return lambda rows: [
+            {**row, "features": row["features"] / (times if row["subject"] == "S1" else 1)} for row in rows
+        ]
 
     def trials(rows):
         return [{**row, "sentence_index": i % 6} for i, row in enumerate(rows)]
@@ -100,7 +102,8 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
     assert "2 samples have exactly" in found
     assert twins in found
     assert "1 sample is a repeated reading: the same subject read the same sentence before" in found
-    assert "the features of S0 are" in noted(tmp_path, volts)
+    for times, said in ((1e6, True), (130, True), (75, False)):
+        assert ("the features of S0 are" in noted(tmp_path, smaller(times))) == said
     found = noted(tmp_path, trials)  # 3 texts for the numbers 0 and 1, and 2 for the others
     assert "6 sentence numbers stand for several texts each (the first is NR:0)" in found
     assert "7 texts have several sentence numbers" in found
@@ -158,6 +161,8 @@ def test_in_a_long_file_faults_and_magnitudes_are_those_of_their_samples(tmp_pat
     found = check_datafile(path)
     assert [line.split() for line in found.table[-2:]] == [["S0", "40", "40000", "1"], ["S1", "30", "30000", "9"]]
     assert "1 sample has NaN or infinity, the first is number 69." in found.problems
+    words = np.r_[np.ones(40_000), np.full(29_999, 9.0)]
+    assert (found.mean, found.spread) == (pytest.approx(words.mean()), pytest.approx(words.std()))
 
 
 def test_another_file_is_refused(tmp_path):

@@ -2,16 +2,18 @@
 
 import csv
 import dataclasses
+import itertools
 
 import h5py
 import numpy as np
 import pytest
+import scipy.stats
 
 from eeg2text_jax import data as public
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.check import check_datafile
-from eeg2text_jax.data.clock import Clock, clock_of_rows, sessions_of
+from eeg2text_jax.data.clock import Clock, clock_of_rows, order_likeness, sessions_of
 from eeg2text_jax.data.datafile import read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.splits.certificate import certify_data
@@ -246,3 +248,28 @@ def test_sessions_of_two_subjects_are_two_sessions():
     first, again, other, alone = sessions_of(np.array(["A", "A", "B", "B"]), recordings)
     assert first == again
     assert len({first, other, alone}) == 3
+
+
+def test_rows_of_several_conditions_are_no_fast_sequence():
+    onset = np.repeat(4.0 * np.arange(12), 3)
+    clock = Clock.of({"recording": ["r"] * 36, "onset": onset, "duration": [np.nan] * 36, "order": [-1] * 36})
+    assert clock.notes(repeated=True) == []
+    assert "r (a median of 0 s)" in clock.notes()[0]
+
+
+def test_the_likeness_of_orders_is_the_mean_rank_correlation_of_recordings():
+    """Of five texts in common or more; of a text that is shown again, the first time counts."""
+    rng = np.random.default_rng(0)
+    orders = [list("abcdefgh"), list("hbcaxdefgb"), list("cbahgfedyy"), list("abcdxyzw"), list("vwabcduu")]
+    rows = [(k, text, 7.0 * k + 3 * place + rng.uniform(0, 2)) for k, own in enumerate(orders)
+            for place, text in enumerate(own)]  # fmt: skip
+    rows = [rows[i] for i in rng.permutation(len(rows))]
+    run, text, onset = zip(*rows, strict=True)
+    blank = [np.nan] * len(rows)
+    columns = {"recording": [f"r{k}" for k in run], "onset": onset, "duration": blank, "order": [-1] * len(rows)}
+    expected = []
+    for one, other in itertools.combinations(orders, 2):
+        if len(common := sorted({*one} & {*other})) >= 5:
+            expected.append(scipy.stats.spearmanr(*([own.index(t) for t in common] for own in (one, other)))[0])
+    assert len(expected) == 6
+    assert order_likeness(Clock.of(columns), np.array(text, object)) == pytest.approx(np.mean(expected))

@@ -171,13 +171,14 @@ def test_a_changed_byte_is_said_or_changes_nothing(tmp_path):
 
 
 def test_what_is_changed_is_named(tmp_path):
+    """In the last of forty samples."""
     for name, change in {
-        "features": lambda file: file["features"].write_direct(np.zeros_like(file["features"][:])),
-        "samples": lambda file: file["subject"].__setitem__(0, "B"),
-        "sentences": lambda file: file["sentence"].__setitem__(0, "other"),
+        "features": lambda file: file["features"].__setitem__(-1, 0.0),
+        "samples": lambda file: file["subject"].__setitem__(-1, "B"),
+        "sentences": lambda file: file["sentence"].__setitem__(-1, "other"),
         "description": lambda file: file.attrs.__setitem__("provenance", "{}"),
     }.items():
-        path = make(tmp_path / f"{name}.h5")
+        path = make(tmp_path / f"{name}.h5", n=40)
         with h5py.File(path, "r+") as file:
             change(file)
         with pytest.raises(UserError, match=f"the checksum of its {name} is not the one that the file states"):

@@ -7,6 +7,7 @@ import pytest
 from prepared import prepare
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.data.table_files import table_samples
@@ -40,8 +41,13 @@ def test_every_column_may_have_another_name_and_place(tmp_path):
     named = {"word": "w", "subject": "who", "task": "what", "sentence_index": "item", "recording": "run",
              "onset": "start", "duration": "lasts"}  # fmt: skip
     fields = [f"--config.data.columns.{field}={name}" for field, name in named.items()]
+    fields += ["--config.data.table.features_are=two columns", "--config.data.columns.features_are=of arrays"]
     found = prepare(tmp_path, tmp_path / "table.csv", *fields, "--config.data.table.feature_columns=(9, 0)")
+    assert found.features_are == "two columns"
     assert list(zip(found.subject, found.task, found.sentence_index.tolist(), strict=True)) == list(expected)
+    about = found.provenance
+    assert (about["source"], about["columns"], about["samples"]) == ("table.csv", [9, 0], len(expected))
+    assert (about["not_used"], about["sha256"]) == (["sentence_id"], file_digest(tmp_path / "table.csv"))
     for i, (words, features, onset, duration) in enumerate(expected.values()):
         assert found.sentence[i] == " ".join(words).replace('"', "").replace("\n", " ")
         assert found.words(i).tolist() == features

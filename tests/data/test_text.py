@@ -19,8 +19,9 @@ def test_a_target_that_is_cut_keeps_its_special_tokens(tokenizer, alone):
     begin, end = [] if alone else [tokenizer.bos_token_id], [tokenizer.eos_token_id]
     whole = [*begin, *plain, *end]
     for most in (len(whole) + 3, len(whole), len(whole) - 1, 5):
-        (found,) = encode_targets(tokenizer, [TEXT], most, alone)
-        assert found.tolist() == [*begin, *plain[: most - len(begin) - 1], *end]
+        other, found, again = encode_targets(tokenizer, ["a", TEXT, TEXT], most, alone)
+        assert found.tolist() == again.tolist() == [*begin, *plain[: most - len(begin) - 1], *end]
+        assert other.tolist() == [*begin, *tokenizer("a", add_special_tokens=False)["input_ids"], *end]
         cut = longer_than(tokenizer, [TEXT, "a", TEXT], most, alone)
         assert cut.tolist() == [most < len(whole), False, most < len(whole)]
     assert decode_tokens(tokenizer, [whole, [*begin, *end]]) == [TEXT, ""]

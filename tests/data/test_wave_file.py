@@ -73,6 +73,15 @@ def test_recordings_of_two_rates_need_one(tmp_path, refused):
     arguments = ["prepare", str(tmp_path / "files"), *fields, "--config.data.raw.features=waves"]
     said = refused([*arguments, f"--out={tmp_path / 'out.h5'}"], alone=False)
     assert "has 100 samples a second, the first recording has 128; waves need one rate: set data.raw.resample" in said
+    data = prepare(tmp_path, *arguments[1:], "--config.data.raw.resample=50", "--config.data.raw.lowpass=20")
+    assert (data.sfreq, data.subject.tolist()) == (50.0, ["S1"] * 3 + ["S2"] * 3)
+    plan = Plan.draw(3, 0)
+    assert data.n_words.tolist() == [round(50 * (plan.end(i) - plan.begins[i])) for i in range(3)] * 2
+    write_recordings(tmp_path / "whole", "fif", subjects=2, sentences=3)
+    whole = prepare(
+        tmp_path, tmp_path / "whole", *arguments[2:], "--config.data.raw.resample=50", "--config.data.raw.lowpass=20"
+    )
+    assert all(np.corrcoef(data.words(i).ravel(), whole.words(i).ravel())[0, 1] > 0.98 for i in range(6))
 
 
 def test_samples_stay_in_the_file_and_a_batch_reads_its_own(waves, monkeypatch):
@@ -96,6 +105,22 @@ def test_samples_stay_in_the_file_and_a_batch_reads_its_own(waves, monkeypatch):
     every = np.concatenate([rows[i] for i in train])
     own = ((rows[7] - every.mean(0)) / every.std(0))[:300]
     np.testing.assert_allclose(batch["features"][1, : len(own)], own, rtol=2e-3, atol=2e-3)
+
+
+def test_a_channel_that_is_flat_in_training_is_fed_as_zero(tmp_path):
+    """Elsewhere, too; sentences have unequal lengths and means."""
+    rng = np.random.default_rng(0)
+    own = [rng.normal([i, 5, -3], [1, 1, 20], (40 + 30 * i, 3)).astype(np.float16).astype(np.float64) for i in range(4)]
+    own[0][:, 1] = own[2][:, 1] = 2.5
+    rows = [{"features": values, "sentence": f"text {i}"} for i, values in enumerate(own)]
+    data = read_datafile(data_package.write(tmp_path / "a.h5", rows, provenance={"sfreq": 62.5}))
+    assert (data.sfreq, data.is_waves, data.n_words.tolist()) == (62.5, True, [40, 70, 100, 130])
+    found = feature_scale(data, np.array([2, 0]), True)
+    assert found.note() == "of 3 features, 1 constant (number 1) over the train part: they are fed as 0."
+    samples, train = Samples(data, None, found.mean, found.scale, 300, 0), np.concatenate([own[0], own[2]])
+    for i in range(4):
+        expected = (own[i] - train.mean(0)) / np.where(np.arange(3) == 1, np.inf, train.std(0))
+        np.testing.assert_allclose(samples.features(i), expected, atol=1e-4)
 
 
 def test_parquet_keeps_the_rate_and_the_channels(waves, tmp_path):

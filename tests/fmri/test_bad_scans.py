@@ -14,7 +14,7 @@ from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.fmri._scans import Scan, Story, align_stories, read_exclusions, select
 from eeg2text_jax.data.planted import write_scan, write_transcript
-from eeg2text_testing.bids_stories import GRID, WINDOW, fmri_spec, make_tree, story, volumes
+from eeg2text_testing.bids_stories import GRID, WINDOW, fmri_spec, frame_of, make_tree, story, volumes
 
 SCAN = "sub-01/func/sub-01_task-tunnel"
 FLAGS = [f"--config.data.fmri.grid={GRID}", f"--config.data.fmri.window={WINDOW}"]
@@ -134,14 +134,25 @@ def test_where_strict_the_first_one_stops_it(case, tree, tmp_path, refused):
     assert not out.parent.exists() or not [path for path in out.parent.iterdir() if "lock" not in path.name]
 
 
-def test_fewer_frames_than_the_events_say(tree, tmp_path, printed_by):
-    write_scan(tree, "sub-01", "tunnel", volumes(1, 1, 20), 1.5, story(3.0, 45.0, "tunnel"))
-    output = printed_by(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS], to="err")
+@pytest.mark.parametrize("lag", [0, 3])
+def test_fewer_frames_than_the_events_say(lag, tree, tmp_path, printed_by):
+    """Of a file whose header has its repetition time in milliseconds."""
+    path = write_scan(tree, "sub-01", "tunnel", volumes(1, 1, 20), 1.5, story(3.0, 45.0, "tunnel"))
+    image = nibabel.load(path)
+    image = nibabel.Nifti1Image(np.asarray(image.dataobj), np.eye(4), image.header)
+    image.header.set_xyzt_units("mm", "msec")
+    image.header["pixdim"][4] = 1500.0
+    nibabel.save(image, path)
+    arguments = ["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS, f"--config.data.fmri.lag_tr={lag}"]
+    output = printed_by(arguments, to="err")
     line = next(line for line in output.splitlines() if "sub-01_task-tunnel" in line)
-    assert "has 20 frames and its events go to frame 32: windows beyond the end are dropped" in line
+    assert f"has 20 frames and its events go to frame {32 + lag}: windows beyond the end are dropped" in line
     data = read_datafile(tmp_path / "data.h5")
-    own = data.sentence_index[(data.subject == "sub-01") & (data.task == "tunnel")]
-    assert own.tolist() == list(range(15))  # frames 2 to 19, 15 windows of 4
+    rows = np.flatnonzero((data.subject == "sub-01") & (data.task == "tunnel"))
+    assert data.sentence_index[rows].tolist() == list(range(15 - lag))  # frames 2 + lag to 19, in windows of 4
+    for k, i in enumerate(rows):
+        assert frame_of(data.words(i), 20).tolist() == list(range(2 + lag + k, 6 + lag + k))
+        assert data.clock.onset[i] == (2 + lag + k) * 1.5
 
 
 def test_a_first_word_far_from_its_story_is_mended_where_it_is_known_and_said_where_not(tree, tmp_path, printed_by):
@@ -203,6 +214,14 @@ def test_the_next_run_is_taken_where_the_first_cannot_be_used(tmp_path):
     assert [scan.run for scan in found.wanted] == ["1", "2"]
     assert [scan.run for scan in found.left_out["a further run"]] == ["3"]
     assert [scan.run for scan in select(tmp_path, scans, fmri_spec(grid=GRID, runs="all")).wanted] == ["1", "2", "3"]
+
+
+def test_a_name_in_the_list_of_scans_to_leave_out_is_that_of_all_runs(tmp_path):
+    stems = ["sub-01_task-pie_run-1", "sub-01_task-pie_run-2", "sub-02_task-pie_run-1", "sub-01_task-lucy"]
+    scans = [Scan(tmp_path, stem, *stem.split("_task-")[:1], "pie", "1", 1.5, GRID[2], ()) for stem in stems]
+    (tmp_path / "list.json").write_text('{"pie": {"sub-01": ["sub-01_task-pie"], "sub-02": []}}')
+    found = select(tmp_path, scans, fmri_spec(grid=GRID, runs="all", exclude="list.json"))
+    assert [scan.stem for scan in found.wanted] == stems[2:]
 
 
 def test_tellings_of_one_story_are_one_group():

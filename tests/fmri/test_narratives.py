@@ -1,15 +1,18 @@
 """Scans of stories as Narratives has them -> windows: every frame and every word where the tables say."""
 
+import gzip
+
 import numpy as np
 import pytest
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.fmri._prepare_scans import usual_tr
 from eeg2text_jax.data.fmri._scans import Scan, Story, Transcript, align_stories, correct_onsets, frame_texts
+from eeg2text_jax.data.planted import write_scan
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.training.configuration import load_config
-from eeg2text_testing.bids_stories import GRID, WINDOW, frame_of, make_tree
+from eeg2text_testing.bids_stories import GRID, WINDOW, frame_of, make_tree, story, volumes
 
 
 def make(root, out, **fields) -> tuple[DataFile, Tally]:
@@ -93,6 +96,26 @@ def test_the_repetition_time_of_each_scan_is_its_own(made):
     assert windows(data, "sub-01", "slow") != windows(data, "sub-02", "slow")
 
 
+def test_segments_count_in_the_usual_repetition_time_and_seconds_in_that_of_the_scan(tmp_path):
+    """Story at 9 s with a TR of 2.4 s: frames 4 to 11, the first of which begins at 9.6 s of the audio.
+
+    The scan's task has another name than what was played.
+    """
+    root = make_tree(tmp_path / "bids")
+    write_scan(root, "sub-07", "later", volumes(7, 2), 2.4, story(9.0, 18.0, "pretty", music=0.0))
+    options = {"tasks": ("pretty", "later"), "lag_tr": 1, "same_text": (("tunnel", "pretty"), ("pie", "later"))}
+    data, _ = make(root, tmp_path / "a.h5", **options)
+    rows = np.flatnonzero(data.subject == "sub-07")
+    assert (set(data.task), set(data.text_group)) == ({"pretty"}, {"tunnel"})
+    assert (
+        data.sentence_index[rows].tolist() == [round(2.4 * frame / 1.5) for frame in range(4, 9)] == [6, 8, 10, 11, 13]
+    )
+    np.testing.assert_allclose(data.clock.onset[rows], [2.4 * (frame + 1) for frame in range(4, 9)])
+    np.testing.assert_allclose(data.clock.duration[rows], 9.6)
+    assert [frame_of(data.words(i))[0] for i in rows] == [5, 6, 7, 8, 9]
+    np.testing.assert_allclose(data.story_times[rows], [(2400 * f, 2400 * (f + 4)) for f in range(4, 9)])
+
+
 def test_no_window_goes_across_the_gap_between_two_stories_of_one_audio(made):
     """Audio at 1.5 s; stories at 4.5 s (frames 3 to 12) and 31.5 s (21 to 28)."""
     data, _ = made
@@ -127,17 +150,22 @@ def test_all_runs_lag_stride_and_half_precision(tmp_path):
     assert data.sentence[0] == "I ate a"  # 6, 8, 10 and 12 s: frames 4, 5, 6 and 8
 
 
-def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
-    from eeg2text_jax.data.planted import write_scan
-    from eeg2text_testing.bids_stories import story
-
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(scaled, tmp_path):
+    """Of floats, or of whole numbers whose scale in the header is negative."""
     root = make_tree(tmp_path / "bids")
     rng = np.random.default_rng(0)
     values = 1000 + rng.normal(0, 5, (*GRID, 40)) + np.linspace(0, 300, 40) + np.linspace(0, 20, 40) ** 2
     values[0] /= 100  # outside of the brain
     written = values.astype(np.float32)
     written[2, 1, 1, 7] = written[3, 0, 2] = np.nan  # as outside of some programs' masks
-    write_scan(root, "sub-09", "pie", written, 1.5, story(6.0, 15.0, "pie", music=0.0))
+    stored = np.rint((1500 - values) * 8).astype(np.int16)
+    path = write_scan(root, "sub-09", "pie", stored if scaled else written, 1.5, story(6.0, 15.0, "pie", music=0.0))
+    if scaled:
+        content = bytearray(gzip.decompress(path.read_bytes()))
+        content[112:120] = np.array([-1 / 8, 1500], "<f4").tobytes()  # `scl_slope` and `scl_inter`
+        path.write_bytes(gzip.compress(bytes(content)))
+        values = 1500 - stored / 8
     data, _ = make(root, tmp_path / "a.h5", detrend=2, mask=0.3, tasks=("pie",), clip=2.0)
     own = data.words(int(np.flatnonzero(data.subject == "sub-09")[0]))
     assert (own[:, 0] == 0).all()
@@ -146,7 +174,7 @@ def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
     flat = values[1:].reshape(-1, 40).T.astype(np.float32).astype(np.float64)
     rest = flat - design @ np.linalg.lstsq(design, flat, rcond=None)[0]
     expected = np.clip(rest / rest.std(0), -2, 2)[4 : 4 + WINDOW].reshape(WINDOW, 3, *GRID[1:])
-    expected[:, [1, 2], [1, 0], [1, 2]] = 0
+    expected[:, [1, 2], [1, 0], [1, 2]] *= scaled  # NaN, which whole numbers do not have
     np.testing.assert_allclose(own[:, 1:], expected, atol=2e-3)
 
 

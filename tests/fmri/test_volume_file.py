@@ -119,6 +119,19 @@ def test_magnitudes_and_constant_voxels_are_those_of_all_frames(tmp_path):
         assert line.endswith(f"{len(own)} windows, mean size of a voxel {np.abs(own).mean():.3g}")
 
 
+def test_windows_may_differ_in_length(tmp_path):
+    frames = np.random.default_rng(0).normal(size=(FRAMES, *GRID)).astype(np.float32)
+    with VolumeWriter(tmp_path / "data.h5", GRID, "float32", "x") as writer:
+        writer.add_frames(frames)
+        for start, length in (windows := [(0, 2), (6, 5), (1, 3), (11, 1)]):
+            writer.add_window(start, length, sentence=f"{start} dogs", subject="S", task="t", sentence_index=start,
+                              text_group="t")  # fmt: skip
+    data = read_datafile(tmp_path / "data.h5")
+    assert data.n_words.tolist() == [2, 5, 3, 1]
+    for i, (start, length) in enumerate(windows):
+        np.testing.assert_array_equal(data.words(i), frames[start : start + length])
+
+
 def test_windows_beyond_the_frames_are_refused(tmp_path):
     with VolumeWriter(tmp_path / "data.h5", GRID, "float16", "x") as writer:
         writer.add_frames(np.zeros((FRAMES, *GRID)))

@@ -5,6 +5,7 @@ import pytest
 
 from eeg2text_jax import prepare, read_datafile
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data import write
 from eeg2text_jax.data.datafile import electrodes_of
 from eeg2text_jax.data.table_files import write_parquet
 
@@ -42,6 +43,14 @@ def test_positions_travel_through_files_tables_and_epochs(placed, tmp_path):
     epochs.metadata = pytest.importorskip("pandas").DataFrame({"text": list("abcde")})
     chosen = electrodes_of(prepare(epochs, tmp_path / "c.h5", data__raw__exclude=("Cz",), **FEW))
     assert chosen == [place for place in found if place[0] != "Cz"]
+
+
+def test_positions_of_other_channels_than_those_of_the_features_are_none(tmp_path):
+    places = [["Fz", 0.0, 0.1, 0.1], ["Cz", 0.0, 0.0, 0.12], ["Pz", 0.0, -0.1, 0.1]]
+    for width, known in ((6, True), (3, True), (8, False), (2, False)):
+        rows = [{"features": np.ones((2, width)), "sentence": "a"}]
+        data = read_datafile(write(tmp_path / f"{width}.h5", rows, provenance={"electrodes": places}))
+        assert electrodes_of(data) == ([tuple(place) for place in places] if known else [])
 
 
 def test_a_standard_montage_places_channels_that_have_no_positions(raw, placed, tmp_path):

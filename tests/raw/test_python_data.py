@@ -53,12 +53,22 @@ def test_a_channel_without_numbers_is_named(raw, tmp_path):
 
 def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tmp_path):
     pandas = pytest.importorskip("pandas")
-    metadata = pandas.DataFrame({"text": TEXTS, "subject": ["A", "B", "B"], "rating": [1, 2, 3]})
+    about = {"text": TEXTS, "who": ["A", "B", "B"], "task": ["NR", "SR", "NR"], "item": [5, 3, 9], "rating": [1, 2, 3],
+             "recording": ["a", "b", "b"], "onset": [-1.0, 7.5, 2.0], "lasts": [4.0, 4.5, 3.5]}  # fmt: skip
+    metadata = pandas.DataFrame(about)
     events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
     epochs = mne.Epochs(raw, events, tmin=0, tmax=SECONDS - 1 / RATE, baseline=None, metadata=metadata, verbose="error")
-    held = prepare(epochs, tmp_path / "a.h5")
-    assert held.sentence.tolist() == TEXTS
-    assert held.subject.tolist() == ["A", "B", "B"]
+    named = {
+        "data__columns__subject": "who",
+        "data__columns__sentence_index": "item",
+        "data__columns__duration": "lasts",
+    }
+    held = prepare(epochs, tmp_path / "a.h5", **named)
+    found = {"text": held.sentence, "who": held.subject, "task": held.task, "item": held.sentence_index,
+             "recording": held.clock.recording, "onset": held.clock.onset, "lasts": held.clock.duration}  # fmt: skip
+    assert {name: values.tolist() for name, values in found.items()} == {name: about[name] for name in found}
+    longer = prepare(epochs, tmp_path / "b.h5", data__raw__window=1.0, data__raw__step=0.75)
+    assert longer.n_words.tolist() == [5, 5, 5], "from 0, 0.75, 1.5, 2.25 and 3 s on"
     assert held.features_are == file.features_are
     assert held.words(0).shape == file.words(0).shape == (8, 32)
     inner = slice(2, -2)  # the margin in which filters settle is cut off from epochs
@@ -133,10 +143,12 @@ def test_epochs_without_a_subject_or_with_a_baseline_are_noted(raw, tmp_path, ca
 def test_raw_eeg_in_a_table_is_noted(tmp_path, capsys):
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
-    for shapes, noted in (([(16, 875)] * 3, True), ([(4, 875), (4, 875), (5, 875)], False), ([(16, 64)] * 3, False)):
+    for shapes, noted in (([(16, 875)] * 3, True), ([(4, 875), (4, 875), (5, 875)], False), ([(16, 64)] * 3, False),
+                          ([(150, 200)] * 3, False)):  # fmt: skip
         frame = pandas.DataFrame({"features": [rng.normal(size=shape) for shape in shapes],
                                   "sentence": [*TEXTS[:2], "a dog"], "subj": list("AAB")})  # fmt: skip
         prepare(frame, tmp_path / "a.h5")
         said = capsys.readouterr().err
-        assert ("every row is 16 positions of 875 features" in said) == noted
+        assert ("every row is 16 positions of 875 features, though the texts have 2 to 4 words" in said) == noted
+        assert ("every row is" in said) == noted
         assert "if 'subj' is the subject" in said

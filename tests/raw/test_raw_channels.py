@@ -116,6 +116,18 @@ def test_bands_fit_the_rate_after_resampling():
                 spec.check_rate(rate, "x")
 
 
+@pytest.mark.parametrize("features", ["power", "waves"])
+@pytest.mark.parametrize("name", ["highpass", "lowpass", "notch"])
+def test_every_filter_fits_the_rate(name, features):
+    for value, rate in ((49.5, 100.0), (50.0, 101.0)):
+        data_spec(RawSpec, "raw", features=features, bands=((4.0, 6.0),), **{name: value}).check_rate(rate, "x")
+    spec = data_spec(RawSpec, "raw", features=features, bands=((4.0, 6.0),), **{name: 50.0})
+    with pytest.raises(
+        UserError, match="x: has 100 samples a second, and a band or filter at 50 Hz needs more than 100"
+    ):
+        spec.check_rate(100.0, "x")
+
+
 def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys, refusal):
     files, fields, plain = edf
     header(files / "S1.edf", 1, "unit", "")

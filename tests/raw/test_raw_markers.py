@@ -8,7 +8,7 @@ from tiny_run import data_spec
 
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted import WORD, Plan, voltages
-from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, is_marked_bad
+from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, annotations, is_marked_bad
 from eeg2text_jax.data.raw.sentences import Texts, readings
 
 FILE = RawFile(Path("S1.vhdr"), "S1", "NR")
@@ -69,6 +69,16 @@ def test_a_column_of_texts_loses_its_types():
               Event(7.0, 2.0, ("and/or",), {"trial_type": "and/or"})]  # fmt: skip
     found, _ = readings(FILE, events, ("trial_type",), data_spec(RawSpec, "raw", text="trial_type"), None)
     assert [reading.text for reading in found] == ["a b", "and/or"]
+
+
+def test_a_marker_of_one_sample_has_no_duration():
+    """In BrainVision, triggers last one sample; two samples are a duration, and equal markers are one."""
+    mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
+    raw = mne.io.RawArray(np.zeros((1, 640)), mne.create_info(1, 128.0, "eeg"), verbose="error")
+    marks = [(1.0, 1 / 128, "a b"), (2.0, 2 / 128, "a b"), (2.0, 2 / 128, "a b"), (3.0, 0.0, "c d")]
+    raw.set_annotations(mne.Annotations(*zip(*marks, strict=True)))
+    found = [(event.onset, event.duration, event.columns) for event in annotations(raw, "said")]
+    assert found == [(1.0, 0.0, {"said": "a b"}), (2.0, 2 / 128, {"said": "a b"}), (3.0, 0.0, {"said": "c d"})]
 
 
 def write(folder, how, raw):

@@ -49,11 +49,12 @@ def test_recordings_keep_their_names_numbers_and_times(tmp_path):
     expected = {}
     for k, (subject, session, task, run) in enumerate(of_file):
         shown = np.random.default_rng(k).permutation(texts[task]).tolist()
-        onsets, seconds = [3 + k / 8, 11 + k / 4, 20.5], [2.0 + k, 3.25, 4.5]
+        onsets, seconds = [3 + k / 8, 11 + k / 4, 25.5], [2.0 + k, 3.25, 4.5]  # to the end
         name = f"sub-{subject}_ses-{session}_task-{task}_run-{run}_raw.fif"
         recording(k).set_annotations(mne.Annotations(onsets, seconds, shown)).save(tmp_path / name, verbose="error")
         expected[task, subject, session, run] = name, list(zip(shown, onsets, seconds, strict=True))
-    found, numbers, rows = prepare(tmp_path, tmp_path / "a.h5"), {"NR": {}, "SR": {}}, []
+    found = prepare(tmp_path, tmp_path / "a.h5", data__raw__task="not stated in a name")
+    numbers, rows = {"NR": {}, "SR": {}}, []
     for (task, subject, session, run), (name, sentences) in sorted(expected.items()):
         for text, onset, seconds in sentences:
             index = numbers[task].setdefault(text, len(numbers[task]))

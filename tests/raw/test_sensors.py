@@ -149,14 +149,18 @@ def test_what_is_not_there_is_said_with_what_is(mixed, refused, capsys):
 
 
 @pytest.mark.parametrize("mixed", ["mag"], indirect=True)
-def test_an_implausible_unit_is_said_by_type(mixed, capsys):
+@pytest.mark.parametrize(("kind", "noted", "other"), [
+    ("mag", "the median of the magnetometers has a standard deviation of about 3e-04 T", "gradiometers has"),
+    ("grad", "the median of the gradiometers has a standard deviation of about 7e-03 T/m", "magnetometers has"),
+])  # fmt: skip
+def test_an_implausible_unit_is_said_by_type(mixed, kind, noted, other, capsys):
     raw, _, root = mixed
-    raw = raw.copy().apply_function(lambda x: 1e9 * x, picks="mag")
+    raw = raw.copy().apply_function(lambda x: 1e9 * x, picks=kind)
     raw.save(root / "raw" / "S1_raw.fif", verbose="error", fmt="double", overwrite=True)
     prepare(root, root / "raw", *WHOLE)
     said = capsys.readouterr().err
-    assert "the median of the magnetometers has a standard deviation of about 3e-04 T" in said
-    assert "gradiometers has" not in said
+    assert noted in said
+    assert other not in said
 
 
 @pytest.mark.parametrize("kind", ["seeg", "ecog"])
@@ -187,15 +191,15 @@ def test_depth_and_grid_electrodes_in_bids(kind, tmp_path):
 
 def test_differences_of_contacts_keep_their_sign_and_lie_in_the_middle(tmp_path):
     """Beside contacts of a grid, which have a mean of their own."""
-    types = {"LA1": "seeg", "G1": "ecog", "LA2": "seeg", "G2": "ecog", "G3": "ecog", "LA3": "seeg", "LB9": "seeg"}
+    types = {"LA1": "seeg", "U1": "ecog", "LA2": "seeg", "U2": "ecog", "U3": "ecog", "LA3": "seeg", "LB9": "seeg"}
     raw, own = recording(types, "LA3"), np.random.default_rng(0).uniform(-0.05, 0.05, (7, 3))
     places = dict(zip(types, own, strict=True))
     raw.set_montage(mne.channels.make_dig_montage(places, coord_frame="head"))
     options = {"data__raw__features": "waves", "data__raw__reference": "seeg:bipolar,ecog:average"}
     data = prepare_held(raw, tmp_path / "a.h5", **options)
     volts = dict(zip(types, raw.get_data() * 1e6, strict=True))
-    grid = np.mean([volts[name] for name in ("G1", "G2", "G3")], axis=0)
-    expected = {name: (volts[name] - grid, places[name]) for name in ("G1", "G2", "G3")}
+    grid = np.mean([volts[name] for name in ("U1", "U2", "U3")], axis=0)
+    expected = {name: (volts[name] - grid, places[name]) for name in ("U1", "U2", "U3")}
     for one, other in (("LA1", "LA2"), ("LA2", "LA3")):
         middle = (places[one] + places[other]) / 2
         expected[f"{one}-{other}"] = volts[one] - volts[other], middle
