@@ -16,8 +16,7 @@ from eeg2text_jax.base.files import file_digest, write_text
 from eeg2text_jax.data.splits.neighbors import high_neighbors
 from eeg2text_jax.instrument.auditing.audit import Options, audit
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
-from eeg2text_jax.instrument.auditing.result import AuditResult
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import AuditResult, result_text
 from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint
 from eeg2text_jax.instrument.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.instrument.metrics.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT

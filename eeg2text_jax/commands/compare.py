@@ -12,7 +12,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.commands.audit import endpoints_of
 from eeg2text_jax.instrument.auditing.align import align
-from eeg2text_jax.instrument.auditing.text import columns_text
+from eeg2text_jax.instrument.auditing.result import columns_text
 from eeg2text_jax.instrument.auditing.table import WORDS, Endpoint, fill, strata_members, text_scorer
 from eeg2text_jax.instrument.auditing.verdict import Z_95, Contrast, Strata, contrast, holm, interval_text, p_cell
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, WORDS_ENDPOINT

@@ -23,7 +23,7 @@ from eeg2text_jax.data.datafile import DataFile, read_outline
 from eeg2text_jax.data.splits.certificate import SEGMENT, SENTENCE_ID, assess_leakage
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import readings_of
-from eeg2text_jax.instrument.auditing.text import columns_text
+from eeg2text_jax.instrument.auditing.result import columns_text
 from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell
 from eeg2text_jax.instrument.metrics.score import PROFILES, score_cells
 from eeg2text_jax.instrument.metrics.tables import (

@@ -37,8 +37,7 @@ from eeg2text_jax.decoding.settings import search_name
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, RANKED_HERE, Judged
 from eeg2text_jax.instrument.auditing.report import Section, write_report
-from eeg2text_jax.instrument.auditing.result import AuditResult
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import AuditResult, result_text
 from eeg2text_jax.instrument.auditing.strata import key, length_strata
 from eeg2text_jax.instrument.metrics.metric_names import WORDS
 from eeg2text_jax.instrument.metrics.score import score_cells, score_rankings, write_results

@@ -10,7 +10,7 @@ from rows import changed, row, simulated_rows
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.strata import words
 from eeg2text_jax.instrument.auditing.table import BY_NAME, WORDS, of_metric
 from eeg2text_jax.instrument.metrics.metric import Metric

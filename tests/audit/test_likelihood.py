@@ -7,7 +7,7 @@ import pytest
 from rows import changed, row, simulated_rows
 
 from eeg2text_jax.instrument.auditing.audit import audit, eeg_bits
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 
 
 def scored(gain, seed=0):

@@ -8,7 +8,7 @@ from scipy.stats import norm, t
 
 from eeg2text_jax import audit
 from eeg2text_jax.instrument.auditing.report import verdict_part
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.predictions.file import Prediction
 
 NOUNS = ["river", "engine", "garden", "letter", "doctor", "window", "market", "forest", "bottle", "captain", "ladder"]

@@ -9,7 +9,7 @@ from rows import changed, edited, row, simulated_rows
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, file_notices
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.verdict import Verdict
 from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.instrument.predictions.read import read_any

@@ -8,7 +8,7 @@ from rows import changed, simulated_rows
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, Origin, checked_proof, provenance_of
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.predictions.file import write_predictions
 
 SIDES = simulated_rows(sentences=60, subjects=2, information=0.3, seed=2)

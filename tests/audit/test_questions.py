@@ -13,7 +13,7 @@ from eeg2text_jax.instrument.auditing.align import align
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import OF_TIME as OF_TIME_ASKED
 from eeg2text_jax.instrument.auditing.notices import QUESTIONS, answer_groups, answer_time, labels_of, questions
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.table import WORDS, text_scorer
 from eeg2text_jax.instrument.auditing.verdict import Comparison, Level, Time, Verdict
 from eeg2text_jax.training.configuration import load_config

@@ -13,7 +13,7 @@ from eeg2text_jax.instrument.auditing import report
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, Notice, Origin, Provenance
 from eeg2text_jax.instrument.auditing.report import Section, markdown_html, write_page, write_report
-from eeg2text_jax.instrument.auditing.text import columns_text, limits_of, result_text
+from eeg2text_jax.instrument.auditing.result import columns_text, limits_of, result_text
 from eeg2text_jax.instrument.auditing.table import BY_NAME
 from eeg2text_jax.instrument.auditing.verdict import Carrier, Level, Ruling, Time, Verdict, p_text
 

@@ -11,7 +11,7 @@ from rows import changed, edited, simulated_rows
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.verdict import (
     EXIT_STATUS,
     PRECEDENCE,

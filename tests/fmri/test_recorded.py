@@ -9,7 +9,7 @@ import pytest
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.report import write_report
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.strata import disjoint
 from eeg2text_jax.instrument.predictions.file import Prediction
 

@@ -13,7 +13,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import RANKED_HERE
 from eeg2text_jax.instrument.auditing.report import write_report
-from eeg2text_jax.instrument.auditing.text import result_text
+from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.strata import length_strata
 from eeg2text_jax.instrument.auditing.table import _answer_alone, rank_figures
 from eeg2text_jax.instrument.auditing.verdict import Verdict

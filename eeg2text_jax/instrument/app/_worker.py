@@ -92,7 +92,7 @@ def judge(request: Request) -> dict[str, Any]:
     from eeg2text_jax.instrument.auditing.audit import audit
     from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
     from eeg2text_jax.instrument.auditing.report import write_report
-    from eeg2text_jax.instrument.auditing.text import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
+    from eeg2text_jax.instrument.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
     from eeg2text_jax.instrument.predictions.selection import groups_of, likely_groups
 
     sets: list[PredictionSet] = []

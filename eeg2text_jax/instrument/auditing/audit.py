@@ -14,8 +14,14 @@ from eeg2text_jax.instrument.auditing import notices
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight, others_chosen, signs_of
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition, align
 from eeg2text_jax.instrument.auditing.notices import GroupAnswer, Notice, Origin, Provenance, questions
-from eeg2text_jax.instrument.auditing.result import AuditResult, ConditionSummary, EegBits, RowContent, Secondary
-from eeg2text_jax.instrument.auditing.text import limits_of
+from eeg2text_jax.instrument.auditing.result import (
+    AuditResult,
+    ConditionSummary,
+    EegBits,
+    RowContent,
+    Secondary,
+    limits_of,
+)
 from eeg2text_jax.instrument.auditing.strata import key, thin_windows
 from eeg2text_jax.instrument.auditing.table import (
     WORDS,
