@@ -146,6 +146,18 @@ def test_leaked_text_is_of_the_same_fold_alone():
     assert leaked_text(data, [leaking, *splits[1:]]) == [str(data.sentence[splits[0].parts["test"][0]])]
 
 
+def test_the_section_on_data_counts_subjects_and_texts_and_states_what_was_dropped():
+    found = grid(subjects=["A", "B", "C"], sentences={"SR": 12, "NR": 5})
+    found = dataclasses.replace(found, provenance={"dropped": {"short": 3, "no text": 2}, "notes": ["a note"]})
+    section = running.data_section(found)
+    texts = len({*found.sentence})
+    assert len(found) != texts != 3
+    first, features, note = section.markdown.split("\n\n")[:3]
+    assert first == f"{len(found)} samples of 3 subjects and {texts} different texts; dropped: short 3, no text 2."
+    assert features == f"Features: {found.features_are}."
+    assert note == "a note"
+
+
 def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
     data = dataclasses.replace(data_of(4), recording="fmri")
     config = read_settings(load_config("own"))
