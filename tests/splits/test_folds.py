@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -156,6 +157,20 @@ def test_the_section_on_data_counts_subjects_and_texts_and_states_what_was_dropp
     assert first == f"{len(found)} samples of 3 subjects and {texts} different texts; dropped: short 3, no text 2."
     assert features == f"Features: {found.features_are}."
     assert note == "a note"
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_audit_is_told_training_text_kind_of_recording_and_neighbors_in_time(stored, tmp_path, monkeypatch):
+    found = dataclasses.replace(data_of(3), recording="fmri")
+    (split, *_) = make_folds(found, "unique_text", 3, RATIO, 0)
+    if stored:
+        (tmp_path / "split.json").write_text("{}")
+    monkeypatch.setattr(running, "read_split_file", lambda path: SimpleNamespace(record={"time": path.name}))
+    monkeypatch.setattr(running, "high_neighbors", lambda time: (time,))
+    study = SimpleNamespace(data=found, split=split, workdir=SimpleNamespace(split=tmp_path / "split.json"))
+    facts = running.facts_of(study)
+    assert facts["training_text"] == found.sentence[split.parts["train"]].tolist()
+    assert (facts["recording"], facts["warnings"]) == ("fmri", ("split.json" if stored else None,))
 
 
 def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
