@@ -266,8 +266,17 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
     assert "\n".join(repeat_lines(repeats(data))) in out
     assert "repeats over subjects: recordings of one sentence are more alike" in out
     assert (tmp_path / "repeats.png").stat().st_size > 1000
-    figure = repeats_figure(repeats(data), F, ["4-8", "8-12"], list("abcdef"))
-    assert figure.axes[1].images[0].get_array().shape == (2, 6)
+    answers = repeats(data)
+    figure = repeats_figure(answers, F, ["4-8", "8-12"], list("abcdef"))
+    for k, found in enumerate(answers):
+        curve, image = figure.axes[2 * k : 2 * k + 2]
+        assert curve.get_title().startswith(found.scope)
+        np.testing.assert_array_equal(curve.lines[0].get_ydata(), found.curve)
+        by_position = found.features.reshape(-1, 2, 6)  # channels within bands within positions
+        assert len(by_position) > 1
+        np.testing.assert_allclose(image.images[0].get_array(), by_position.mean(0))
+        assert [label.get_text() for label in image.get_yticklabels()] == ["4-8 Hz", "8-12 Hz"]
+        assert [label.get_text() for label in image.get_xticklabels()] == list("abcdef")
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):
