@@ -294,10 +294,18 @@ def test_every_table_has_footnotes_and_commands_that_parse(name, tmp_path):
 @pytest.mark.parametrize(("name", "steps"), [("jo-2", 9330), ("jo-3", 10050)])
 def test_the_price_has_the_papers_steps_where_no_data_are(name, steps, tmp_path, printed_by):
     asked = wanted(name, tmp_path, demo=False)
-    assert {price_of(asked, run)[0] for run in asked.runs} == {steps}
+    prices = [price_of(asked, run) for run in asked.runs]
+    assert {price[0] for price in prices} == {steps}
     printed = printed_by(["reproduce", name, f"--out={tmp_path}", "--list", "--topology=v5e:2x4"])
     assert printed.count(f"{steps:,} steps") == 3
-    assert "chip-hours" in printed
+    lines, total = [line for line in printed.splitlines() if " steps, " in line], 0.0
+    for run, (_, flops, memory, read), line in zip(asked.runs, prices, lines, strict=True):
+        assert not read, "no volumes"
+        hours = 1.15 * flops / (0.37 * 197e12) / 8 / 3600  # the peak of a v5e in bfloat16
+        assert line.startswith(f"  {run.name}: ")
+        assert line.endswith(f"an arm has {memory / 2**30:.1f} GiB; 8 x TPU v5e: {hours:.2f} h")
+        total += hours
+    assert f"price: {total:.2f} h on 8 x TPU v5e ({8 * total:.1f} chip-hours)" in printed
     assert printed.count("eeg2text run --config=paper:") == 3
 
 
