@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import jax
 import pytest
+from etils import epath
 from tiny_run import as_flag, tiny_settings
 
 from eeg2text_jax.base.errors import UserError
@@ -30,6 +31,7 @@ from eeg2text_jax.instrument.auditing.notices import Origin, Provenance
 from eeg2text_jax.instrument.predictions.read import read_any
 from eeg2text_jax.instrument.workdir import ADDED, Workdir, fields_digest, is_of_its_run, read_configuration
 from eeg2text_jax.models.pretrained.load import read_config
+from eeg2text_jax.runs import decode_again as again
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.decode_again import Again, compare_files, decode_again
 from eeg2text_jax.training.study import open_data
@@ -442,6 +444,34 @@ def test_training_on_the_test_part_shows_in_the_losses(tmp_path):
     forged = decode_again(read_any(root / "predictions.jsonl")).provenance
     assert any(re.search(r"eeg/0.* as after training on the test part", line) for line in forged.not_checked)
     assert any("the loss on the train part is far above it (eeg/0" in line for line in forged.not_checked)
+
+
+def test_losses_of_each_arm_are_held_against_the_log_until_its_own_best_step(tmp_path, monkeypatch):
+    """The first arm is best at step 4, after two steps of training losses, the second one at step 2."""
+    rows = [{"step": step, "loss/eeg/0": 6.0 - step, "loss/noise/1": 2.0 + step} for step in (1, 2, 3, 4, 5, 6)]
+    dev = {2: (3.0, 1.0), 4: (2.5, 1.5), 6: (2.6, 1.2)}
+    rows += [{"step": step, "dev_loss/eeg/0": one, "dev_loss/noise/1": other} for step, (one, other) in dev.items()]
+    workdir = Workdir(epath.Path(tmp_path))
+    workdir.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    def said_of(eeg, noise):
+        parts = ("train", "dev", "test")
+        losses = {arm: dict(zip(parts, own, strict=True)) for arm, own in (("eeg/0", eeg), ("noise/1", noise))}
+        monkeypatch.setattr(again, "_losses", lambda study: losses)
+        again._check_losses(SimpleNamespace(workdir=workdir), checks := again.Checks())
+        return checks
+
+    honest = said_of((2.7, 2.5, 2.6), (3.8, 1.0, 3.5))
+    assert honest.checked == ["the loss of each checkpoint on the dev part is the lowest of the log"]
+    (said,) = honest.not_checked
+    assert "eeg/0: train 2.700 (log 2.500), test 2.600; noise/1: train 3.800 (log 3.500), test 3.500" in said
+    assert "far below" not in said
+    above, said = said_of((2.8, 2.5, 2.6), (3.8, 1.0, 3.4)).not_checked
+    assert "far above it (eeg/0, 2.800 and not 2.500)" in above
+    assert said.endswith("On the test part noise/1 is far below the train part, as after training on the test part")
+    for wrong in (((2.7, 2.6, 2.6), (3.8, 1.0, 3.5)), ((2.7, 2.5, 2.6), (3.8, 0.9, 3.5))):
+        with pytest.raises(UserError, match="the lowest dev_loss of"):
+            said_of(*wrong)
 
 
 def test_what_was_and_was_not_checked_is_said_of_each_file(monkeypatch):

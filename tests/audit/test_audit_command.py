@@ -10,7 +10,9 @@ import re
 import pytest
 from rows import changed, row, simulated_rows
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import __version__
+from eeg2text_jax.commands import audit as audit_command
 from eeg2text_jax.commands.audit import make_parser
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
@@ -149,6 +151,46 @@ def test_what_the_command_line_says_of_the_rows_is_in_the_result(files, refused)
     found = json.loads((files / "a.json").read_text())
     assert found["provenance"]["statement"] == "--mode says that the predictions ran free"
     assert f"as stated, the decoder chose among {len(texts) + 1} sentences" in found["choices"]
+
+
+def test_what_is_given_reaches_the_audit(files, monkeypatch, refused):
+    """Each option, the kind of recording of the file from EEG, and what a run says of neighbors in time."""
+    asked = {}
+
+    def recorded(rows, controls, **facts):
+        asked.update(facts, rows=rows, controls=controls)
+        raise UserError("asked")
+
+    monkeypatch.setattr(audit_command, "audit", recorded)
+    monkeypatch.setattr(audit_command, "neighbors_of_run", lambda one: one.path.name)
+    monkeypatch.setattr(audit_command, "high_neighbors", lambda of: (f"neighbors of {of}",))
+    eeg, noise = (read_predictions(files / f"{name}.jsonl").predictions for name in ("eeg", "noise"))
+    write_predictions(files / "eeg.jsonl", {"recording": "fmri"}, eeg)
+    write_predictions(files / "zero.jsonl", {}, changed(noise, eval_condition="zero"))
+    texts = sorted({row.reference for row in eeg})
+    for name, lines in (("train.txt", ["one text", "two"]), ("list.txt", texts)):
+        (files / name).write_text("\n".join(lines))
+    topics = [f"{text},SR,k{i % 3}" for i, text in enumerate(texts)]
+    (files / "meta.csv").write_text("\n".join(["reference,task,kind", *topics]))
+    proof = "no target text is given to it"
+    given = ["--endpoint=rouge-1,words", "--margin=2.5", "--common", f"--proof={proof}", "--deciding=zero,noise",
+             "--mode=free_running", "--groups=kind"]  # fmt: skip
+    given += [f"--{name}={files / file}" for name, file in (
+        ("train-text", "train.txt"), ("choices", "list.txt"), ("meta", "meta.csv"))]  # fmt: skip
+    assert refused(command(*pair(files), files / "zero.jsonl", *given), alone=False).endswith("asked")
+    options = asked["options"]
+    assert (options.name, options.margin, options.common, options.recording) == ("eeg", 2.5, True, "fmri")
+    assert (options.training_text, options.proof) == (["one text", "two"], proof)
+    assert [*options.deciding] == ["zero", "noise"]
+    assert asked["endpoint"].label == "ROUGE-1 F"
+    assert [one.label for one in asked["secondary"]] == ["words"]
+    assert [*asked["choices"]] == texts
+    assert asked["stated_by"] == "--mode says"
+    assert asked["warnings"] == ("neighbors of eeg.jsonl",)
+    assert asked["controls"].keys() == {"noise", "zero"}
+    for rows in (asked["rows"], *asked["controls"].values()):
+        assert {row.task for row in rows} == {"SR"}, "of every file"
+    assert asked["groups"].keys() == {"kind"}
 
 
 def test_exit_status_of_other_verdicts(files):

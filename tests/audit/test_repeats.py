@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from eeg2text_jax.runs.repeats import (
     WITHIN,
     compare,
     gathered,
+    recorded,
     repeat_lines,
     repeats,
     repeats_figure,
@@ -123,6 +125,47 @@ def test_the_table_is_that_of_a_plain_computation(tmp_path, options, positions):
         assert found.top[5][2] == pytest.approx(5 / 60, rel=0.15), "chance is among those that the same subjects read"
 
 
+def test_distances_and_ranks_are_those_of_a_plain_computation(tmp_path, monkeypatch):
+    """Of recordings in one order, two groups of subjects, and sentences that some recordings lack."""
+    groups, order = recorded(data_of(tmp_path, words=1.0, drift=1.0, subjects=4, missing=6, texts=70), 2)
+    found, at, ranks, spreads, sizes = compare(groups, OVER, order), {}, [], [], []
+    for group in groups:
+        has = [np.flatnonzero(there) for there in group.present]
+        apart = [(a, b) for a, b in itertools.product(range(4), repeat=2) if group.subject[a] != group.subject[b]]
+        cells = {}
+        for a, b in apart:
+            if a < b:
+                table = np.corrcoef(group.values[a][has[a]], group.values[b][has[b]])[: len(has[a]), len(has[a]) :]
+                for (s, t), value in zip(itertools.product(has[a], has[b]), 100 * table.ravel(), strict=True):
+                    cells.setdefault((s, t), []).append(value)
+        in_order = sorted({s for s, t in cells if s == t}, key=lambda s: group.place[s])
+        for (i, s), (j, t) in itertools.product(enumerate(in_order), repeat=2):
+            at.setdefault(abs(i - j), []).append(np.mean(cells[s, t]))
+        for a in range(4):
+            others = [b for one, b in apart if one == a]
+            known = {t: np.mean([group.values[b][t] for b in others if t in has[b]], axis=0)
+                     for t in sorted({t for b in others for t in has[b]})}  # fmt: skip
+            tested, texts = [s for s in has[a] if s in known], list(known)
+            table = np.corrcoef(group.values[a][tested], [*known.values()])[: len(tested), len(tested) :]
+            ranks += [1 + (row > row[texts.index(s)]).sum() for s, row in zip(tested, table, strict=True)]
+            spreads.append(table.std())
+            sizes += [len(texts)] * len(tested)
+    assert found.beside
+    np.testing.assert_allclose(found.curve, [np.mean(at[d]) for d in range(len(found.curve))], atol=1e-3)
+    n = round(np.mean(sizes))
+    draws = np.random.default_rng(0).normal(size=(20_000, n))
+    own = draws[:, 0] + np.sqrt(found.contrast.effect / 100) / np.mean(spreads)
+    beaten_by = (draws[:, 1:] > own[:, None]).sum(1)
+    for k, (by, best, chance) in found.top.items():
+        assert by == pytest.approx(np.mean(np.array(ranks) <= k))
+        assert best == pytest.approx(np.mean(beaten_by < k), abs=0.02)
+        assert chance == pytest.approx(k / n, rel=0.02)
+    monkeypatch.setattr("eeg2text_jax.runs.repeats.BESIDE", 1.0)
+    z = NormalDist().inv_cdf
+    withheld = (z(0.95) + z(0.9 / 0.95)) / (z(0.95) + z(0.9))
+    assert found.contrast.mde == pytest.approx(withheld * compare(groups, OVER, order).contrast.mde)
+
+
 def test_words_are_found_in_both_orders_and_noise_is_not(tmp_path):
     for same in (True, False):
         for found in repeats(data_of(tmp_path, words=0.6, drift=0.5, same=same)):
@@ -223,8 +266,17 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
     assert "\n".join(repeat_lines(repeats(data))) in out
     assert "repeats over subjects: recordings of one sentence are more alike" in out
     assert (tmp_path / "repeats.png").stat().st_size > 1000
-    figure = repeats_figure(repeats(data), F, ["4-8", "8-12"], list("abcdef"))
-    assert figure.axes[1].images[0].get_array().shape == (2, 6)
+    answers = repeats(data)
+    figure = repeats_figure(answers, F, ["4-8", "8-12"], list("abcdef"))
+    for k, found in enumerate(answers):
+        curve, image = figure.axes[2 * k : 2 * k + 2]
+        assert curve.get_title().startswith(found.scope)
+        np.testing.assert_array_equal(curve.lines[0].get_ydata(), found.curve)
+        by_position = found.features.reshape(-1, 2, 6)  # channels within bands within positions
+        assert len(by_position) > 1
+        np.testing.assert_allclose(image.images[0].get_array(), by_position.mean(0))
+        assert [label.get_text() for label in image.get_yticklabels()] == ["4-8 Hz", "8-12 Hz"]
+        assert [label.get_text() for label in image.get_xticklabels()] == list("abcdef")
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):

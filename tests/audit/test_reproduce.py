@@ -14,7 +14,7 @@ from rows import changed, edited, simulated_rows
 from eeg2text_jax import audit
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
-from eeg2text_jax.commands.paper_tables import TABLES, footnotes, runs_of
+from eeg2text_jax.commands.paper_tables import TABLES, examples_table, footnotes, pairs_table, runs_of
 from eeg2text_jax.commands.reproduce import (
     Wanted,
     commands,
@@ -27,6 +27,7 @@ from eeg2text_jax.commands.reproduce import (
 )
 from eeg2text_jax.instrument.metrics.score import score_cells
 from eeg2text_jax.instrument.predictions.file import MODES, write_predictions
+from eeg2text_jax.judge.pairs import Pair, Parts
 from eeg2text_jax.training.configuration import parse_config
 
 FIGURE = r"-?\d+(\.\d+)?"
@@ -187,6 +188,43 @@ def test_tables_of_pairs(name, tmp_path):
         assert all(row[-1].startswith("G: ") and " T: " in row[-1] for row in ours)
 
 
+def test_tables_of_pairs_count_the_pairs_of_each_part_label_and_severity():
+    def made(count, kept, rated, speaker, severity):
+        return [Pair(f"{rated} {speaker} {k}", f"heard {k}", k < kept, rated, speaker, severity) for k in range(count)]
+
+    train = [*made(5, 3, "0", "A", "Mild"), *made(3, 1, "2", "B", "Severe")]
+    dev, test = made(4, 1, "0", "C", "Severe"), made(3, 2, "1", "D", "Severe")
+    parts = Parts(train, dev, test, 0, [], [])
+    rows = {
+        name: [row[1:] for row in pairs_table(name, [*test, *train, *dev], parts).rows if row[0] == "here"]
+        for name in ("latte-1", "latte-2", "latte-3")
+    }
+    assert rows["latte-1"] == [["# Speakers", "1", "-", "3"]]
+    assert rows["latte-2"] == [
+        ["# Examples", "8", "3", "4"],
+        ["Meaning Preserved", "50.0%", "66.7%", "25.0%"],
+    ]
+    assert [(row[0], *row[-2:]) for row in rows["latte-3"]] == [
+        ("0", "9 (60%)", "G: 0 A 0 T: heard 0"),
+        ("1", "3 (20%)", "G: 1 D 0 T: heard 0"),
+        ("2", "3 (20%)", "G: 2 B 0 T: heard 0"),
+    ]
+
+
+def test_the_papers_sentences_are_the_examples_if_all_three_are_there(tmp_path, rows):
+    begun = ("Everything its title", "Joseph H. Ball", "It's not a particularly")
+    texts = sorted({row.reference for row in rows})
+    for count in (3, 2):
+        new = {texts[-1 - 4 * k]: f"{begin} and so on" for k, begin in enumerate(begun[:count])}
+        named = [dataclasses.replace(row, reference=new.get(row.reference, row.reference)) for row in rows]
+        run = tmp_path / str(count) / runs_of("jo-4")[0].name
+        make_run(run, named)
+        table = examples_table(run.parent).rows
+        truths = [row[2] for row in table if row[1] == "Ground truth"]
+        assert len(truths) == 3
+        assert ({*truths} == {*new.values()}) == (count == 3)
+
+
 SLICES = ("all", "prompted", "unprompted", "Severe", "Moderate", "Mild")
 JUDGED = ("LATTEScore's judge", "meaning[lr-bertscore]", "meaning[lr-similarity]")
 
@@ -295,10 +333,18 @@ def test_every_table_has_footnotes_and_commands_that_parse(name, tmp_path):
 @pytest.mark.parametrize(("name", "steps"), [("jo-2", 9330), ("jo-3", 10050)])
 def test_the_price_has_the_papers_steps_where_no_data_are(name, steps, tmp_path, printed_by):
     asked = wanted(name, tmp_path, demo=False)
-    assert {price_of(asked, run)[0] for run in asked.runs} == {steps}
+    prices = [price_of(asked, run) for run in asked.runs]
+    assert {price[0] for price in prices} == {steps}
     printed = printed_by(["reproduce", name, f"--out={tmp_path}", "--list", "--topology=v5e:2x4"])
     assert printed.count(f"{steps:,} steps") == 3
-    assert "chip-hours" in printed
+    lines, total = [line for line in printed.splitlines() if " steps, " in line], 0.0
+    for run, (_, flops, memory, read), line in zip(asked.runs, prices, lines, strict=True):
+        assert not read, "no volumes"
+        hours = 1.15 * flops / (0.37 * 197e12) / 8 / 3600  # the peak of a v5e in bfloat16
+        assert line.startswith(f"  {run.name}: ")
+        assert line.endswith(f"an arm has {memory / 2**30:.1f} GiB; 8 x TPU v5e: {hours:.2f} h")
+        total += hours
+    assert f"price: {total:.2f} h on 8 x TPU v5e ({8 * total:.1f} chip-hours)" in printed
     assert printed.count("eeg2text run --config=paper:") == 3
 
 

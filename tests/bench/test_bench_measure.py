@@ -69,9 +69,7 @@ def without_lines(text: str) -> str:
 
 def test_it_runs_the_programs_of_a_run(tmp_path):
     """The training step and both modes of decoding are lowered to the same text as in `run`."""
-    timed = {"data__synthetic__order": "blocks", "data__synthetic__groups": 2}
-    conditions = ("same_place", "nearest_in_time", "eeg")  # texts that are copied are no batches of a model
-    config = as_flag(train__steps=2, train__eval_every=2, grid__eval_conditions=conditions, **timed)
+    config = as_flag(train__steps=2, train__eval_every=2, grid__eval_conditions=("eeg",))
     of_run = lowered_by(["run", config, f"--workdir={tmp_path / 'run'}"], tmp_path / "of_run")
     out = tmp_path / "bench.json"
     of_bench = lowered_by(["bench", config, "--steps=2", f"--json={out}"], tmp_path / "of_bench")
@@ -131,6 +129,24 @@ def test_rates_are_of_all_steps_and_the_share_of_the_peak_of_all_arms_and_device
     assert mfu(study, works, 6.0) == pytest.approx(3 * 1e6 * (4 * 7 * 5 + 4 * 9 * 6 + 4 * 7 * 5) / 6.0 / (8 * 1e9))
     monkeypatch.setattr(bench, "chip_of_device", lambda kind: None)
     assert mfu(study, works, 6.0) is None
+
+
+@pytest.mark.parametrize(
+    ("conditions", "fed"),
+    [(("noise", "eeg"), "noise"), (("same_place", "nearest_in_time", "zero"), "zero"), (("same_place",), "eeg")],
+)
+def test_batches_are_decoded_under_a_condition_that_feeds_a_model(monkeypatch, conditions, fed):
+    """Not under one whose texts are copied."""
+    asked = []
+    monkeypatch.setattr(bench, "decoder_of", lambda *_: None)
+    monkeypatch.setattr(bench, "slices_of", lambda study, rows, condition, *_: asked.append(condition) or ([], None))
+    grid, mesh = SimpleNamespace(eval_conditions=conditions), SimpleNamespace(mesh=None)
+    study = SimpleNamespace(
+        split=SimpleNamespace(parts={"test": []}), config=SimpleNamespace(grid=grid), placement=mesh
+    )
+    with pytest.raises(AttributeError):  # there is no batch to time
+        bench.decode(study, None, 2)
+    assert asked == [fed]
 
 
 def test_a_slower_build_is_called_worse():

@@ -214,6 +214,12 @@ def test_agrees_with_the_slow_reference_on_random_markov_models(settings):
             np.testing.assert_allclose(out.scores[row], score, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.quick(
+    "plain",
+    "length_penalty-early_stopping0",
+    "no_repeat_ngram_size-min_length-forced_eos_token_id",
+    "forced_bos_token_id-begin_suppress_tokens-suppress_tokens",
+)
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s) or "plain")
 def test_a_prompt_that_is_read_as_the_start_changes_neither_texts_nor_scores(settings):
     """Two given tokens, which count for the lengths of the settings and not for the penalty of length. A token that is

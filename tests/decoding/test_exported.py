@@ -155,6 +155,11 @@ def test_a_card_has_the_scores_of_its_own_arm_alone(run):
     study.workdir.results.unlink()
     assert [(row["mode"], row["wer"]) for row in facts.scores] == [("free_running", 2), ("teacher_forced", 3)]
     assert facts.signatures == {"wer": "of 3"}
+    assert (facts.name, facts.backbone, facts.arm, facts.started_from) == ("x", "bart", "eeg, seed 0", "random weights")
+    assert facts.data == f"data.h5, {len(study.split.parts['train'])} training samples"
+    assert (facts.features, facts.n_features) == ("five numbers", F)
+    assert (facts.split, facts.config_hash) == (study.split.digest(), study.config_digest)
+    assert not any((facts.base, facts.lora, facts.int8, facts.alone, facts.encoder, facts.verdict))
 
 
 @pytest.mark.filterwarnings("ignore:.* recordings are cut")

@@ -5,19 +5,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxprs import equations
-from transformers import BartConfig, T5Config
+from transformers import BartConfig, LlamaConfig, T5Config
 
 from eeg2text_jax import GenerationSpec, Seq2SeqModel, generate
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models import attention
-from eeg2text_jax.models.backbones import bart, t5
+from eeg2text_jax.models.backbones import bart, decoder_only, t5
 from eeg2text_jax.models.layers import int8_of, int8_product
 
 VOCABULARY, BEAMS, LENGTH = 60, 4, 7
 
 
 def make(name: str, heads: int = 2, width: int = 128) -> tuple[Seq2SeqModel, dict]:
-    if name == "bart":
+    if name == "llama":
+        sizes = {"hidden_size": width, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": heads}
+        config = LlamaConfig(vocab_size=VOCABULARY, num_key_value_heads=1, initializer_range=0.05, **sizes)
+        spec = decoder_only.MODELS["llama"].spec_from_config(config)
+    elif name == "bart":
         sides = {f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in
                  (("layers", 2), ("attention_heads", heads), ("ffn_dim", 64))}  # fmt: skip
         spec = bart.spec_from_config(BartConfig(d_model=width, vocab_size=VOCABULARY, init_std=0.3, **sides))
@@ -74,8 +78,8 @@ def test_a_decoder_in_int8_multiplies_int8_numbers_alone(name):
     assert {e.outvars[0].aval.dtype.name for e in of_weights} == {"int32"}
 
 
-@pytest.mark.quick("bfloat16-int8-bart", "-int8-t5")
-@pytest.mark.parametrize("name", ["bart", "t5"])
+@pytest.mark.quick("bfloat16-int8-bart", "-int8-t5", "bfloat16-int8-llama")
+@pytest.mark.parametrize("name", ["bart", "t5", "llama"])
 @pytest.mark.parametrize(("cache_dtype", "weights_dtype"), [("bfloat16", ""), ("", "int8"), ("bfloat16", "int8")])
 def test_lower_precision_stays_near_the_logits(name, cache_dtype, weights_dtype):
     model, params = make(name)

@@ -1,5 +1,7 @@
 """Export, then load: in PyTorch and here."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,6 +132,31 @@ def test_card():
     assert "BLEU-1: `case:mixed|tok:none`" in card
     assert "Started from" not in card
     assert "load_export" not in card  # there is no EEG encoder
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize(("backbone", "base", "alone", "loader"), [
+    ("llama", "org/base", True, "CausalLM"), ("bart", "org/base", False, "Seq2SeqLM"), ("bart", "", False, "Seq2SeqLM"),
+    ("whisper", "org/base", False, "SpeechSeq2Seq"), ("whisper", "", False, "SpeechSeq2Seq"),
+    ("llama", "", True, "CausalLM"),
+])  # fmt: skip
+def test_a_card_says_which_files_there_are_and_how_they_are_loaded(backbone, base, alone, loader, lora):
+    """Weights or the name of a frozen model, adapters and an encoder where the folder has them."""
+    facts = CardFacts("x", backbone, base=base, lora=lora and bool(base), alone=alone, n_features=5, arm="eeg, seed 3",
+                      data="zuco.h5, 9 training samples", started_from="org/base", encoder=lora)  # fmt: skip
+    card = model_card(facts)
+    assert f'AutoModelFor{loader}.from_pretrained("{base or "."}"' in card
+    assert ("`model.safetensors`, tokenizer files" in card) == (not base)
+    assert ("the frozen language model is org/base" in card) == bool(base)
+    for said in ("PeftModel.from_pretrained", "`adapter_model.safetensors`"):
+        assert (said in card) == (lora and bool(base))
+    assert ("`encoder`: the brain encoder" in card) == lora
+    assert "load_export" in card
+    for line in ("Trained on: eeg, seed 3", "Data: zuco.h5, 9 training samples", "Started from: org/base"):
+        assert f"- {line}\n" in card
+    assert "unrounded" not in card
+    rounded = model_card(dataclasses.replace(facts, int8=True))
+    assert ("kernels of this language model in int8" in rounded) == (bool(base) and alone)
 
 
 def test_a_pegasus_with_positions_of_its_own_keeps_them(tmp_path):

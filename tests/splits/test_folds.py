@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,6 +149,32 @@ def test_leaked_text_is_of_the_same_fold_alone():
     parts = {**splits[0].parts, "train": np.concatenate([splits[0].parts["train"], splits[0].parts["test"][:1]])}
     leaking = dataclasses.replace(splits[0], parts=parts)
     assert leaked_text(data, [leaking, *splits[1:]]) == [str(data.sentence[splits[0].parts["test"][0]])]
+
+
+def test_the_section_on_data_counts_subjects_and_texts_and_states_what_was_dropped():
+    found = grid(subjects=["A", "B", "C"], sentences={"SR": 12, "NR": 5})
+    found = dataclasses.replace(found, provenance={"dropped": {"short": 3, "no text": 2}, "notes": ["a note"]})
+    section = running.data_section(found)
+    texts = len({*found.sentence})
+    assert len(found) != texts != 3
+    first, features, note = section.markdown.split("\n\n")[:3]
+    assert first == f"{len(found)} samples of 3 subjects and {texts} different texts; dropped: short 3, no text 2."
+    assert features == f"Features: {found.features_are}."
+    assert note == "a note"
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_audit_is_told_training_text_kind_of_recording_and_neighbors_in_time(stored, tmp_path, monkeypatch):
+    found = dataclasses.replace(data_of(3), recording="fmri")
+    (split, *_) = make_folds(found, "unique_text", 3, RATIO, 0)
+    if stored:
+        (tmp_path / "split.json").write_text("{}")
+    monkeypatch.setattr(running, "read_split_file", lambda path: SimpleNamespace(record={"time": path.name}))
+    monkeypatch.setattr(running, "high_neighbors", lambda time: (time,))
+    study = SimpleNamespace(data=found, split=split, workdir=SimpleNamespace(split=tmp_path / "split.json"))
+    facts = running.facts_of(study)
+    assert facts["training_text"] == found.sentence[split.parts["train"]].tolist()
+    assert (facts["recording"], facts["warnings"]) == ("fmri", ("split.json" if stored else None,))
 
 
 def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
