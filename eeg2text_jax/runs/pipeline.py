@@ -521,11 +521,16 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     print(f"\n=== all {len(splits)} folds ===")
     if shows_finished(place):
         return None
-    leaked = leaked_text(data, splits)
+    times = [read_split_file(place / f"fold_{k}.json").record.get("time") for k in range(1, len(splits) + 1)]
+    facts = {
+        "training_text": leaked_text(data, splits),
+        "recording": data.recording,
+        "warnings": [f"fold {k}: {line}" for k, time in enumerate(times, 1) for line in high_neighbors(time)],
+    }
     header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
     header |= {"recording": data.recording} if data.recording != "eeg" else {}
-    ranked_audit = judge_ranked_folds(config, place, ranked, header, leaked) if ranked else None
-    return judge_folds(config, place, rows, header, leaked) if config.objective == "generate" else ranked_audit
+    ranked_audit = judge_ranked_folds(config, place, ranked, header, facts) if ranked else None
+    return judge_folds(config, place, rows, header, facts) if config.objective == "generate" else ranked_audit
 
 
 def judge_folds(
@@ -533,12 +538,12 @@ def judge_folds(
     place: Path,
     rows: Sequence[Sequence[Prediction]],
     header: Mapping[str, Any],
-    training_text: Sequence[str] | None = None,
+    facts: Mapping[str, Any],
 ) -> AuditResult | None:
     """Score and audit the predictions `rows` of each fold together; write the files of a single run to `place`.
 
-    `header` is for the predictions file: digests of the folds' splits; the kind of recording unless it is EEG. The
-    audit looks for test sentences in `training_text`, see `leaked_text`.
+    `header` is for the predictions file: digests of the folds' splits; the kind of recording unless it is EEG. `facts`
+    are options of `audit` as those of `facts_of`, over all folds.
     """
     # Token ids are dropped: if folds train their own tokenizers, an id stands for another token in each.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
@@ -554,7 +559,7 @@ def judge_folds(
         print(NO_AUDIT)
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
-    verdict = audit_rows(config, apart, training_text=training_text, recording=header.get("recording", "eeg"))
+    verdict = audit_rows(config, apart, **facts)
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     verdict = publish(verdict, epath.Path(place / "predictions.jsonl"), len(together), table)
     made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
@@ -567,7 +572,7 @@ def judge_ranked_folds(
     place: Path,
     folds: Sequence[Sequence[Ranking]],
     header: dict[str, Any],
-    training_text: Sequence[str] | None = None,
+    facts: Mapping[str, Any],
 ) -> AuditResult | None:
     """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
     rows: list[Ranking] = []
@@ -575,7 +580,6 @@ def judge_ranked_folds(
         candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")
         rows += [dataclasses.replace(row, task=f"{row.task}, fold {k}", candidates=candidates) for row in fold]
     write_rankings(place / "rankings.jsonl", header, rows)
-    facts = {"training_text": training_text, "recording": header.get("recording", "eeg")}
     return judge_ranked(config, place, rows, facts)
 
 

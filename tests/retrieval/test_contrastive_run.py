@@ -285,11 +285,10 @@ def test_every_audit_of_rankings_knows_the_kind_of_recording(whole, tmp_path, mo
     pipeline.judge(scans, {}, show=False)
     pipeline.verdict_of(scans)
     rows = read_rankings(whole / "rankings.jsonl").rows
-    judge_ranked_folds(contrastive(), tmp_path, [rows], {"recording": "fmri"}, ["leaked"])
-    judge_ranked_folds(contrastive(), tmp_path, [rows], {})
-    assert [facts["recording"] for facts in heard] == ["fmri", "fmri", "fmri", "eeg"]
+    judge_ranked_folds(contrastive(), tmp_path, [rows], {}, {"recording": "fmri", "training_text": ["leaked"]})
+    assert [facts["recording"] for facts in heard] == ["fmri", "fmri", "fmri"]
     trained_on = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
-    assert [facts["training_text"] for facts in heard] == [trained_on, trained_on, ["leaked"], None]
+    assert [facts["training_text"] for facts in heard] == [trained_on, trained_on, ["leaked"]]
     flags = parse(["--eeg", "x", "--control", "y"])
     assert options_of(flags, "eeg", ["noise"], {"recording": "fmri"}, "").recording == "fmri"
     assert options_of(flags, "eeg", ["noise"], {}, "").recording == "eeg"
@@ -299,7 +298,7 @@ def test_folds_have_candidates_of_their_own_and_one_verdict(whole, tmp_path):
     found = read_rankings(whole / "rankings.jsonl").rows
     texts = list(dict.fromkeys(row.reference for row in found))
     folds = [[row for row in found if texts.index(row.reference) % 2 == k] for k in (0, 1)]
-    verdict = judge_ranked_folds(contrastive(), tmp_path, folds, {"splits": ["a", "b"]})
+    verdict = judge_ranked_folds(contrastive(), tmp_path, folds, {"splits": ["a", "b"]}, {})
     again = read_rankings(tmp_path / "rankings.jsonl")
     assert set(again.header["candidates"]) == {"fold 1", "fold 2"}
     assert {(row.task[-6:], row.candidates.name) for row in again.rows} == {("fold 1",) * 2, ("fold 2",) * 2}

@@ -102,7 +102,7 @@ def test_one_verdict_over_all_folds(informed, tmp_path):
     config = read_settings(load_config("own"))
     splits = make_folds(data, "unique_text", 3, RATIO, 0)
     rows = [rows_of(data, split, informed, rng) for split in splits]
-    verdict = judge_folds(config, tmp_path, rows, {"splits": [split.digest() for split in splits]})
+    verdict = judge_folds(config, tmp_path, rows, {"splits": [split.digest() for split in splits]}, {})
     assert verdict.n_sentences == 60
     assert (verdict.verdict.value == "uses EEG") == informed
     written = read_predictions(tmp_path / "predictions.jsonl").predictions
@@ -119,7 +119,7 @@ def test_what_a_fold_says_of_all_its_sentences_is_no_content(tmp_path):
         for condition, said in (("eeg", f"topic{fold} is"), ("noise", "a b")):
             rows[fold].append(Prediction(f"S/t:{n}", "S", "t", f"t:{n}", 3, "eeg", condition, 0, "free_running",
                                          f"topic{fold} is w{n}", said))  # fmt: skip
-    verdict = judge_folds(read_settings(load_config("own")), tmp_path, rows, {"splits": ["a", "b", "c"]})
+    verdict = judge_folds(read_settings(load_config("own")), tmp_path, rows, {"splits": ["a", "b", "c"]}, {})
     assert verdict.verdict.value != "uses EEG"
     assert verdict.comparisons[0].contrast.effect == pytest.approx(0, abs=1e-9)
 
@@ -135,10 +135,12 @@ def test_windows_are_thinned_over_all_folds_and_leaks_of_a_fold_are_named(tmp_pa
                 rows[fold].append(Prediction(f"S/t:{first}", "S", "t", f"t:{first}", 10, "eeg", condition, 0,
                                              "free_running", f"w{first} w{first + 1}", "a", (1,), (2,)))  # fmt: skip
     header = {"splits": ["a", "b"], "recording": "fmri"}
-    verdict = judge_folds(config, tmp_path, rows, header, ["w0 w1"])
+    facts = {"recording": "fmri", "training_text": ["w0 w1"], "warnings": ["fold 2: the nearest sample tells it"]}
+    verdict = judge_folds(config, tmp_path, rows, header, facts)
     assert verdict.n_sentences == 6
     assert any("6 of 60 rows share no segment" in note for note in verdict.notes)
     assert any("1 of the 6 test sentences are in the training text" in notice.message for notice in verdict.notices)
+    assert "fold 2: the nearest sample tells it" in [notice.message for notice in verdict.notices]
     assert read_predictions(tmp_path / "predictions.jsonl").header["recording"] == "fmri"
 
 
@@ -197,11 +199,14 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "run", run)
     monkeypatch.setattr(running, "read_predictions", predictions)
-    monkeypatch.setattr(running, "judge_folds", lambda _, place, rows, header, leaked: (len(rows), header, leaked))
+    near = iter([[], ["a neighbor in time"], []])
+    monkeypatch.setattr(running, "high_neighbors", lambda time: next(near))
+    monkeypatch.setattr(running, "judge_folds", lambda _, place, rows, header, facts: (len(rows), header, facts))
     with pytest.raises(UserError, match="stopped"):
         run_folds(config, str(tmp_path / "all"), "3")
     header = {"splits": [split.digest() for split in splits], "recording": "fmri"}
-    assert run_folds(config, str(tmp_path / "all"), "3") == (3, header, ["leaked"] * 3)
+    facts = {"training_text": ["leaked"] * 3, "recording": "fmri", "warnings": ["fold 2: a neighbor in time"]}
+    assert run_folds(config, str(tmp_path / "all"), "3") == (3, header, facts)
     assert [root.rpartition("/")[2] for root in begun[2:]] == ["fold_1", "fold_2", "fold_3"]
     with pytest.raises(UserError, match=r"has folds of another configuration: folds \(now '4', there '3'\)"):
         run_folds(config, str(tmp_path / "all"), "4")
