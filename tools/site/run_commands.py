@@ -54,6 +54,7 @@ SMALL = (  # what stands for a part of a command
     (r"tools/demo\w*\.sh", r"\g<0> $PWD/out"),
     (r"(?<=bench --config=)\S+|(?<=preflight --config=)(paper|llm)\S+", "demo"),
     ("topology=v5e ", "topology=v5e:1x1,v5e:2x2 "),
+    (" --effort=full", ""),
     (r" tools/", f" {ROOT}/tools/"),
 )
 LONG = (
