@@ -261,6 +261,22 @@ def test_sigterm_ends_a_compilation(name, waits, seconds, says):
     assert (run.returncode, wrong) == (143, says)
 
 
+def test_sigterm_ends_a_compilation_where_nobody_reads_its_messages(monkeypatch):
+    def closed(*_):
+        raise BrokenPipeError
+
+    reading, writing = os.pipe()
+    os.write(writing, bytes([signal.SIGTERM]))
+    monkeypatch.setattr(cli, "_is_compiling", lambda: True)
+    monkeypatch.setattr(cli, "COMPILING", 0.0)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=closed, flush=closed))
+    with pytest.raises(SystemExit) as ended:
+        cli._end_compilation(reading, "preflight", "start the same command again.")
+    os.close(writing)
+    assert ended.value.code == 143
+
+
 def test_commands_that_train_import_nothing_that_they_do_not_use():
     """PyTorch, S3's client and SciPy's signal processing took half of the time until a run began."""
     code = """

@@ -250,10 +250,12 @@ def _end_compilation(signals: int, name: str, after: str) -> None:
             while _is_compiling():
                 if time.monotonic() > end:
                     has_ended = select.select([numbers], [], [], 0)[0] and not numbers.read(1)
-                    if not has_ended:  # else the command printed its message, and Python waits for the compiler
-                        sys.stderr.write(f"eeg2text {name}: ended by SIGTERM while compiling; {after}\n")
-                        sys.stderr.flush()
-                    os._exit(143)
+                    try:
+                        if not has_ended:  # else the command printed its message, and Python waits for the compiler
+                            sys.stderr.write(f"eeg2text {name}: ended by SIGTERM while compiling; {after}\n")
+                            sys.stderr.flush()
+                    finally:  # also where nobody reads the message any more
+                        os._exit(143)
                 time.sleep(0.2)
 
 

@@ -21,7 +21,7 @@ FLAGS = [f"--config.data.fmri.grid={GRID}", f"--config.data.fmri.window={WINDOW}
 
 
 def annexed(path):
-    path.unlink()
+    path.unlink(missing_ok=True)
     path.symlink_to("../../.git/annex/objects/XX/image.nii.gz")
 
 
@@ -70,6 +70,8 @@ CASES = {
     "pointer": (IMAGE, pointer, "not downloaded", "is a pointer"),
     "no image": (IMAGE, os.remove, "no image", "no image beside its sidecar"),
     "no sidecar": (SIDECAR, os.remove, "no sidecar", "which says how long a TR is"),
+    "an annexed sidecar": (SIDECAR, annexed, "sidecar not downloaded", "its sidecar"),
+    "a pointer for events": (EVENTS, pointer, "events not downloaded", "datalad get"),
     "empty sidecar": (SIDECAR, lambda p: p.write_text("{}"), "unreadable sidecar", "RepetitionTime"),
     "sidecar of zeros": (SIDECAR, lambda p: p.write_bytes(bytes(20)), "unreadable sidecar", "how long a TR is"),
     "a TR in milliseconds": (
@@ -198,6 +200,11 @@ def test_a_list_of_scans_to_leave_out_has_names_and_nothing_else(tmp_path):
     def read(found):
         (tmp_path / "list.json").write_text(json.dumps(found))
         return read_exclusions(tmp_path, "list.json")
+
+    annexed(tmp_path / "list.json")
+    with pytest.raises(UserError, match="link to a file that is not downloaded; fetch it"):
+        read_exclusions(tmp_path, "list.json")
+    (tmp_path / "list.json").unlink()
 
     for names in ([""], ["sub-01_task-pie", ""], ["", "sub-01_task-pie"], [3], [None], "sub-01", {"a": 1}, None):
         with pytest.raises(UserError, match=r"list\.json: is no list of scans to leave out .* subject -> names"):

@@ -131,7 +131,8 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
             "- *BLEU-1* is word BLEU-1 (sacrebleu 13a, one order, no smoothing), as papers print it.",
             "- *Score*, *null*, *content* and *difference* are in points of `words`, the default endpoint: shared "
             "words weighted by rarity, of 100. *Null* is the score of the same predictions against other sentences, "
-            "*content* is score minus null, *difference* is content minus the content of the deciding control.",
+            "*content* is score minus null, *difference* is content minus the content of the deciding control. *p of "
+            "difference* is of more content than the control's, also where the verdict is *equivalent to control*.",
             "- *Input* is what the model was trained on → what it was given in testing.",
             "- *Mode, file says* and *mode, repository says*: how the text was decoded, according to the file and to "
             "its repository. If the file does not say it and the repository says free-running, the verdict rests on "

@@ -5,9 +5,10 @@
 
 Commands are the lines of `bash` blocks, whole `python` blocks, and within a sentence `eeg2text`, `pip install` and
 scripts of `tools` with their arguments. Each page has a folder of its own with made-up inputs of the names that the
-pages use, and buckets on the loopback. `SMALL` says what stands for what: this clone for its address, a small model for
-a large one. A command that trains gets `--dry-run`; with `--long` it runs as it is written, which takes minutes. What a
-machine may not have is in `NEEDS`: such a command is run, too, and may refuse by naming what is missing.
+pages use, buckets on the loopback, and a DataLad dataset in place of Narratives. `SMALL` says what stands for what:
+this clone for its address, a small model for a large one. A command that trains gets `--dry-run`; with `--long` it runs
+as it is written, which takes minutes. What a machine may not have is in `NEEDS`: such a command is run, too, and may
+refuse by naming what is missing.
 """
 
 import argparse
@@ -34,9 +35,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 EXAMPLES = ROOT / "eeg2text_jax/commands/example_files"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = ("papers.md",)  # tests/test_papers.py walks it
-NEEDS = (  # of a command, the first that fits; what its refusal says where that is missing, or "": it is not run
-    ("^datalad ", "DataLad, and a network", ""),
-    ("^sky ", "a cloud account", ""),
+NEEDS = (  # of a command, the first that fits; what its refusal says where that is missing
+    ("^datalad ", "DataLad", "datalad: command not found"),
     ("^pip ", "a package index", "No matching distribution"),
     ("^mkdocs ", "the extra `docs`", "No module named"),
     ("^eeg2text app", "the extra `app`", "gradio"),
@@ -54,6 +54,7 @@ SMALL = (  # what stands for a part of a command
     (r"tools/demo\w*\.sh", r"\g<0> $PWD/out"),
     (r"(?<=bench --config=)\S+|(?<=preflight --config=)(paper|llm)\S+", "demo"),
     ("topology=v5e ", "topology=v5e:1x1,v5e:2x2 "),
+    (" --effort=full", ""),
     (r" tools/", f" {ROOT}/tools/"),
 )
 LONG = (
@@ -88,10 +89,6 @@ class Command(NamedTuple):
         """What a refusal says where that is missing."""
         return self._needs[1]
 
-    @property
-    def is_run(self) -> bool:
-        return bool(self.refusal) or not self.need
-
 
 def commands(page: Path) -> Iterator[Command]:
     """The commands of a page, in its order."""
@@ -112,7 +109,7 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def in_sentences(page: str, text: str) -> Iterator[Command]:
-    ours = "eeg2text [a-z-]+ (?:[^`-]|[^`]*--[a-z]+[= ])|(?:bash|python) tools/|pip install |sky |mkdocs "
+    ours = "eeg2text [a-z-]+ (?:[^`-]|[^`]*--[a-z]+[= ])|(?:bash|python) tools/|pip install |mkdocs "
     for line in re.findall(f"`((?:{ours})[^`]+)`", text.replace("\n", " ")):
         if page not in ELSEWHERE and "..." not in line:
             yield Command(page, " ".join(line.split()))
@@ -208,11 +205,31 @@ def make_zuco(folder: Path) -> None:
 
 
 def make_stories(folder: Path) -> None:
-    """A BIDS folder of scans in the grid of Narratives."""
+    """A BIDS folder of scans in the grid of Narratives, unless DataLad has fetched it."""
+    if (folder / "narratives").exists():
+        return
     sizes = {"grid": "'(64,64,27)'", "frames": 20, "subjects": 6, "stories": 6, "heard": 3}
     fields = " ".join(f"--config.data.synthetic_fmri.{name}={value}" for name, value in sizes.items())
     run(f"eeg2text prepare synthetic-fmri --out=s.h5 {fields} --config.data.synthetic_fmri.folder=stories", folder)
     (folder / "stories/planted").rename(folder / "narratives")
+
+
+def make_dataset(folder: Path) -> None:
+    """A DataLad dataset of such scans, which `datalad install ///labs/hasson/narratives` finds by the environment."""
+    if not shutil.which("datalad"):
+        return
+    make_stories(folder)
+    place = folder / "published/labs/hasson/narratives"
+    place.parent.mkdir(parents=True)
+    (folder / "narratives").rename(place)
+    (place / "code").mkdir()
+    (place / "code/scan_exclude.json").write_text("{}", encoding="utf8")
+    annexed = "* annex.largefiles=anything\nsub-*/**/*.json annex.largefiles=nothing\n*.tsv annex.largefiles=nothing\n"
+    (place / ".gitattributes").write_text(annexed, encoding="utf8")
+    (folder / "gitconfig").write_text("[user]\nname = lab\nemail = lab@example.org\n", encoding="utf8")
+    os.environ["GIT_CONFIG_GLOBAL"] = str(folder / "gitconfig")
+    os.environ["DATALAD_DATASETS_TOPURL"] = f"{folder}/published/"
+    run("datalad create --force . && datalad save", place)
 
 
 def make_word_table(folder: Path) -> None:
@@ -253,6 +270,7 @@ INPUTS = {  # what a command names -> what makes it
     r"\b(own|zuco)\.(h5|parquet)|RECORDINGS": make_own,
     r"BIDS_FOLDER|recordings/": make_recordings,
     r"ZUCO/": make_zuco,
+    r"datalad install": make_dataset,
     r"prepare narratives": make_stories,
     r"TABLE\.tsv": make_word_table,
     r"(?<!lab/)runs/(first|a)\b": make_runs,
@@ -299,8 +317,6 @@ def serve(words: list[str], environment: dict[str, str]) -> subprocess.Completed
 def check(command: Command, folder: Path, long: bool) -> str:
     """Run a command; return what is wrong, "" or `REFUSED`."""
     _, name, *_ = command.line.split()
-    if not command.is_run:
-        return ""
     line = functools.reduce(lambda line, part: re.sub(*part, line), SMALL, command.line)
     if name in ("run", "train") and not long and "--dry-run" not in line:
         line = f"{line} --dry-run"
@@ -334,13 +350,13 @@ def main() -> int:
             inputs = dict(INPUTS)
             for command in found:
                 begun = time.monotonic()
-                waits = bool(re.search(LONG, command.line)) and command.is_run and not flags.long
+                waits = bool(re.search(LONG, command.line)) and not flags.long
                 said = ""
                 if not flags.list and not waits:
-                    for named in [named for named in inputs if command.is_run and re.search(named, command.line)]:
+                    for named in [named for named in inputs if re.search(named, command.line)]:
                         inputs.pop(named)(folder)
                     said = check(command, folder, flags.long)
-                state = "not run" if waits or not command.is_run else "refused" if said == REFUSED else "ran"
+                state = "not run" if waits else "refused" if said == REFUSED else "ran"
                 counts[state] += 1
                 counts["wrong"] += said not in ("", REFUSED)
                 why = ", needs --long" if waits else f", needs {command.need}" if command.need else ""

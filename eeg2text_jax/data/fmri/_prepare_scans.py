@@ -416,6 +416,8 @@ class _Work:
         """Add to the tally one note for each kind of problem, and every oddity as a note."""
         advice = {
             "not downloaded": f"; `datalad get` in {self._root} fetches images: sub-*/func/*_bold.nii.gz",
+            "sidecar not downloaded": f"; `datalad get` in {self._root} fetches them: sub-*/func/*_bold.json",
+            "events not downloaded": f"; `datalad get` in {self._root} fetches them: sub-*/func/*_events.tsv",
             "transcript not downloaded": "; `datalad get stimuli/gentle` fetches them",
             "no transcript": (
                 "; the OpenNeuro edition has no transcripts, they come with the DataLad one (stimuli/gentle): name "

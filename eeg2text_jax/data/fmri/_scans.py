@@ -95,6 +95,8 @@ def read_stories(path: Path) -> tuple[Story, ...]:
 
 
 def _rows(path: Path) -> list[dict]:
+    if absent := not_downloaded(path):
+        raise UserError(f"events not downloaded|its table {path.name} {absent}")
     if not path.exists():
         raise UserError(f"no events|has no {path.name} beside it, which says when the story was played")
     try:
@@ -164,9 +166,10 @@ class Transcript:
 
 def read_transcript(path: Path) -> Transcript:
     """Read `align.csv`. Raises UserError (`KIND|SENTENCE`) if it is missing, malformed, or no word has a time."""
+    if absent := not_downloaded(path):
+        raise UserError(f"transcript not downloaded|{path} {absent}")
     if not path.exists():
-        link = f"transcript not downloaded|{path} is a link to a file that is not downloaded"
-        raise UserError(link if path.is_symlink() else f"no transcript|{path} is not there")
+        raise UserError(f"no transcript|{path} is not there")
     words, starts = [], []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -318,6 +321,8 @@ def _read_scan(folder: Path, stem: str) -> Scan:
     name = _NAME.match(stem)
     scan = Scan(folder, stem, name["subject"], name["task"], name["run"] or "", 0.0, 0, ())
     sidecar = folder / f"{stem}_bold.json"
+    if absent := not_downloaded(sidecar):
+        return dataclasses.replace(scan, problem=f"sidecar not downloaded|its sidecar {sidecar.name} {absent}")
     if not sidecar.exists():
         return dataclasses.replace(
             scan, problem=f"no sidecar|has no {sidecar.name} beside it, which says how long a TR is"
@@ -382,9 +387,11 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
 def read_exclusions(root: Path, name: str) -> list[str]:
     """Return parts of names of scans to exclude, from JSON like `code/scan_exclude.json` (task -> subject -> names).
 
-    Raises UserError if the file is no such list, or is missing and not the default one.
+    Raises UserError if the file is no such list, is not downloaded, or is missing and not the default one.
     """
     path = root / name
+    if absent := not_downloaded(path):
+        raise UserError(f"{path}: {absent}; fetch it, or set data.fmri.exclude='' to leave no scan out.")
     if not name or not path.exists():
         if name and name != LISTED:
             raise UserError(
@@ -408,10 +415,13 @@ def _strings(names: Any) -> Iterable[str]:
 
 def not_here(image: Path) -> str:
     """Return the problem `KIND|SENTENCE` of an image that is missing or not downloaded, or "" if it is present."""
-    if image.is_symlink() and not image.exists():
-        return "not downloaded|is a link to a file that is not downloaded"
-    if not image.exists():
-        return "no image|has no image beside its sidecar"
-    if is_pointer(image):
-        return "not downloaded|is a pointer to a file that is not downloaded"
-    return ""
+    if absent := not_downloaded(image):
+        return f"not downloaded|{absent}"
+    return "" if image.exists() else "no image|has no image beside its sidecar"
+
+
+def not_downloaded(path: Path) -> str:
+    """Return what git-annex or git-lfs left in place of a file that is not downloaded, as a predicate, or ""."""
+    if path.exists():
+        return "is a pointer to a file that is not downloaded" if is_pointer(path) else ""
+    return "is a link to a file that is not downloaded" if path.is_symlink() else ""
