@@ -267,6 +267,7 @@ def beam_search(
     ) -> Hypotheses:
         """Run the search from a state and its next logits; if `logits` is None, iterations begin with the decoder step.
 
+        Otherwise they end with it, and the choice of the last tokens follows the loops.
         The cache of `state` has the first size of `growth`. After a compaction, the cache has the last size.
         """
 

@@ -221,6 +221,16 @@ def test_a_cache_in_bfloat16_grows_by_a_product_without_a_change() -> None:
         assert grown.dtype == x.dtype
 
 
+def test_heads_in_bfloat16_are_grouped_by_a_product_without_a_change() -> None:
+    keys, values = jax.random.normal(jax.random.key(0), (2, 3, 4, 5, 64), jnp.bfloat16)
+    layer = attention.LayerCache.empty(4, *(x.swapaxes(1, 2).reshape(3, 5, 256) for x in (keys, values)), 7)
+    grouped = attention._group_heads(layer)
+    wide = attention._group_heads(jax.tree.map(lambda x: x.astype(jnp.float32), layer))
+    assert (grouped.cross_keys.shape, grouped.cross_keys.dtype) == ((3, 2, 5, 128), jnp.bfloat16)
+    np.testing.assert_array_equal(grouped.cross_keys, wide.cross_keys)
+    np.testing.assert_array_equal(grouped.cross_values, wide.cross_values)
+
+
 def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
     assert attention.lengths_of(5, 56, "tpu") == (26, 52, 56)
     assert attention.lengths_of(4, 32, "tpu") == attention.lengths_of(4, 32, "cpu") == (32,)
