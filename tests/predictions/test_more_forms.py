@@ -306,8 +306,21 @@ def test_lists_of_bytes_are_texts(write):
     assert pairs(read_any(write(log))) == PAIRS
 
 
-@pytest.mark.parametrize("mark", [",", ";", " | ", "/"])
-def test_several_references_in_a_cell_are_said(write, mark):
+@pytest.mark.parametrize("mark", [" | ", "||", "<>"])
+def test_of_several_references_in_a_cell_the_first_counts(write, mark):
+    rows = [{"reference": f"{r}{mark}a man is out", "prediction": p} for r, p in PAIRS]
+    found = read_any(write("\n".join(map(json.dumps, rows))))
+    assert pairs(found) == PAIRS
+    assert found.notes == ("in 6 rows references hold several texts; the first of them counts",)
+    spoken = [{**row, "prediction": f"{row['prediction']}{mark}now"} for row in rows]
+    assert pairs(read_any(write("\n".join(map(json.dumps, spoken)))))[0][0] == rows[0]["reference"]
+    some = [dict(zip(row, pair, strict=True)) for row, pair in zip(rows[:3], PAIRS[:3], strict=True)] + rows[3:]
+    left = PAIRS[3][0] if mark == "<>" else rows[3]["reference"]
+    assert pairs(read_any(write("\n".join(map(json.dumps, some)))))[3][0] == left
+
+
+@pytest.mark.parametrize("mark", [",", ";", "|", "/"])
+def test_marks_that_may_stand_between_references_in_a_cell_are_said(write, mark):
     rows = [{"reference": f"{r}{mark}{r.replace('the', 'a')}", "prediction": p} for r, p in PAIRS]
     said = describe(read_any(write("\n".join(map(json.dumps, rows)))))
     assert f"6 of 6 references hold {mark.strip()!r}, in 6 of them between texts that share most words" in said

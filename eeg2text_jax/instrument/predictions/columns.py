@@ -31,6 +31,8 @@ from eeg2text_jax.instrument.predictions.packed import read_text
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
 BETWEEN_WORDS = "'|' stands between the phonemes of words; it is no phoneme and is left out"
+SEPARATORS = ("<>", "||", " | ")  # between several references in a cell
+FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
 TIME = ("recording", "onset", "duration", "order")
@@ -435,8 +437,6 @@ def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
             if len(distinct) > 1:
                 several = any(" " in text for text in distinct)
                 text, how = (text, FIRST_OF_SEVERAL) if several else (" ".join(candidates), JOINED)
-    elif isinstance(value, str) and "<>" in value and value.strip("<>"):
-        text, how = value.split("<>")[0].strip(), FIRST_OF_SEVERAL
     if not isinstance(text, str) or (items is not None and text is value):
         shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         several = items is not None and sum(isinstance(item, list) for item in items) > 1
@@ -516,6 +516,14 @@ def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Sam
             if re.search(r"(?:^|\s)\|(?:\s|$)", text):
                 column[row] = " ".join(part for part in text.split() if part != "|")
                 changed.setdefault(BETWEEN_WORDS, set()).add(row)
+    for mark in SEPARATORS:
+        held = [row for row, text in enumerate(references) if mark in text]
+        spoken = sum(mark in text for column in sides[1:] for text in column)
+        most = len(held) >= max(FEWEST_WITH_MARKS, 0.9 * len(references)) or mark == SEPARATORS[0]
+        if held and most and 20 * spoken <= len(references) * len(outputs):
+            for row in held:
+                references[row] = next(filter(None, map(str.strip, references[row].split(mark))), "")
+            changed.setdefault(f"references {FIRST_OF_SEVERAL}", set()).update(held)
     return Samples(table.path, references, outputs, stated(table, columns.about), table.numbers, table.unit)
 
 

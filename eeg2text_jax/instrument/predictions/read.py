@@ -27,6 +27,7 @@ from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_tabl
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names, normalize_names
 from eeg2text_jax.instrument.predictions._printed import Text, is_shown, printed_text, recurring_heads, tables_among
 from eeg2text_jax.instrument.predictions.columns import (
+    FEWEST_WITH_MARKS,
     conversions,
     describe_columns,
     divided,
@@ -439,8 +440,7 @@ def describe(read: PredictionSet) -> str:
 
 
 FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
-SEPARATORS = (",", ";", "|", "/")  # marks between several references in a cell
-FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
+MARKS = (",", ";", "|", "/")  # marks that may stand between several references in a cell, and within one
 SPECIAL = re.compile(r"</?s>|<pad>|(?<!<)<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
 PIECES = re.compile("@@ |\u2581| ##\\w")  # marks of word pieces
 QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
@@ -482,7 +482,7 @@ def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
         first, *others = [{*part.casefold().split()} for part in text.split(mark)]
         return bool(first and others) and all(2 * len(first & other) >= len(first | other) for other in others)
 
-    for mark in SEPARATORS if len(rows) >= FEWEST_WITH_MARKS else ():
+    for mark in MARKS if len(rows) >= FEWEST_WITH_MARKS else ():
         held, near = (sum(test(p.reference, mark) for p in rows) for test in (str.__contains__, alike))
         spoken = sum(mark in p.prediction for p in rows)
         if 10 * held >= 9 * len(rows) and 4 * near >= 3 * held and 20 * spoken <= len(rows):
