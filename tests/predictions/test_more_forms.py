@@ -107,9 +107,23 @@ def test_numbered_labels_and_marks_are_offered(write):
         read_any(write(notebook("".join(f"> x\n= {r}\n< {p}\n\n" for r, p in PAIRS))))
 
 
-def test_stars_of_any_length_stand_for_no_word(write):
-    found = read_any(write("=== SENTENCE 1 ===\n\nREF: it is a dog\nHYP: it * a **\n       D    \n\n" * 3))
+@pytest.mark.parametrize(
+    "form",
+    [
+        "=== SENTENCE 1 ===\n\nREF: it is a dog\nHYP: it * a **\n       D    \n\n",
+        "12:00 Text Reference  :\tit is  a dog\n12:00 Text Hypothesis :\tit ** a *\n12:00 Text Alignment  :\t   D\n",
+        '{"reference": "it is a dog", "prediction": "it ** a *"}\n',
+    ],
+    ids=["jiwer", "a log", "JSON"],
+)
+def test_asterisks_alone_stand_for_no_word(write, form):
+    found = read_any(write(form * 3))
     assert pairs(found) == [("it is a dog", "it a")] * 3
+    assert "in 3 rows asterisks alone ('***') stand for words of the other text; they are left out" in found.notes
+    plain = read_any(
+        write(form.replace(" **", " *").replace("is  a", "is a").replace("*\n", "4\n").replace('*"', '4"') * 3)
+    )
+    assert pairs(plain) == [("it is a dog", "it * a 4")] * 3
 
 
 def cues(texts, mark):

@@ -31,6 +31,8 @@ from eeg2text_jax.instrument.predictions.packed import read_text
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
 BETWEEN_WORDS = "'|' stands between the phonemes of words; it is no phoneme and is left out"
+PADDED = "asterisks alone ('***') stand for words of the other text; they are left out"
+PADDING = re.compile(r"(?<!\S)\*\*+(?!\S)")
 SEPARATORS = ("<>", "||", " | ")  # between several references in a cell
 FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
 JOINED = "are lists of tokens; they are joined by spaces"
@@ -516,6 +518,12 @@ def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Sam
             if re.search(r"(?:^|\s)\|(?:\s|$)", text):
                 column[row] = " ".join(part for part in text.split() if part != "|")
                 changed.setdefault(BETWEEN_WORDS, set()).add(row)
+    if any(PADDING.search(text) for column in sides for text in column if "**" in text):  # aligned by columns
+        for column in sides:
+            for row, words in enumerate(map(str.split, column)):
+                column[row] = " ".join(word for word in words if word.strip("*"))
+                if not all(word.strip("*") for word in words):
+                    changed.setdefault(PADDED, set()).add(row)
     for mark in SEPARATORS:
         held = [row for row, text in enumerate(references) if mark in text]
         spoken = sum(mark in text for column in sides[1:] for text in column)
