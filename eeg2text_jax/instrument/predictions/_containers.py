@@ -23,6 +23,7 @@ DELIMITERS = (",", "\t", ";")
 BAR = "|"  # delimits the cells of a table with a known header, also of one in Markdown
 RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
+MOST_OF_CELL = 40  # characters of a cell in messages
 ABSENT = object()  # the cell of a JSON object that lacks a name
 TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
 NO_TABLE = (
@@ -120,9 +121,16 @@ class Table:
 
     def first_rows(self) -> str:
         """Return the first two rows for messages, the header among them."""
-        rows = [*([self.titles] if self.titles is not None else []), *self.rows][:2]
-        shown = [["" if cell is ABSENT else cell for cell in row] for row in rows]
-        return " and ".join("'" + " | ".join(f"{cell!s:.24}" for cell in row) + "'" for row in shown)
+        samples = [["" if cell is ABSENT else f"{cell!s:.{MOST_OF_CELL}}" for cell in row] for row in self.rows[:2]]
+        rows = [*([self.titles] if self.titles is not None else []), *samples][:2]
+        return " and ".join(f"'{join_names(row, 20, mark=' | ')}'" for row in rows)
+
+
+def join_names(names: Sequence[str], most: int = 8, room: int = 240, mark: str = ", ") -> str:
+    """Return the first `most` names, or those of `room` characters together, for messages; and how many are left."""
+    sizes = [*itertools.accumulate(map(len, names[:most]))]
+    shown = [f"{name:.{room}}" for name in names[: max(1, sum(size <= room for size in sizes))]]
+    return mark.join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
 def csv_table(
@@ -141,7 +149,8 @@ def csv_table(
     heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if alone or stated else BAR))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
-        has_wanted = bool(wanted) and {*map(normalize, wanted)} <= {*head}
+        named = [normalize(name) for name in wanted if not name.isdigit()]
+        has_wanted = any(name in head for name in named) or (wanted and {*wanted} <= {*head})
         header = layout == "F" and len(head) > 1
         if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
             if len(head) == 1:

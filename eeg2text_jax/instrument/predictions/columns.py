@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, literal
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, join_names, literal
 from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import (
     MISSING,
@@ -244,7 +244,8 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return f"{said}."
-    twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
+    words = [name if name not in known and holds_words(table, i) else "" for i, name in enumerate(table.names)]
+    proposed = [table.titles[i] for i in names.likely(words)]
     others = [
         title
         for title, name, base in zip(table.titles, table.names, meanings.bases, strict=True)
@@ -254,15 +255,15 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
         present, missing = sides if meanings.references else [*sides][::-1]
         title = table.titles[meanings.bases.index(sides[present][0])]
         wanted = [title, "PREDICTION"] if meanings.references else ["REFERENCE", title]
-        wanted = option("--columns", twins or wanted)
+        wanted = option("--columns", proposed or wanted)
         return (
             f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
             f"name it with {wanted}."
         )
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
     two = [i for i in spaced(table) if table.names[i] not in known]
-    how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', twins)}" if twins else "")
-    how = ways(table, two) if len(two) == 2 and not twins else how
+    how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', proposed)}" if proposed else "")
+    how = ways(table, two) if len(two) == 2 and not proposed else how
     among = f"{join_names(table.titles)}; its first rows are {table.first_rows()}"
     return f"{said} reference and prediction among {among}; {how}."
 
@@ -272,11 +273,6 @@ def option(name: str, values: Sequence[str]) -> str:
     text = ",".join(f'"{value}"' if "," in value else value for value in values)
     text = text if re.fullmatch(r"[\w.,:/=-]*", text) else f"'{text}'"
     return f"{name}={text}"
-
-
-def join_names(names: Sequence[str], most: int = 8) -> str:
-    """Return the first `most` names joined by commas, and the number of further names."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def split_list(text: str | None) -> list[str] | None:
@@ -350,7 +346,7 @@ def find_column(table: Table, column: str) -> int:
         return table.names.index(name)
     if column.isascii() and column.isdigit() and 1 <= int(column) <= table.width:
         return int(column) - 1
-    offered = ", ".join(table.names) if table.names else f"1 to {table.width}"
+    offered = join_names(table.titles, 40, 600) if table.titles else f"1 to {table.width}"
     raise UserError(f"{table.path}: there is no column {column!r}; the columns are {offered}.")
 
 

@@ -239,7 +239,7 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
         return NO_TABLE.format(hint=TEXTS_ALONE)
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
-    if two := names.contrasted(heads):
+    if two := names.contrasted(heads) or [heads[i] for i in names.likely(normalize_names(heads))]:
         said += f", such as {option('--labels', two)}"
     for table in tables[:3]:
         rows = f"{table.first_rows()}, {count_of(len(table.rows), 'row')}"
