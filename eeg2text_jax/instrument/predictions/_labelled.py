@@ -275,7 +275,8 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
     # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
     bare = rf"(?!\s*(?:[\\|]|(?:{'|'.join(forms)})(?!\w)|\w+(?: \w+)?\s*:))"
     pattern = re.compile(
-        rf"(?<!\w)(?:{either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a<>]|->|=>)+|{bare})", re.IGNORECASE
+        rf"(?<!\w)(?:{either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a<>]|->|=>)+|-(?=\s)|{bare})",
+        re.IGNORECASE,
     )
     return lambda line: [
         Label(names[m[1] is None], labels[m[1] is None].strip(" :"), m.start(), m.end()) for m in pattern.finditer(line)
