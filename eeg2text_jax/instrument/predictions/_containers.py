@@ -126,9 +126,9 @@ class Table:
         return " and ".join(f"'{join_names(row, 20, mark=' | ')}'" for row in rows)
 
 
-def join_names(names: Sequence[str], most: int = 8, room: int = 240, mark: str = ", ") -> str:
+def join_names(names: Sequence[str], most: int = 8, room: int = 200, mark: str = ", ") -> str:
     """Return the first `most` names, or those of `room` characters together, for messages; and how many are left."""
-    sizes = [*itertools.accumulate(map(len, names[:most]))]
+    sizes = [*itertools.accumulate(len(name + mark) for name in names[:most])]
     shown = [f"{name:.{room}}" for name in names[: max(1, sum(size <= room for size in sizes))]]
     return mark.join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
@@ -437,10 +437,14 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     form = form_of(content)
     if form == "objects":
         return objects_table(content, path, names, kind)
-    if isinstance(content, dict) and form == "lists" and (alone or any(map(names.is_text, normalize_names(content)))):
-        lists = {name: value for name, value in content.items() if isinstance(value, list)}
-        if len({*map(len, lists.values())}) > 1:
-            listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
+    lists = {name: value for name, value in content.items() if isinstance(value, list)} if form == "lists" else {}
+    lengths = {*map(len, lists.values())}
+    if lists and (
+        any(map(names.is_text, normalize_names(content)))
+        or (alone and len(lengths) == 1 and len(lists) < max(FEW, *lengths))
+    ):
+        if len(lengths) > 1:
+            listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
             raise UserError(
                 f"{path}: lists of different lengths ({listed}); expected one item for each sample in each list."
             )

@@ -178,7 +178,8 @@ def unnamed(table: Table) -> str:
     """Return the message for a table in which no column has a known name, with its first rows and their columns."""
     if table.layout == "K" or table.width < 2:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
-        return f"{what} without references; give their references with --reference=FILE."
+        other = "if these are references, give the file of outputs, and this one with --reference"
+        return f"{what} without references; give their references with --reference=FILE; {other}."
     two = most_alike(table) or (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
     known = f"no column has a known name; its first rows are {table.first_rows()}"
     return f"{known}; {ways(table, two)}."
