@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError, count_of
@@ -495,6 +495,24 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
     if parts and counts["train"] == len(parts):
         return table, "every row is of the training part by the column of splits: models may have memorized its texts"
     return table, ""
+
+
+def without_footer(table: Table, columns: Columns) -> Table:
+    """Return a CSV up to a row of empty cells, if no row below has a reference and a prediction, with a note."""
+
+    def holds(row: Sequence[Any], places: Iterable[int]) -> bool:
+        return any(str(row[i]).strip() for i in places)
+
+    rows, last = table.rows, len(table.rows) if table.layout in ("F", "H") else 0
+    sides = [columns.reference], columns.predictions.values()
+    while last and not all(holds(rows[last - 1], side) for side in sides):
+        last -= 1
+    end = next((i for i in range(last, len(rows)) if last and not holds(rows[i], range(table.width))), len(rows))
+    if end == len(rows):
+        return table
+    note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
+    note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
+    return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
 
 
 def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:

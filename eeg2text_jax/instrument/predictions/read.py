@@ -41,6 +41,7 @@ from eeg2text_jax.instrument.predictions.columns import (
     stated,
     test_part,
     ways,
+    without_footer,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
@@ -161,7 +162,7 @@ def set_of(
 
     Raises UserError if there are none, or a cell is no text.
     """
-    table, part = test_part(in_block(table, used, block), used)
+    table, part = test_part(in_block(without_footer(table, used), used, block), used)
     notes = [*table.notes, *used.notes, *filter(None, [part])]
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     sample_set = samples(table, used, changed)
