@@ -256,8 +256,9 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note.
 
     Parts are those that the layout states; the values of a column that is not used and divides the rows into sets of
-    the same references; or the first, second, ... rows of each reference. Raises UserError if parts of several rows
-    that the layout states repeat references and `block` does not choose, and for a block that is not there.
+    the same references; or the first, second, ... rows of references that recur equally often. Raises UserError if
+    parts of several rows that the layout states repeat references and `block` does not choose, and for a block that is
+    not there.
     """
     references = [str(row[used.reference]) for row in table.rows]
     about = stated(table, used.about)
@@ -285,16 +286,17 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     how = "--block=N takes one, --block=last the last"
     if again and not choice and not table.why:
         raise UserError(f"{table.path}: {said}, which repeat references; {how}, --block=all all as of one system.")
-    said += f": all rows count as one system's outputs{', as stated' if choice else f'; {how}'}"
-    said += "; if they are systems, conditions or readers, name the column eval_condition or subject" * bool(table.why)
+    said += f": {POOLED}{', as stated' if choice else f'; {how}'}{NAMED * bool(table.why)}"
     return dataclasses.replace(table, notes=(*table.notes, said))
 
 
+POOLED = "all rows count as one system's outputs"
+NAMED = "; if they are systems, conditions or readers, name the column eval_condition or subject"
 READER = ("subject", "task", "train_condition", "seed", *MODE_FIELDS)  # what tells rows of one sentence apart
 
 
 def repeated(table: Table, about: Mapping[str, Sequence[str]], references: Sequence[str]) -> Table:
-    """Return the table with `blocks` by how often a row's reference was there before, if nothing says why it recurs."""
+    """Return the table with a note if references recur and nothing says why, or `blocks` if all recur as often."""
     if table.blocks:
         return table
     keys = [*zip(references, *(about[name] for name in READER if name in about), strict=True)]
@@ -304,7 +306,9 @@ def repeated(table: Table, about: Mapping[str, Sequence[str]], references: Seque
     if rows <= (0 if readers else len(keys) // 2):
         return table
     why = f"{rows} rows share their {'subject and ' * readers}reference with another row, and no known column says why"
-    return dataclasses.replace(table, blocks=[f"time {turn} of a reference" for turn in turns], why=why)
+    if len({*seen.values()}) > 1:
+        return dataclasses.replace(table, notes=(*table.notes, f"{why}: {POOLED}{NAMED}"))
+    return dataclasses.replace(table, blocks=[f"row {turn} of each reference" for turn in turns], why=why)
 
 
 def read_two(
