@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import time
 
 import pytest
@@ -276,6 +277,13 @@ def test_labels_before_a_hyphen_are_proposed_and_read(write):
     with pytest.raises(UserError, match=r"begin with 'SOURCE', 'TARGET', 'PREDICTED'; .*--labels=TARGET,PREDICTED;"):
         read_any(path)
     assert pairs(read_any(path, labels=["TARGET", "PREDICTED"])) == [(f"- {r} - so", p) for r, p in PAIRS]
+
+
+def test_lines_without_labels_are_shown(write):
+    path = write("".join(f"photo_{i}.jpg\n{p.split()}\n{[r.split()]}\n" for i, (r, p) in enumerate(PAIRS)))
+    first = repr(str(PAIRS[0][1].split()))
+    with pytest.raises(UserError, match=re.escape(f"its first lines are 'photo_0.jpg', {first[:20]}")):
+        read_any(path)
 
 
 def test_marks_among_letters_are_no_labels(write):

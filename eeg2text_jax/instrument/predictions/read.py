@@ -237,7 +237,8 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     tables = [t for t in tables_among(printed, names) if len(spaced(t)) > 1 and (t.titles or len(t.rows) >= FEW)]
     tables.sort(key=lambda table: -len(table.rows))
     if not (heads or tables or kind or layout in LAYOUTS):
-        return NO_TABLE.format(hint=TEXTS_ALONE)
+        shown = [f"{line.strip():.60}" for line in printed.lines if line.strip()]
+        return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
     if two := names.contrasted(heads) or [heads[i] for i in names.likely(normalize_names(heads))]:
