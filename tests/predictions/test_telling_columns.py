@@ -187,6 +187,14 @@ def test_names_that_hold_a_known_name_are_proposed_whole(write):
         read_any(path, columns=["transcript_raw", "hypothesis"])
 
 
+def test_a_header_of_likely_names_is_proposed_and_a_sentence_is_none(write):
+    rows = "".join(f"it is so {i},it is so {i}!,this is so {i}\n" for i in range(4))
+    with pytest.raises(UserError, match=r"such as --columns=transcript_raw,asr_output or .* if line 1 is a header"):
+        read_any(write("transcript_raw,transcript_norm,asr_output\n" + rows))
+    path, true = write("that is true, his response\nand, so, on\n"), write("a b\nc d\n", "true.txt")
+    assert read_any(path, reference=true).predictions[0].prediction == "that is true, his response"
+
+
 def test_one_name_that_is_a_column_tells_a_header(write):
     path = write("wahr,gehoert\n" + "".join(f"it is {i},it was {i}\n" for i in range(4)))
     with pytest.raises(UserError, match="there is no column 'gehört'; the columns are wahr, gehoert"):

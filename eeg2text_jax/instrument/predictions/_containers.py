@@ -15,7 +15,7 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import DECODER, UNKNOWN, parse_object
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
@@ -119,18 +119,11 @@ class Table:
         unnamed = f"column {index + 1} (no name)" if index else "the index (column 1)"
         return repr(self.titles[index]) if self.titles[index] else unnamed
 
-    def first_rows(self) -> str:
+    def first_rows(self, room: int = 200) -> str:
         """Return the first two rows for messages, the header among them."""
         samples = [["" if cell is ABSENT else f"{cell!s:.{MOST_OF_CELL}}" for cell in row] for row in self.rows[:2]]
         rows = [*([self.titles] if self.titles is not None else []), *samples][:2]
-        return " and ".join(f"'{join_names(row, 20, mark=' | ')}'" for row in rows)
-
-
-def join_names(names: Sequence[str], most: int = 8, room: int = 200, mark: str = ", ") -> str:
-    """Return the first `most` names, or those of `room` characters together, for messages; and how many are left."""
-    sizes = [*itertools.accumulate(len(name + mark) for name in names[:most])]
-    shown = [f"{name:.{room}}" for name in names[: max(1, sum(size <= room for size in sizes))]]
-    return mark.join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+        return " and ".join(f"'{join_names(row, 20, room, ' | ')}'" for row in rows)
 
 
 def csv_table(
@@ -439,10 +432,9 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         return objects_table(content, path, names, kind)
     lists = {name: value for name, value in content.items() if isinstance(value, list)} if form == "lists" else {}
     lengths = {*map(len, lists.values())}
-    if lists and (
-        any(map(names.is_text, normalize_names(content)))
-        or (alone and len(lengths) == 1 and len(lists) < max(FEW, *lengths))
-    ):
+    columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)  # and no texts by id
+    columns = columns or {type(text) for of in lists.values() for text in of} != {str}
+    if lists and ((alone and columns) or any(map(names.is_text, normalize_names(content)))):
         if len(lengths) > 1:
             listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
             raise UserError(

@@ -5,6 +5,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import tomllib
@@ -34,6 +35,13 @@ COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "dur
 
 def normalize_names(names: Iterable[Any]) -> list[str]:
     return [normalize(str(name)) for name in names]
+
+
+def join_names(names: Sequence[str], most: int = 8, room: int = 200, mark: str = ", ") -> str:
+    """Return the first `most` names, or those of `room` characters together, for messages; and how many are left."""
+    sizes = [*itertools.accumulate(len(name + mark) for name in names[:most])]
+    shown = [f"{name:.{room}}" for name in names[: max(1, sum(size <= room for size in sizes))]]
+    return mark.join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,14 +156,15 @@ class Names:
     def is_header(self, names: Sequence[str]) -> bool:
         """Return whether a record names columns.
 
-        Two are usual or hold known names of both sides, or all look like names and one is usual or the first, an
-        index, is empty.
+        Two are usual, or hold known names of both sides and share a word, or all look like names and one is usual or
+        the first, an index, is empty.
         """
         usual = {self.split_mode(name)[0] for name in names if self.is_usual(name)}
         plain = all(re.fullmatch(r"[\w.:()/]{0,40}", name) for name in names)
         named = plain and any(map(self.is_text, names)) and names[0] not in self.fields
         indexed = plain and names[0] == "" and len(names) > 1 and all(re.match(r"[a-z]", name) for name in names[1:])
-        return len(usual) >= 2 or named or indexed or bool(self.likely(names))
+        likely = [{*names[place].split("_")} for place in self.likely(names)]
+        return len(usual) >= 2 or named or indexed or bool(likely and likely[0] & likely[1])
 
 
 @functools.cache

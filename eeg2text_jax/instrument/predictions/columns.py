@@ -10,12 +10,20 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, join_names, literal
-from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, literal
+from eeg2text_jax.instrument.predictions._names import (
+    PHONEMES,
+    TEXT,
+    Names,
+    built_in,
+    join_names,
+    normalize,
+    normalize_names,
+)
 from eeg2text_jax.instrument.predictions.file import (
     MISSING,
     MODE_FIELDS,
@@ -113,7 +121,7 @@ class Meanings:
 def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
     if table.names is None:
-        raise UserError(f"{table.path}: {unnamed(table)}")
+        raise UserError(f"{table.path}: {unnamed(table, names)}")
     meanings = Meanings(table, names)
     if (taken := meanings.choice()) is None:
         raise UserError(f"{table.path}: {unclear(table, names, meanings)}")
@@ -174,13 +182,14 @@ def is_spelled(cells: Sequence[Any]) -> bool:
     return len(parts) >= 8 * min(len(texts), 3) and 10 * sum(len(part) <= 2 for part in parts) >= 9 * len(parts)
 
 
-def unnamed(table: Table) -> str:
+def unnamed(table: Table, names: Names) -> str:
     """Return the message for a table in which no column has a known name, with its first rows and their columns."""
     if table.layout == "K" or table.width < 2:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
         other = "if these are references, give the file of outputs, and this one with --reference"
         return f"{what} without references; give their references with --reference=FILE; {other}."
-    two = most_alike(table) or (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
+    two = names.likely(normalize_names(table.rows[0])) or most_alike(table)
+    two = two or (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
     known = f"no column has a known name; its first rows are {table.first_rows()}"
     return f"{known}; {ways(table, two)}."
 
@@ -378,7 +387,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
         such = option("--columns", two if side == "reference" else two[::-1])
         raise UserError(
             f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
-            f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
+            f"{table.first_rows(100)}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
             f"references, PREDICTION of the file of predictions), such as {such}, or say --format=P if the lines are "
             "no table."
         )
@@ -497,24 +506,6 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
     return table, ""
 
 
-def without_footer(table: Table, columns: Columns) -> Table:
-    """Return a CSV up to a row of empty cells, if no row below has a reference and a prediction, with a note."""
-
-    def holds(row: Sequence[Any], places: Iterable[int]) -> bool:
-        return any(str(row[i]).strip() for i in places)
-
-    rows, last = table.rows, len(table.rows) if table.layout in ("F", "H") else 0
-    sides = [columns.reference], columns.predictions.values()
-    while last and not all(holds(rows[last - 1], side) for side in sides):
-        last -= 1
-    end = next((i for i in range(last, len(rows)) if last and not holds(rows[i], range(table.width))), len(rows))
-    if end == len(rows):
-        return table
-    note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
-    note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
-    return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
-
-
 def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:
     """Return the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
     refuse_header_below(table, [columns.reference, *columns.predictions.values()])
@@ -539,7 +530,7 @@ def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Sam
                 column[row] = " ".join(word for word in words if word.strip("*"))
                 if not all(word.strip("*") for word in words):
                     changed.setdefault(PADDED, set()).add(row)
-    for mark in SEPARATORS:
+    for mark in () if is_spelled(references) else SEPARATORS:
         held = [row for row, text in enumerate(references) if mark in text]
         spoken = sum(mark in text for column in sides[1:] for text in column)
         most = len(held) >= max(FEWEST_WITH_MARKS, 0.9 * len(references)) or mark == SEPARATORS[0]

@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -24,14 +24,13 @@ from eeg2text_jax.instrument.predictions._containers import (
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names, normalize_names
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
 from eeg2text_jax.instrument.predictions._printed import Text, is_shown, printed_text, recurring_heads, tables_among
 from eeg2text_jax.instrument.predictions.columns import (
     FEWEST_WITH_MARKS,
     conversions,
     describe_columns,
     divided,
-    join_names,
     most_alike,
     option,
     roles,
@@ -41,7 +40,6 @@ from eeg2text_jax.instrument.predictions.columns import (
     stated,
     test_part,
     ways,
-    without_footer,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
@@ -244,13 +242,31 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     if two := names.contrasted(heads) or [heads[i] for i in names.likely(normalize_names(heads))]:
         said += f", such as {option('--labels', two)}"
     for table in tables[:3]:
-        rows = f"{table.first_rows()}, {count_of(len(table.rows), 'row')}"
+        rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
         found = f"from line {table.numbers[0]}, {table.kind} ({rows})"
         said += f"; {found}: {ways(table, most_alike(table) or spaced(table))}"
     said = f"no samples of known labels{said}"
     if kind:
         return f"{'a notebook whose printed outputs have' if 'notebook' in kind else f'{kind}with'} {said}."
     return NO_TABLE.format(hint=f"it has {said}; or, {TEXTS_ALONE}")
+
+
+def without_footer(table: Table, columns: Columns) -> Table:
+    """Return a CSV up to a row of empty cells, if no row below has a reference and a prediction, with a note."""
+
+    def holds(row: Sequence[Any], places: Iterable[int]) -> bool:
+        return any(str(row[i]).strip() for i in places)
+
+    rows, last = table.rows, len(table.rows) if table.layout in ("F", "H") else 0
+    sides = [columns.reference], columns.predictions.values()
+    while last and not all(holds(rows[last - 1], side) for side in sides):
+        last -= 1
+    end = next((i for i in range(last, len(rows)) if last and not holds(rows[i], range(table.width))), len(rows))
+    if end == len(rows):
+        return table
+    note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
+    note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
+    return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
 
 
 def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
