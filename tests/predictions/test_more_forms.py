@@ -333,6 +333,12 @@ def test_of_several_references_in_a_cell_the_first_counts(write, mark):
     assert pairs(read_any(write("\n".join(map(json.dumps, some)))))[3][0] == left
 
 
+def test_phonemes_with_bars_between_words_are_not_cut(write):
+    spelled = [f"a b | c d e f g {c} i" for c in "abcdef"]
+    found = read_any(write("reference,prediction\n" + "".join(f"{r},a b c\n" for r in spelled)))
+    assert [row.reference for row in found.predictions] == spelled
+
+
 @pytest.mark.parametrize("mark", [",", ";", "|", "/"])
 def test_marks_that_may_stand_between_references_in_a_cell_are_said(write, mark):
     rows = [{"reference": f"{r}{mark}{r.replace('the', 'a')}", "prediction": p} for r, p in PAIRS]

@@ -430,11 +430,12 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     form = form_of(content)
     if form == "objects":
         return objects_table(content, path, names, kind)
-    lists = {name: value for name, value in content.items() if isinstance(value, list)} if form == "lists" else {}
+    by_name = content if isinstance(content, dict) and form == "lists" else {}
+    lists = {name: value for name, value in by_name.items() if isinstance(value, list)}
     lengths = {*map(len, lists.values())}
     columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)  # and no texts by id
     columns = columns or {type(text) for of in lists.values() for text in of} != {str}
-    if lists and ((alone and columns) or any(map(names.is_text, normalize_names(content)))):
+    if lists and ((alone and columns) or any(map(names.is_text, normalize_names(by_name)))):
         if len(lengths) > 1:
             listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
             raise UserError(
