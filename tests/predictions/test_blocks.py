@@ -114,8 +114,17 @@ def test_a_column_of_systems_is_named_and_one_is_chosen(write):
 
 def test_of_sentences_that_recur_one_time_is_chosen(write):
     path = write(table(PAIRS + BETTER))
-    assert "18 rows share their reference with another row" in describe(read_any(path))
+    said = describe(read_any(path))
+    assert "18 rows share their reference with another row" in said
+    assert "(2 blocks: 1 is row 1 of each reference with 9 rows, 2 is row 2 of each reference with 9 rows)" in said
     assert pairs(read_any(path, block="last")) == BETTER
+
+
+def test_sentences_that_recur_more_and_less_often_are_no_blocks(write):
+    said = describe(read_any(write(table(PAIRS + BETTER[:6]))))
+    assert "12 rows share their reference with another row, and no known column says why: all rows count as" in said
+    assert "one system's outputs; if they are systems, conditions or readers, name" in said
+    assert "block" not in said
 
 
 def test_blocks_are_chosen_in_two_files(write, printed_by):

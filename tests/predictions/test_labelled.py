@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import time
 
 import pytest
@@ -269,6 +270,29 @@ def test_a_field_with_a_label_is_of_its_sample_and_half_a_sample_is_left_out(wri
         (reference, said) for i, (_, reference, said) in enumerate(expected) if i != 2
     ]
     assert "1 labels without a partner are not used" in describe(found)
+
+
+def test_labels_before_a_hyphen_are_proposed_and_read(write):
+    path = write("".join(f"SOURCE - {p}?\nTARGET - - {r} - so\nPREDICTED - {p}\n{'=' * 20}\n" for r, p in PAIRS))
+    with pytest.raises(UserError, match=r"begin with 'SOURCE', 'TARGET', 'PREDICTED'; .*--labels=TARGET,PREDICTED;"):
+        read_any(path)
+    assert pairs(read_any(path, labels=["TARGET", "PREDICTED"])) == [(f"- {r} - so", p) for r, p in PAIRS]
+
+
+def test_lines_without_labels_are_shown(write):
+    path = write("".join(f"photo_{i}.jpg\n{p.split()}\n{[r.split()]}\n" for i, (r, p) in enumerate(PAIRS)))
+    first = repr(str(PAIRS[0][1].split()))
+    with pytest.raises(UserError, match=re.escape(f"its first lines are 'photo_0.jpg', {first[:20]}")):
+        read_any(path)
+
+
+def test_marks_among_letters_are_no_labels(write):
+    path = write("".join(f"Al>b{i} well-{i} (u-{i})\nw<x{i} b=c (v-{i})\n" for i in range(9)))
+    with pytest.raises(
+        UserError, match=r"at least two columns; .* give its references with --reference=FILE"
+    ) as refused:
+        read_any(path)
+    assert "lines begin with" not in str(refused.value)
 
 
 def test_an_empty_output_is_no_label_of_the_line_below(write):

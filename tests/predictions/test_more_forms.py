@@ -107,9 +107,23 @@ def test_numbered_labels_and_marks_are_offered(write):
         read_any(write(notebook("".join(f"> x\n= {r}\n< {p}\n\n" for r, p in PAIRS))))
 
 
-def test_stars_of_any_length_stand_for_no_word(write):
-    found = read_any(write("=== SENTENCE 1 ===\n\nREF: it is a dog\nHYP: it * a **\n       D    \n\n" * 3))
+@pytest.mark.parametrize(
+    "form",
+    [
+        "=== SENTENCE 1 ===\n\nREF: it is a dog\nHYP: it * a **\n       D    \n\n",
+        "12:00 Text Reference  :\tit is  a dog\n12:00 Text Hypothesis :\tit ** a *\n12:00 Text Alignment  :\t   D\n",
+        '{"reference": "it is a dog", "prediction": "it ** a *"}\n',
+    ],
+    ids=["jiwer", "a log", "JSON"],
+)
+def test_asterisks_alone_stand_for_no_word(write, form):
+    found = read_any(write(form * 3))
     assert pairs(found) == [("it is a dog", "it a")] * 3
+    assert "in 3 rows asterisks alone ('***') stand for words of the other text; they are left out" in found.notes
+    plain = read_any(
+        write(form.replace(" **", " *").replace("is  a", "is a").replace("*\n", "4\n").replace('*"', '4"') * 3)
+    )
+    assert pairs(plain) == [("it is a dog", "it * a 4")] * 3
 
 
 def cues(texts, mark):
@@ -306,8 +320,27 @@ def test_lists_of_bytes_are_texts(write):
     assert pairs(read_any(write(log))) == PAIRS
 
 
-@pytest.mark.parametrize("mark", [",", ";", " | ", "/"])
-def test_several_references_in_a_cell_are_said(write, mark):
+@pytest.mark.parametrize("mark", [" | ", "||", "<>"])
+def test_of_several_references_in_a_cell_the_first_counts(write, mark):
+    rows = [{"reference": f"{r}{mark}a man is out", "prediction": p} for r, p in PAIRS]
+    found = read_any(write("\n".join(map(json.dumps, rows))))
+    assert pairs(found) == PAIRS
+    assert found.notes == ("in 6 rows references hold several texts; the first of them counts",)
+    spoken = [{**row, "prediction": f"{row['prediction']}{mark}now"} for row in rows]
+    assert pairs(read_any(write("\n".join(map(json.dumps, spoken)))))[0][0] == rows[0]["reference"]
+    some = [dict(zip(row, pair, strict=True)) for row, pair in zip(rows[:3], PAIRS[:3], strict=True)] + rows[3:]
+    left = PAIRS[3][0] if mark == "<>" else rows[3]["reference"]
+    assert pairs(read_any(write("\n".join(map(json.dumps, some)))))[3][0] == left
+
+
+def test_phonemes_with_bars_between_words_are_not_cut(write):
+    spelled = [f"a b | c d e f g {c} i" for c in "abcdef"]
+    found = read_any(write("reference,prediction\n" + "".join(f"{r},a b c\n" for r in spelled)))
+    assert [row.reference for row in found.predictions] == spelled
+
+
+@pytest.mark.parametrize("mark", [",", ";", "|", "/"])
+def test_marks_that_may_stand_between_references_in_a_cell_are_said(write, mark):
     rows = [{"reference": f"{r}{mark}{r.replace('the', 'a')}", "prediction": p} for r, p in PAIRS]
     said = describe(read_any(write("\n".join(map(json.dumps, rows)))))
     assert f"6 of 6 references hold {mark.strip()!r}, in 6 of them between texts that share most words" in said

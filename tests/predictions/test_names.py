@@ -191,5 +191,12 @@ def test_columns_are_listed_whole_or_with_their_number(write):
     names = [f"column number {i}" for i in range(30)]
     with pytest.raises(UserError, match="column number 7 and 22 more"):
         read_any(write(json.dumps([dict.fromkeys(names, "a b")] * 2)))
-    with pytest.raises(UserError, match="column_number_29"):
+    long = [{f"a column of a long name, {i}": f"{i} and so on and on" for i in range(900)}] * 2
+    lists = {"reference": [], **{f"a list {i}": ["a b"] * i for i in range(900)}}
+    for content in (long, lists, {"rows": long}, {f"{i}": {f"{k}": "a b" for k in range(99)} for i in range(9)}):
+        for options in ({}, {"columns": ["no", "not"]}):
+            with pytest.raises(UserError) as refused:
+                read_any(write(json.dumps(content)), **options)
+            assert len(str(refused.value)) < 850
+    with pytest.raises(UserError, match="column number 29"):
         read_any(write(table(names, *[TRUE] * 30)), columns=["column number 1", "what"], layout="F")

@@ -132,6 +132,9 @@ def test_score_and_audit_take_references_of_their_own_file(write, tmp_path, caps
     [
         (lines(OUTPUTS), "give its references with --reference=FILE"),
         (json.dumps({str(i): text for i, text in enumerate(OUTPUTS)}), "texts by id without references; give their"),
+        (json.dumps({str(i): [f"is {i}"] for i in range(4)}), "texts by id without references; give their"),
+        (json.dumps({str(i): ["a b"] * 2 for i in range(60)}), "texts by id without references; give their"),
+        (json.dumps({str(i): ["a b"] * (i % 2 + 1) for i in range(4)}), "if these are references, give the file of"),
         (json.dumps({str(i): t for i, t in enumerate(OUTPUTS)}, indent=1), "texts by id without references; give"),
     ],
 )
@@ -488,3 +491,15 @@ def test_lists_on_lines_are_rows_without_marks_in_their_texts(write, printed):
     with pytest.raises(UserError, match=r"no column has a known name; .* --columns=1,2 or --columns=2,1"):
         read_any(path)
     assert [(p.reference, p.prediction) for p in read_any(path, columns=["1", "2"]).predictions] == rows
+
+
+def test_rows_below_an_empty_row_are_a_footer(write):
+    rows = [["id", "pred", "truth"], *([f"u{i}", p, r] for i, (r, p) in enumerate(EQUAL)), ["", "", ""]]
+    found = read_any(write(table([*rows, ["errors", 3, ""], ["rate", "", "0.5"]])))
+    assert [(row.reference, row.prediction) for row in found.predictions] == EQUAL
+    assert "line 8 is empty and ends the table; left out as a footer: 2 rows from 'errors' on" in describe(found)
+    assert "line 8 is empty and ends the table." in describe(read_any(write(table(rows))))
+    for more in (["u7", "a b", "c d"], rows[-1]):  # a sample below, or empty texts with an id
+        last = [["u8", "", "c d"], ["u9", "a b", ""]]
+        part = [row if row != rows[-1] or more[0] else ["u6", "", ""] for row in [*rows, more, *last]]
+        assert len(read_any(write(table(part))).predictions) == 10

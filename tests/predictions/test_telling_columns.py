@@ -172,3 +172,38 @@ def test_a_mark_of_each_side_before_one_noun_tells_a_header_and_is_proposed(tmp_
     path.write_text("n,said there,heard there\n0,a one,a two\n1,b one,b one\n".replace(",", "\t"))
     with pytest.raises(UserError, match="may be a header or a sample; say --format=F"):
         read_any(path, columns=["2", "3"])
+
+
+def test_names_that_hold_a_known_name_are_proposed_whole(write):
+    head = "ID,Topic,transcript_raw,normalised_transcript_raw,hypothesis_raw"
+    rows = [("a tale", f"it is, so, {w}", f"it is so {w}", f"this is so {w}") for w in ("one", "two", "six", "ten")]
+    path = write(head + "\n" + "".join(f'u{i},{t},"{r}",{n},{p}\n' for i, (t, r, n, p) in enumerate(rows)))
+    with pytest.raises(UserError, match=r"transcript_raw, normalised_transcript_raw, .*") as refused:
+        read_any(path)
+    assert str(refused.value).endswith("such as --columns=transcript_raw,hypothesis_raw.")
+    found = read_any(path, columns=["transcript_raw", "hypothesis_raw"]).predictions
+    assert [(row.reference, row.prediction) for row in found] == [(r, p) for _, r, _, p in rows]
+    with pytest.raises(UserError, match="there is no column 'hypothesis'; the columns are ID, Topic, transcript_raw"):
+        read_any(path, columns=["transcript_raw", "hypothesis"])
+
+
+def test_a_header_of_likely_names_is_proposed_and_a_sentence_is_none(write):
+    rows = "".join(f"it is so {i},it is so {i}!,this is so {i}\n" for i in range(4))
+    with pytest.raises(UserError, match=r"such as --columns=transcript_raw,asr_output or .* if line 1 is a header"):
+        read_any(write("transcript_raw,transcript_norm,asr_output\n" + rows))
+    path, true = write("that is true, his response\nand, so, on\n"), write("a b\nc d\n", "true.txt")
+    assert read_any(path, reference=true).predictions[0].prediction == "that is true, his response"
+
+
+def test_one_name_that_is_a_column_tells_a_header(write):
+    path = write("wahr,gehoert\n" + "".join(f"it is {i},it was {i}\n" for i in range(4)))
+    with pytest.raises(UserError, match="there is no column 'gehört'; the columns are wahr, gehoert"):
+        read_any(path, columns=["wahr", "gehört"])
+
+
+@pytest.mark.parametrize("name", ["ref_text_norm", "Raw reference", "caption_of_image"])
+def test_a_name_beside_a_known_prediction_is_proposed(write, name):
+    path = write(f"wer,{name},pred_text\n" + "".join(f"0.{i},it is {i},it was {i}\n" for i in range(4)))
+    with pytest.raises(UserError) as refused:
+        read_any(path)
+    assert f"{name},pred_text" in str(refused.value)

@@ -15,7 +15,7 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import DECODER, UNKNOWN, parse_object
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
@@ -23,6 +23,7 @@ DELIMITERS = (",", "\t", ";")
 BAR = "|"  # delimits the cells of a table with a known header, also of one in Markdown
 RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
+MOST_OF_CELL = 40  # characters of a cell in messages
 ABSENT = object()  # the cell of a JSON object that lacks a name
 TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
 NO_TABLE = (
@@ -118,11 +119,11 @@ class Table:
         unnamed = f"column {index + 1} (no name)" if index else "the index (column 1)"
         return repr(self.titles[index]) if self.titles[index] else unnamed
 
-    def first_rows(self) -> str:
+    def first_rows(self, room: int = 200) -> str:
         """Return the first two rows for messages, the header among them."""
-        rows = [*([self.titles] if self.titles is not None else []), *self.rows][:2]
-        shown = [["" if cell is ABSENT else cell for cell in row] for row in rows]
-        return " and ".join("'" + " | ".join(f"{cell!s:.24}" for cell in row) + "'" for row in shown)
+        samples = [["" if cell is ABSENT else f"{cell!s:.{MOST_OF_CELL}}" for cell in row] for row in self.rows[:2]]
+        rows = [*([self.titles] if self.titles is not None else []), *samples][:2]
+        return " and ".join(f"'{join_names(row, 20, room, ' | ')}'" for row in rows)
 
 
 def csv_table(
@@ -141,7 +142,8 @@ def csv_table(
     heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if alone or stated else BAR))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
-        has_wanted = bool(wanted) and {*map(normalize, wanted)} <= {*head}
+        named = [normalize(name) for name in wanted if not name.isdigit()]
+        has_wanted = any(name in head for name in named) or (wanted and {*wanted} <= {*head})
         header = layout == "F" and len(head) > 1
         if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
             if len(head) == 1:
@@ -428,10 +430,14 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     form = form_of(content)
     if form == "objects":
         return objects_table(content, path, names, kind)
-    if isinstance(content, dict) and form == "lists" and (alone or any(map(names.is_text, normalize_names(content)))):
-        lists = {name: value for name, value in content.items() if isinstance(value, list)}
-        if len({*map(len, lists.values())}) > 1:
-            listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
+    by_name = content if isinstance(content, dict) and form == "lists" else {}
+    lists = {name: value for name, value in by_name.items() if isinstance(value, list)}
+    lengths = {*map(len, lists.values())}
+    columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)  # and no texts by id
+    columns = columns or {type(text) for of in lists.values() for text in of} != {str}
+    if lists and ((alone and columns) or any(map(names.is_text, normalize_names(by_name)))):
+        if len(lengths) > 1:
+            listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
             raise UserError(
                 f"{path}: lists of different lengths ({listed}); expected one item for each sample in each list."
             )

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.instrument.predictions._containers import Columns, Table, is_id
-from eeg2text_jax.instrument.predictions._names import PARTS, Names, normalize
+from eeg2text_jax.instrument.predictions._names import PARTS, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions.columns import (
     conversions,
     divided,
     field_positions,
     group_positions,
-    join_names,
     option,
     side_column,
     stated,

@@ -145,8 +145,8 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
         notes.append(f"lists of one length on both sides are batches: {single} pairs of labels hold {len(rows)} texts")
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
-    gaps = {*text.core} == {"ref", "hyp"}
-    cells = [[*map(without_gaps, row)] if gaps else [*row] for row in zip(*columns, strict=True)]
+    aligned = {*text.core} == {"ref", "hyp"}  # with more spaces between words
+    cells = [[" ".join(c.split()) for c in row] if aligned else [*row] for row in zip(*columns, strict=True)]
     layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
     kind, heads = f"{printed.kind}labelled lines", [titles[name] for name in used]
@@ -199,7 +199,7 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     for number, found in enumerate(map(TOOLS.fullmatch, lines), 1):
         if found:  # of several hypotheses, the first is the best
             letter, key, coded, word, text = found.groups()
-            sides[(letter or word) in ("H", "hyp")].setdefault(key or coded, text if letter else without_gaps(text))
+            sides[(letter or word) in ("H", "hyp")].setdefault(key or coded, text if letter else " ".join(text.split()))
             first.setdefault(key or coded, number)
     if not first or sides[0].keys() != sides[1].keys():
         return None
@@ -231,11 +231,6 @@ def systems_of(printed: Text) -> Table | None:
     cells, blocks = [row[1:] for row in rows], [name for name, *_ in rows] if len(sides["hyp"]) > 1 else ()
     table = Table(printed.path, "C2", "segments of WMT", ["reference", "hypothesis"], cells, unit="segment")
     return dataclasses.replace(table, notes=(*notes,), roles=FIRST_TWO, blocks=blocks)
-
-
-def without_gaps(text: str) -> str:
-    """Return the words of an aligned text, without the `***` (or `*`) that stands where the other has a word."""
-    return " ".join(word for word in text.split() if word.strip("*"))
 
 
 def finder(names: Names) -> Callable[[str], list[Label]]:
@@ -280,7 +275,8 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
     # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
     bare = rf"(?!\s*(?:[\\|]|(?:{'|'.join(forms)})(?!\w)|\w+(?: \w+)?\s*:))"
     pattern = re.compile(
-        rf"(?<!\w)(?:{either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a<>]|->|=>)+|{bare})", re.IGNORECASE
+        rf"(?<!\w)(?:{either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a<>]|->|=>)+|-(?=\s)|{bare})",
+        re.IGNORECASE,
     )
     return lambda line: [
         Label(names[m[1] is None], labels[m[1] is None].strip(" :"), m.start(), m.end()) for m in pattern.finditer(line)

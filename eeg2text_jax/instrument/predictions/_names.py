@@ -5,6 +5,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import tomllib
@@ -28,11 +29,19 @@ MODE_AFFIXES = {
 }
 # Marks of a condition beside a name of predictions, `pred_real`, that are no name of a column by themselves.
 MARKS_OF_CONDITIONS = {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
+MOST_OF_NAME, FURTHER = 40, 2  # characters of a name of a column; its words beside a known name
 COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")  # words of any text
 
 
 def normalize_names(names: Iterable[Any]) -> list[str]:
     return [normalize(str(name)) for name in names]
+
+
+def join_names(names: Sequence[str], most: int = 8, room: int = 200, mark: str = ", ") -> str:
+    """Return the first `most` names, or those of `room` characters together, for messages; and how many are left."""
+    sizes = [*itertools.accumulate(len(name + mark) for name in names[:most])]
+    shown = [f"{name:.{room}}" for name in names[: max(1, sum(size <= room for size in sizes))]]
+    return mark.join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +125,21 @@ class Names:
         named = self.is_text(name) or bool(self.condition(self.split_mode(name)[0])) or self.keys.get(name) == "id"
         return named or self.fields.get(name, "condition") not in COMMON
 
-    def twins(self, names: Sequence[str]) -> list[str]:
-        """Return two of the names that begin with marks of both sides: `actual_x` (or `target`) and `predicted_x`."""
-        true, predicted = (self.sections[side]["marks"] for side in SIDES)
-        nouns = [(name, name[len(mark) :]) for name in names for mark in true if name.startswith(f"{mark}_")]
-        nouns += [(name, f"_{name}") for name in names if self.form("reference", name)]
-        return next(([name, mark + noun] for name, noun in nouns for mark in predicted if mark + noun in names), [])
+    def likely(self, names: Sequence[str]) -> list[int]:
+        """Return the positions of two names that hold known ones as words: `transcript_raw`, `hypothesis_raw`.
+
+        The longest known name says the side, fewest further words come first. [] if a side is missing.
+        """
+        ranked: dict[str, list[tuple[int, int]]] = {side: [] for side in SIDES}
+        for place, name in enumerate(names):
+            words = [*filter(None, name.split("_"))] if len(name) < MOST_OF_NAME and ":" not in name else []
+            for more, first in ((k, i) for k in range(min(len(words), FURTHER + 1)) for i in range(k + 1)):
+                known = "_".join(words[first : first + len(words) - more])
+                side = "prediction" if self.form("prediction", known) else "reference"
+                if self.form(side, known) or known in self.maybe:
+                    ranked[side].append((more, place))
+                    break
+        return [min(of)[1] for of in ranked.values()] if all(ranked.values()) else []
 
     def contrasted(self, labels: Sequence[str]) -> list[str]:
         """Return two of the labels with one noun, the first with a mark of references: `Actual x`, `Translated x`."""
@@ -138,13 +156,15 @@ class Names:
     def is_header(self, names: Sequence[str]) -> bool:
         """Return whether a record names columns.
 
-        Two are usual or twins, or all look like names and one is usual or the first, an index, is empty.
+        Two are usual, or hold known names of both sides and share a word, or all look like names and one is usual or
+        the first, an index, is empty.
         """
         usual = {self.split_mode(name)[0] for name in names if self.is_usual(name)}
         plain = all(re.fullmatch(r"[\w.:()/]{0,40}", name) for name in names)
         named = plain and any(map(self.is_text, names)) and names[0] not in self.fields
         indexed = plain and names[0] == "" and len(names) > 1 and all(re.match(r"[a-z]", name) for name in names[1:])
-        return len(usual) >= 2 or named or indexed or bool(self.twins(names))
+        likely = [{*names[place].split("_")} for place in self.likely(names)]
+        return len(usual) >= 2 or named or indexed or bool(likely and likely[0] & likely[1])
 
 
 @functools.cache

@@ -43,7 +43,7 @@ HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends
     r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|([^\W\d][^:|]{0,60}):)\s*"
 )
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label: words and brackets before a colon
-MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=<]|->)|([=<>]) (?=\w)")
+MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?::|[<>=](?=[\s\['\"])|->|(?<=\s)-\s)|([=<>]) (?=\w)")
 NUMBER = re.compile(r"(?<!\w)#?\d+(?!\w)")
 INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
 BARS = re.compile(r"(?<!\\)\|")
@@ -280,7 +280,7 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:
-    """Return words before colons or arrows that begin several lines, the most frequent first, for messages.
+    """Return words before colons, arrows or hyphens that begin several lines, the most frequent first, for messages.
 
     Words that differ only in a number are one label: the number is of the sample.
     """

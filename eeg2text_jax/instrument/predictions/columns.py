@@ -15,7 +15,15 @@ from typing import Any
 
 from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, literal
-from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
+from eeg2text_jax.instrument.predictions._names import (
+    PHONEMES,
+    TEXT,
+    Names,
+    built_in,
+    join_names,
+    normalize,
+    normalize_names,
+)
 from eeg2text_jax.instrument.predictions.file import (
     MISSING,
     MODE_FIELDS,
@@ -31,6 +39,10 @@ from eeg2text_jax.instrument.predictions.packed import read_text
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
 BETWEEN_WORDS = "'|' stands between the phonemes of words; it is no phoneme and is left out"
+PADDED = "asterisks alone ('***') stand for words of the other text; they are left out"
+PADDING = re.compile(r"(?<!\S)\*\*+(?!\S)")
+SEPARATORS = ("<>", "||", " | ")  # between several references in a cell
+FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
 TIME = ("recording", "onset", "duration", "order")
@@ -109,7 +121,7 @@ class Meanings:
 def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
     if table.names is None:
-        raise UserError(f"{table.path}: {unnamed(table)}")
+        raise UserError(f"{table.path}: {unnamed(table, names)}")
     meanings = Meanings(table, names)
     if (taken := meanings.choice()) is None:
         raise UserError(f"{table.path}: {unclear(table, names, meanings)}")
@@ -170,12 +182,14 @@ def is_spelled(cells: Sequence[Any]) -> bool:
     return len(parts) >= 8 * min(len(texts), 3) and 10 * sum(len(part) <= 2 for part in parts) >= 9 * len(parts)
 
 
-def unnamed(table: Table) -> str:
+def unnamed(table: Table, names: Names) -> str:
     """Return the message for a table in which no column has a known name, with its first rows and their columns."""
     if table.layout == "K" or table.width < 2:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
-        return f"{what} without references; give their references with --reference=FILE."
-    two = most_alike(table) or (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
+        other = "if these are references, give the file of outputs, and this one with --reference"
+        return f"{what} without references; give their references with --reference=FILE; {other}."
+    two = names.likely(normalize_names(table.rows[0])) or most_alike(table)
+    two = two or (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
     known = f"no column has a known name; its first rows are {table.first_rows()}"
     return f"{known}; {ways(table, two)}."
 
@@ -240,7 +254,8 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return f"{said}."
-    twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
+    words = [name if name not in known and holds_words(table, i) else "" for i, name in enumerate(table.names)]
+    proposed = [table.titles[i] for i in names.likely(words)]
     others = [
         title
         for title, name, base in zip(table.titles, table.names, meanings.bases, strict=True)
@@ -250,15 +265,15 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
         present, missing = sides if meanings.references else [*sides][::-1]
         title = table.titles[meanings.bases.index(sides[present][0])]
         wanted = [title, "PREDICTION"] if meanings.references else ["REFERENCE", title]
-        wanted = option("--columns", twins or wanted)
+        wanted = option("--columns", proposed or wanted)
         return (
             f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
             f"name it with {wanted}."
         )
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
     two = [i for i in spaced(table) if table.names[i] not in known]
-    how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', twins)}" if twins else "")
-    how = ways(table, two) if len(two) == 2 and not twins else how
+    how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', proposed)}" if proposed else "")
+    how = ways(table, two) if len(two) == 2 and not proposed else how
     among = f"{join_names(table.titles)}; its first rows are {table.first_rows()}"
     return f"{said} reference and prediction among {among}; {how}."
 
@@ -268,11 +283,6 @@ def option(name: str, values: Sequence[str]) -> str:
     text = ",".join(f'"{value}"' if "," in value else value for value in values)
     text = text if re.fullmatch(r"[\w.,:/=-]*", text) else f"'{text}'"
     return f"{name}={text}"
-
-
-def join_names(names: Sequence[str], most: int = 8) -> str:
-    """Return the first `most` names joined by commas, and the number of further names."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def split_list(text: str | None) -> list[str] | None:
@@ -346,7 +356,7 @@ def find_column(table: Table, column: str) -> int:
         return table.names.index(name)
     if column.isascii() and column.isdigit() and 1 <= int(column) <= table.width:
         return int(column) - 1
-    offered = ", ".join(table.names) if table.names else f"1 to {table.width}"
+    offered = join_names(table.titles, 40, 600) if table.titles else f"1 to {table.width}"
     raise UserError(f"{table.path}: there is no column {column!r}; the columns are {offered}.")
 
 
@@ -377,7 +387,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
         such = option("--columns", two if side == "reference" else two[::-1])
         raise UserError(
             f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
-            f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
+            f"{table.first_rows(100)}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
             f"references, PREDICTION of the file of predictions), such as {such}, or say --format=P if the lines are "
             "no table."
         )
@@ -435,8 +445,6 @@ def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
             if len(distinct) > 1:
                 several = any(" " in text for text in distinct)
                 text, how = (text, FIRST_OF_SEVERAL) if several else (" ".join(candidates), JOINED)
-    elif isinstance(value, str) and "<>" in value and value.strip("<>"):
-        text, how = value.split("<>")[0].strip(), FIRST_OF_SEVERAL
     if not isinstance(text, str) or (items is not None and text is value):
         shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         several = items is not None and sum(isinstance(item, list) for item in items) > 1
@@ -516,6 +524,20 @@ def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Sam
             if re.search(r"(?:^|\s)\|(?:\s|$)", text):
                 column[row] = " ".join(part for part in text.split() if part != "|")
                 changed.setdefault(BETWEEN_WORDS, set()).add(row)
+    if any(PADDING.search(text) for column in sides for text in column if "**" in text):  # aligned by columns
+        for column in sides:
+            for row, words in enumerate(map(str.split, column)):
+                column[row] = " ".join(word for word in words if word.strip("*"))
+                if not all(word.strip("*") for word in words):
+                    changed.setdefault(PADDED, set()).add(row)
+    for mark in () if is_spelled(references) else SEPARATORS:
+        held = [row for row, text in enumerate(references) if mark in text]
+        spoken = sum(mark in text for column in sides[1:] for text in column)
+        most = len(held) >= max(FEWEST_WITH_MARKS, 0.9 * len(references)) or mark == SEPARATORS[0]
+        if held and most and 20 * spoken <= len(references) * len(outputs):
+            for row in held:
+                references[row] = next(filter(None, map(str.strip, references[row].split(mark))), "")
+            changed.setdefault(f"references {FIRST_OF_SEVERAL}", set()).update(held)
     return Samples(table.path, references, outputs, stated(table, columns.about), table.numbers, table.unit)
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -24,13 +24,13 @@ from eeg2text_jax.instrument.predictions._containers import (
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names, normalize_names
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
 from eeg2text_jax.instrument.predictions._printed import Text, is_shown, printed_text, recurring_heads, tables_among
 from eeg2text_jax.instrument.predictions.columns import (
+    FEWEST_WITH_MARKS,
     conversions,
     describe_columns,
     divided,
-    join_names,
     most_alike,
     option,
     roles,
@@ -160,7 +160,7 @@ def set_of(
 
     Raises UserError if there are none, or a cell is no text.
     """
-    table, part = test_part(in_block(table, used, block), used)
+    table, part = test_part(in_block(without_footer(table, used), used, block), used)
     notes = [*table.notes, *used.notes, *filter(None, [part])]
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     sample_set = samples(table, used, changed)
@@ -235,13 +235,14 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     tables = [t for t in tables_among(printed, names) if len(spaced(t)) > 1 and (t.titles or len(t.rows) >= FEW)]
     tables.sort(key=lambda table: -len(table.rows))
     if not (heads or tables or kind or layout in LAYOUTS):
-        return NO_TABLE.format(hint=TEXTS_ALONE)
+        shown = [f"{line.strip():.60}" for line in printed.lines if line.strip()]
+        return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
-    if two := names.contrasted(heads):
+    if two := names.contrasted(heads) or [heads[i] for i in names.likely(normalize_names(heads))]:
         said += f", such as {option('--labels', two)}"
     for table in tables[:3]:
-        rows = f"{table.first_rows()}, {count_of(len(table.rows), 'row')}"
+        rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
         found = f"from line {table.numbers[0]}, {table.kind} ({rows})"
         said += f"; {found}: {ways(table, most_alike(table) or spaced(table))}"
     said = f"no samples of known labels{said}"
@@ -250,12 +251,31 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     return NO_TABLE.format(hint=f"it has {said}; or, {TEXTS_ALONE}")
 
 
+def without_footer(table: Table, columns: Columns) -> Table:
+    """Return a CSV up to a row of empty cells, if no row below has a reference and a prediction, with a note."""
+
+    def holds(row: Sequence[Any], places: Iterable[int]) -> bool:
+        return any(str(row[i]).strip() for i in places)
+
+    rows, last = table.rows, len(table.rows) if table.layout in ("F", "H") else 0
+    sides = [columns.reference], columns.predictions.values()
+    while last and not all(holds(rows[last - 1], side) for side in sides):
+        last -= 1
+    end = next((i for i in range(last, len(rows)) if last and not holds(rows[i], range(table.width))), len(rows))
+    if end == len(rows):
+        return table
+    note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
+    note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
+    return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
+
+
 def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note.
 
     Parts are those that the layout states; the values of a column that is not used and divides the rows into sets of
-    the same references; or the first, second, ... rows of each reference. Raises UserError if parts of several rows
-    that the layout states repeat references and `block` does not choose, and for a block that is not there.
+    the same references; or the first, second, ... rows of references that recur equally often. Raises UserError if
+    parts of several rows that the layout states repeat references and `block` does not choose, and for a block that is
+    not there.
     """
     references = [str(row[used.reference]) for row in table.rows]
     about = stated(table, used.about)
@@ -283,16 +303,17 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     how = "--block=N takes one, --block=last the last"
     if again and not choice and not table.why:
         raise UserError(f"{table.path}: {said}, which repeat references; {how}, --block=all all as of one system.")
-    said += f": all rows count as one system's outputs{', as stated' if choice else f'; {how}'}"
-    said += "; if they are systems, conditions or readers, name the column eval_condition or subject" * bool(table.why)
+    said += f": {POOLED}{', as stated' if choice else f'; {how}'}{NAMED * bool(table.why)}"
     return dataclasses.replace(table, notes=(*table.notes, said))
 
 
+POOLED = "all rows count as one system's outputs"
+NAMED = "; if they are systems, conditions or readers, name the column eval_condition or subject"
 READER = ("subject", "task", "train_condition", "seed", *MODE_FIELDS)  # what tells rows of one sentence apart
 
 
 def repeated(table: Table, about: Mapping[str, Sequence[str]], references: Sequence[str]) -> Table:
-    """Return the table with `blocks` by how often a row's reference was there before, if nothing says why it recurs."""
+    """Return the table with a note if references recur and nothing says why, or `blocks` if all recur as often."""
     if table.blocks:
         return table
     keys = [*zip(references, *(about[name] for name in READER if name in about), strict=True)]
@@ -302,7 +323,9 @@ def repeated(table: Table, about: Mapping[str, Sequence[str]], references: Seque
     if rows <= (0 if readers else len(keys) // 2):
         return table
     why = f"{rows} rows share their {'subject and ' * readers}reference with another row, and no known column says why"
-    return dataclasses.replace(table, blocks=[f"time {turn} of a reference" for turn in turns], why=why)
+    if len({*seen.values()}) > 1:
+        return dataclasses.replace(table, notes=(*table.notes, f"{why}: {POOLED}{NAMED}"))
+    return dataclasses.replace(table, blocks=[f"row {turn} of each reference" for turn in turns], why=why)
 
 
 def read_two(
@@ -439,8 +462,7 @@ def describe(read: PredictionSet) -> str:
 
 
 FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
-SEPARATORS = (",", ";", "|", "/")  # marks between several references in a cell
-FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
+MARKS = (",", ";", "|", "/")  # marks that may stand between several references in a cell, and within one
 SPECIAL = re.compile(r"</?s>|<pad>|(?<!<)<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
 PIECES = re.compile("@@ |\u2581| ##\\w")  # marks of word pieces
 QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
@@ -482,7 +504,7 @@ def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
         first, *others = [{*part.casefold().split()} for part in text.split(mark)]
         return bool(first and others) and all(2 * len(first & other) >= len(first | other) for other in others)
 
-    for mark in SEPARATORS if len(rows) >= FEWEST_WITH_MARKS else ():
+    for mark in MARKS if len(rows) >= FEWEST_WITH_MARKS else ():
         held, near = (sum(test(p.reference, mark) for p in rows) for test in (str.__contains__, alike))
         spoken = sum(mark in p.prediction for p in rows)
         if 10 * held >= 9 * len(rows) and 4 * near >= 3 * held and 20 * spoken <= len(rows):
