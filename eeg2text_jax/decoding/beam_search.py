@@ -203,7 +203,7 @@ class Logits(NamedTuple):
     """Logits of the next token of each live hypothesis."""
 
     values: jax.Array  # float32 [B*K, V]
-    largest: jax.Array  # float32 [B*K, 1], the maximum of each row: XLA computes it with the output head's product
+    largest: jax.Array | None  # float32 [B*K, 1], the maximum of each row; None: `choose` computes it
 
 
 class Candidates(NamedTuple):
@@ -272,15 +272,17 @@ def beam_search(
         """
 
         def iterate(carry: Carry) -> Carry:
-            if logits is None:
+            if carry[0] is None:
                 return None, choose(*decode(carry[1]), reorder, spec, keys)
-            return decode(choose(*carry, reorder, spec, keys))
+            after, state = decode(choose(*carry, reorder, spec, keys))
+            return (after if carry[0].largest is not None else without_largest(after)), state
 
         size = state.improvable.shape[0]
         half = size // 2 if compactions else 0
-        after = logits
+        after = without_largest(logits)
         for i, length in enumerate(growth.lengths):
-            if i:
+            if i:  # from the second size on, memory traffic bounds a step, see `without_largest`
+                after = with_largest(after)
                 state = state._replace(cache=growth.resize(state.cache, spec.num_beams, length))
             if logits is not None:  # the last choice needs no decoder step after it
                 length = min(length, spec.max_length - 1)
@@ -362,7 +364,22 @@ def run_step(step: Step, state: BeamState) -> tuple[Logits, BeamState]:
     last = jax.lax.dynamic_index_in_dim(_rows(state.tokens), state.length - 1, axis=1, keepdims=False)
     logits, cache = step(last, state.length - 1, state.cache)
     logits = logits.astype(jnp.float32)
-    return Logits(logits, logits.max(axis=-1, keepdims=True)), state._replace(cache=cache)
+    return with_largest(Logits(logits, None)), state._replace(cache=cache)
+
+
+def with_largest(logits: Logits | None) -> Logits | None:
+    """Return the logits with the maximum of each row, unless they are None."""
+    return logits and Logits(logits.values, logits.values.max(axis=-1, keepdims=True))
+
+
+def without_largest(logits: Logits | None) -> Logits | None:
+    """Return the logits without the maximum of each row, unless they are None.
+
+    XLA for TPUs then computes it before the loop, and carries it by itself. With BART-large's smallest cache, it leaves
+    more room for the weights of early layers: a step takes 1.34 instead of 1.37 ms by the compiler's estimate, but the
+    maximum before a loop 0.17 ms.
+    """
+    return logits and logits._replace(largest=None)
 
 
 @jax.named_scope("search")
@@ -370,7 +387,8 @@ def choose(
     logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
 ) -> BeamState:
     """Append one token to every live hypothesis, chosen by its logits, and collect finished hypotheses."""
-    scores = process(log_softmax(*logits), _rows(state.tokens), state.length, spec)
+    values, largest = logits if logits.largest is not None else with_largest(logits)
+    scores = process(log_softmax(values, largest), _rows(state.tokens), state.length, spec)
     candidates = choose_candidates(scores + state.scores.reshape(-1, 1), state, spec, keys)
     tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
     state = keep_finished(candidates, state, spec)

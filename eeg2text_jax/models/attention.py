@@ -434,23 +434,24 @@ def _group_heads(layer: LayerCache) -> LayerCache:
 def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
     """Return the cache with room for `length` positions of `beams` rows: zeros are appended, or the last are dropped.
 
-    If a cache of one position gets more rows, they share its first entry, and position 1 begins with the second. On a
-    TPU, when a cache of several positions grows, the heads of cross-attention are grouped.
+    If a cache of one position gets more rows, they share its first entry. On a TPU, when a cache of several positions
+    grows, the heads of cross-attention are grouped.
     """
     rows, before = cache.ancestors.shape[1:]
-    widened = beams > rows
-    more = length * beams - before * rows - (beams - 1 if widened else 0)
+    later, ancestors = on_tpu and 1 < before < length, _resized(cache.ancestors[:, :beams], 2, length - before)
+    more = length * beams - before * rows
+    if widened := beams > rows:
+        more = (length - 1) * beams
+        ancestors = jnp.full((len(ancestors), beams, length), beams - 1, jnp.int32)
     fit = _grown_by_product if on_tpu and more > 0 else _resized
-    later = on_tpu and 1 < before < length
 
     def layer_of(layer: LayerCache) -> LayerCache:
         layer = _group_heads(layer) if later else layer
-        keys, values = fit(layer.self_keys, 3, more), fit(layer.self_values, 2, more)
-        return layer._replace(self_keys=keys, self_values=values)
+        keys, values = layer.self_keys, layer.self_values
+        if widened:
+            keys, values = keys[..., :1], values[..., :1, :]
+        return layer._replace(self_keys=fit(keys, 3, more), self_values=fit(values, 2, more))
 
-    ancestors = _resized(cache.ancestors[:, :beams], 2, length - before)
-    if widened:
-        ancestors = jnp.full((len(ancestors), beams, length), beams - 1, jnp.int32)
     return cache._replace(layers=tuple(map(layer_of, cache.layers)), ancestors=ancestors)
 
 
