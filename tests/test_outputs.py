@@ -16,7 +16,7 @@ from eeg2text_jax.commands.arguments import WRITTEN, localize
 OTHERS = {
     "as", "checkpoints", "condition", "conditions", "conversations", "data", "gap", "judges", "pairs", "part",
     "host", "port", "push", "reference", "seeds", "arm", "audit",
-    "batches", "by", "choices", "cite", "columns", "chip-batch",
+    "batches", "block", "by", "choices", "cite", "columns", "chip-batch",
     "compat", "config", "control", "dataset", "dataset-name", "deciding",
     "eeg", "effort", "encoder", "endpoint", "folds", "format", "groups", "id", "judge", "labels",
     "largest", "layer", "licence", "margin", "meta", "method", "metric", "metrics", "mode", "model", "name", "names",
