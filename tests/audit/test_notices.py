@@ -116,7 +116,7 @@ def test_remembered_training_sentences(sides):
     eeg, noise = sides
     texts = sorted({r.reference for r in eeg})
     trained = [*texts[:30], "a sentence of the training part that is in no test", *(f"x {i} y z u" for i in range(9))]
-    remembered = edited(eeg, lambda r, g: g.choice(trained))
+    remembered = edited(eeg, lambda r, g: f"{g.choice(trained).capitalize()}.")
     found = audit(remembered, {"noise": noise}, training_text=[f" {text.upper()}!" for text in trained])
     assert codes(found, bars=True) == ["training_text"]
     assert found.verdict.headline == "not judgeable: remembered, not decoded"

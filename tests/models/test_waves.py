@@ -49,7 +49,7 @@ def recorded(length: int = 64) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("pool", [True, False], ids=["pooled", "each"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_behind_the_end_does_not_matter(kind: str, pool: bool) -> None:
-    """Neither infinities at padding nor a wider bucket; what is before the end does matter."""
+    """Neither infinities at padding nor the width of the bucket; what is before the end does matter."""
     model = make_model(BARTISH, spec_of(kind, pool=pool))
     params = jax.jit(model.init)(jax.random.key(0))
     run = jax.jit(lambda x, mask: model._bind(params).eeg(x, mask))
@@ -59,9 +59,9 @@ def test_what_is_behind_the_end_does_not_matter(kind: str, pool: bool) -> None:
     assert embeddings.shape == (3, positions_of(model.eeg, 64), BARTISH.width)
     assert seen.shape == embeddings.shape[:2]
     np.testing.assert_array_equal(run(spoilt, mask)[0][seen], embeddings[seen])
-    wide = np.pad(x, ((0, 0), (0, 32), (0, 0)), constant_values=7.0), np.pad(mask, ((0, 0), (0, 32)))
-    found, also = run(*wide)
-    np.testing.assert_allclose(found[also], embeddings[seen], atol=3e-5)
+    short = np.array([0, 2])  # 30 samples: two convolutions of stride 2 have an odd number of positions to read
+    found, also = run(x[short, :30], mask[short, :30])
+    np.testing.assert_allclose(found[also], embeddings[short][seen[short]], atol=3e-5)
     assert np.abs(run(np.roll(x, 1, axis=2), mask)[0] - embeddings)[seen].max() > 1e-3
 
 

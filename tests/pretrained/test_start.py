@@ -83,6 +83,7 @@ def test_arms_share_the_checkpoint_and_only_equal_keys_the_rest(bart):
     assert np.abs(kernel[0] - kernel[2]).max() > 0.01
     assert {path.split("/")[0] for path in start.random} == {"eeg"}
     assert start.summary().endswith("initialised at random: eeg")
+    assert start._millions(start.loaded) * 1e6 == sum(leaf.size for leaf in jax.tree.leaves(loaded))
 
 
 def test_every_parameter_goes_where_the_sharding_says(bart):
