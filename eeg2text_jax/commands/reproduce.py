@@ -155,13 +155,13 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
     outline, samples = make_outline(settings), train_samples(wanted, settings)
     settings = sections.with_steps(settings, samples)
     stages: list[tuple[Any, Any, int]] = [(settings.train, outline.model, settings.batch.size)]
+    before: Any
     for before in stage_names(settings):
         if before == "step_one":
             stages.append((settings.step_one, outline.model, settings.batch.size))
         else:
-            of: Any = before
             stage, model = getattr(settings.pretrain, before), outline.model
-            stages.append((stage, ReconstructionModel(model.eeg, of, model.pad_token), stage.batch_size))
+            stages.append((stage, ReconstructionModel(model.eeg, before, model.pad_token), stage.batch_size))
     each = [
         stage.steps * training_flops(model, size, *bucket)
         for stage, model, size in stages

@@ -348,7 +348,11 @@ class Cache(NamedTuple):
 
     @property
     def before(self) -> int:
-        """Number of entries before that of position 0 and row 0; negative if beams share an entry of position 0."""
+        """The entry of position t and row k is number `before + t * K + k`.
+
+        Before position 0 are the entries of a decoder-only model's prompt. If all beams share one entry of position 0,
+        this is 1 - K, and `ancestors` names row K - 1 there.
+        """
         _, beams, length = self.ancestors.shape
         return self.layers[0].self_keys.shape[3] - length * beams
 
