@@ -65,6 +65,7 @@ def test_what_is_behind_the_end_does_not_matter(kind: str, pool: bool) -> None:
     assert np.abs(run(np.roll(x, 1, axis=2), mask)[0] - embeddings)[seen].max() > 1e-3
 
 
+@pytest.mark.quick("conv", "cbramod")  # LaBraM and REVE have its transformer layer
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_is_one_function_with_and_without_remat(kind: str) -> None:
     """With dropout, in bfloat16; every parameter gets a gradient."""

@@ -56,9 +56,9 @@ def test_the_norm_of_the_gradient_is_that_of_what_is_trained(trained):
     whole = dataclasses.replace(program, phase="all", optimizer=kept_gradients())
     state = make_initial_state(first, program)
     arms = len(first.arms)
-    given = {"features": np.ones((1, 2, 20, 12), np.float32), "mask": np.ones((1, 2, 20), bool)}
-    given |= {"weight": np.ones((1, 2), np.float32), "labels": np.full((1, 2, 56), 5, np.int32)}
-    given |= {"sample_id": np.arange(2, dtype=np.uint32)[None]}
+    given = {"features": np.ones((1, 8, 20, 12), np.float32), "mask": np.ones((1, 8, 20), bool)}
+    given |= {"weight": np.ones((1, 8), np.float32), "labels": np.full((1, 8, 56), 5, np.int32)}
+    given |= {"sample_id": np.arange(8, dtype=np.uint32)[None]}
     study = tiny_grid.study_arrays(program, first.placement.mesh)
     _, metrics = program.train_step(state, given, study)
     gradients = whole.train_step(whole.first_state(state.params), given, study)[0].opt_state
