@@ -55,6 +55,9 @@ def test_argument_of_a_file():
     [
         ("--config.trian.steps=20", r"--config\.trian: there is no such field; did you mean 'train'"),
         ("--config.train.stpes=20", r"did you mean 'train\.steps'"),
+        ("--config.optim.learning_rate=1e-4", r"did you mean 'optim\.lr'\?"),
+        ("--config.optim.wd=0", r"did you mean 'optim\.weight_decay'\?"),
+        ("--config.train.batch_size=8", r"did you mean 'batch\.size' or 'decode\.batch_size'\?"),
         ("--config.train.steps.more=20", r"`train\.steps` is a value"),
         ("--config.model.shape.d_modl=8", r"did you mean.* `c\.model\.shape = \{'d_modl': \.\.\.\}`"),
         ("--config.train.steps=many", "many"),

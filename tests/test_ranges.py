@@ -232,7 +232,7 @@ def test_fields_that_are_missing_or_unknown():
             del config[section]
     with config.unlocked():
         config.optim.learning_rate = 1e-3
-    with pytest.raises(UserError, match=r"optim.learning_rate: there is no such field; did you mean 'optim"):
+    with pytest.raises(UserError, match=r"optim.learning_rate: there is no such field; did you mean 'optim.lr'"):
         check_config(config)
     with config.unlocked():
         del config.optim["learning_rate"]

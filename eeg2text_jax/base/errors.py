@@ -52,13 +52,24 @@ def count_of(number: int, one: str, many: str = "") -> str:
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: "did you mean" with the nearest known name, or a list of all.
 
-    If one or two known names begin with `name`, these are the nearest.
+    One or two names that begin with `name` are the nearest; else one or two that share a usual form with it, those of
+    its section first: `optim.lr` for `learning_rate`, `batch.size` for `batch_size`.
     """
     names = list(names)
     near = [other for other in names if name and other.startswith(name)]
     if len(near) not in (1, 2):
+        near = [other for other in names if usual_forms(name) & usual_forms(other)]
+        near = [other for other in near if other.rpartition(".")[0] == name.rpartition(".")[0]] or near
+    if len(near) not in (1, 2):
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(map(str, names))}."
+
+
+def usual_forms(name: str) -> set[str]:
+    """Return the last part of a dotted name, its initials, and the last two parts as one word."""
+    *section, last = name.split(".")
+    words = last.split("_")
+    return {last, "_".join([*section[-1:], last]), *(["".join(word[:1] for word in words)] if len(words) > 1 else [])}
 
 
 def nearest(name: str, names: Iterable[str], alike: float = 0.0) -> str | None:

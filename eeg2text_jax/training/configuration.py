@@ -289,8 +289,10 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         if (why := REMOVED.get(".".join([*path, name]))) and name not in node:
             raise UserError(f"--config.{'.'.join([*path, name])}: is gone since version 1.0; {why}; leave it out.")
         if name not in node:
-            siblings = [".".join([*path, other]) for other in node]
-            hint = did_you_mean(".".join([*path, name]), siblings) if siblings else "this section is empty."
+            names = [".".join([*path, other]) for other in node]
+            if path:  # another section may have it
+                names += [field for field in RANGES if field.split(".")[1:] == [name] or field.replace(".", "_") == name]
+            hint = did_you_mean(".".join([*path, name]), names) if names else "this section is empty."
             if path == ["model", "shape"]:  # transformers defines the fields of this section
                 hint += f" Write it into a configuration file of yours: `c.model.shape = {{{name!r}: ...}}`."
             raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
