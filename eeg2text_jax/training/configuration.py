@@ -291,7 +291,7 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         if name not in node:
             names = [".".join([*path, other]) for other in node]
             if path:  # another section may have it
-                names += [field for field in RANGES if field.split(".")[1:] == [name] or field.replace(".", "_") == name]
+                names += [field for field in RANGES if name in (field.partition(".")[2], field.replace(".", "_"))]
             hint = did_you_mean(".".join([*path, name]), names) if names else "this section is empty."
             if path == ["model", "shape"]:  # transformers defines the fields of this section
                 hint += f" Write it into a configuration file of yours: `c.model.shape = {{{name!r}: ...}}`."
