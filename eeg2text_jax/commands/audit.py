@@ -14,7 +14,7 @@ from etils import epath
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.files import file_digest, write_text
 from eeg2text_jax.data.splits.neighbors import high_neighbors
-from eeg2text_jax.instrument.auditing.audit import Options, audit
+from eeg2text_jax.instrument.auditing.audit import audit, audit_files
 from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
 from eeg2text_jax.instrument.auditing.result import AuditResult, result_text
 from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint
@@ -119,23 +119,16 @@ def read_plan(flags: argparse.Namespace) -> str:
     return f"fixed by {flags.plan.name} of {written} (SHA-256 {file_digest(flags.plan)[:12]})"
 
 
-def options_of(
-    flags: argparse.Namespace, name: str, controls: Collection[str], header: dict[str, Any], plan: str
-) -> Options:
-    """Return the options of the audit that apply to files of texts and to files of rankings alike.
-
-    `name` is the condition of the predictions from EEG, `controls` names the controls, `header` is of the EEG file.
-    """
-    return Options(
-        name=name,
-        margin=flags.margin,
-        common=flags.common,
-        training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
-        proof=flags.proof,
-        deciding=deciding_of(flags.deciding, controls),
-        recording=str(header.get("recording", "eeg")),
-        plan=plan,
-    )
+def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
+    """Return the options of the audit that the flags state for files of texts and for files of rankings alike."""
+    return {
+        "margin": flags.margin,
+        "common": flags.common,
+        "training_text": read_text(flags.train_text).split("\n") if flags.train_text else None,
+        "proof": flags.proof,
+        "deciding": deciding_of(flags.deciding, controls),
+        "plan": plan,
+    }
 
 
 def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
@@ -170,8 +163,6 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
     for note in check_given_once([flags.eeg, *flags.control], flags.reference):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
-    name, *_ = conditions
-    rows = conditions.pop(name)
     likely = [] if groups else likely_groups(sets[0])
     labels, notes = groups_of(sets[0], groups or likely, flags.meta)
     if likely:
@@ -179,23 +170,17 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
     for note in notes:
         print(f"{note}.")
     again = decoded_again(sets) if flags.again else None
-    result = audit(
-        rows,
+    return audit_files(
+        sets,
         conditions,
+        labels,
         mode=flags.mode,
-        options=options_of(flags, name, conditions, sets[0].header, plan),
         endpoint=endpoint,
         secondary=secondary,
         stated_by="--mode says" if flags.mode else stated_by(sets),
         choices=read_choices(flags.choices) if flags.choices else (),
-        groups=labels,
+        **stated_options(flags, [*conditions][1:], plan),
         **(about_again(again, flags) if again else {"warnings": high_neighbors(neighbors_of_run(sets[0]))}),
-    )
-    files = tuple(
-        JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
-    )
-    return dataclasses.replace(
-        result, judged=Judged(files), seeds_stated=all(prediction_set.seeds_stated for prediction_set in sets)
     )
 
 
@@ -224,7 +209,9 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     result = audit(
         rows,
         conditions,
-        options=options_of(flags, name, conditions, sets[0].header, plan),
+        name=name,
+        recording=str(sets[0].header.get("recording", "eeg")),
+        **stated_options(flags, conditions, plan),
         endpoint=None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint,
         stated_by=stated_by(sets),
         **(about_again(again, flags) if again else {}),
@@ -267,20 +254,20 @@ def endpoints_of(text: str) -> list[Endpoint]:
     JAX and weights are loaded only if an endpoint needs them. Raises UserError for an unknown endpoint, one that is
     given twice, or one without its encoder or judge.
     """
-    names = [name.partition(":")[0] for name in text.split(",")]
-    if len(set(text.split(","))) < len(names):
+    given = text.split(",")
+    if len({*given}) < len(given):
         raise UserError(f"--endpoint={text}: an endpoint is given twice; expected each one once.")
-    models = dict(zip(names, (name.partition(":")[2] for name in text.split(",")), strict=True))
-    functions = [name for name in text.split(",") if ":" in name and name.partition(":")[0] not in ENDPOINTS]
-    built_in = [name for name in names if models[name] == "" or name in ENDPOINTS]
-    if unknown := [name for name in built_in if name not in ENDPOINTS]:
+    models = {name: model for name, _, model in (one.partition(":") for one in given) if name in ENDPOINTS or not model}
+    if unknown := [name for name in models if name not in ENDPOINTS]:
         raise UserError(f"--endpoint={unknown[0]}: there is no such endpoint; {did_you_mean(unknown[0], ENDPOINTS)}")
-    metrics = [ENDPOINTS[name].metric for name in built_in]
-    encoder = next((models[name] for name in built_in if ENDPOINTS[name].metric in ENCODED), None)
-    judge = next((models[name] for name in built_in if ENDPOINTS[name].metric in JUDGED), None)
+    encoder, judge = (
+        next((model for name, model in models.items() if ENDPOINTS[name].metric in family), "")
+        for family in (ENCODED, JUDGED)
+    )
+    metrics = [ENDPOINTS[name].metric for name in models]
     makers = makers_of(metrics, encoder or None, judge or None, spelled="--endpoint=NAME:{}")
-    made = iter(endpoints(built_in, makers))
-    return [function_endpoint(name) if name in functions else next(made) for name in text.split(",")]
+    made = dict(zip(models, endpoints([*models], makers), strict=True))
+    return [made.get(one.partition(":")[0]) or function_endpoint(one) for one in given]
 
 
 def make_parser() -> argparse.ArgumentParser:

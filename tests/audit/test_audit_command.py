@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 from rows import changed, row, simulated_rows
@@ -161,7 +162,7 @@ def test_what_is_given_reaches_the_audit(files, monkeypatch, refused):
         asked.update(facts, rows=rows, controls=controls)
         raise UserError("asked")
 
-    monkeypatch.setattr(audit_command, "audit", recorded)
+    monkeypatch.setattr("eeg2text_jax.instrument.auditing.audit.audit", recorded)
     monkeypatch.setattr(audit_command, "neighbors_of_run", lambda one: one.path.name)
     monkeypatch.setattr(audit_command, "high_neighbors", lambda of: (f"neighbors of {of}",))
     eeg, noise = (read_predictions(files / f"{name}.jsonl").predictions for name in ("eeg", "noise"))
@@ -178,7 +179,7 @@ def test_what_is_given_reaches_the_audit(files, monkeypatch, refused):
     given += [f"--{name}={files / file}" for name, file in (
         ("train-text", "train.txt"), ("choices", "list.txt"), ("meta", "meta.csv"))]  # fmt: skip
     assert refused(command(*pair(files), files / "zero.jsonl", *given), alone=False).endswith("asked")
-    options = asked["options"]
+    options = SimpleNamespace(**asked)
     assert (options.name, options.margin, options.common, options.recording) == ("eeg", 2.5, True, "fmri")
     assert (options.training_text, options.proof) == (["one text", "two"], proof)
     assert [*options.deciding] == ["zero", "noise"]

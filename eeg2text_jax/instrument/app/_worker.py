@@ -18,7 +18,7 @@ from eeg2text_jax.instrument.predictions._names import built_in
 from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.instrument.predictions.packed import Lines
 from eeg2text_jax.instrument.predictions.rankings import is_rankings
-from eeg2text_jax.instrument.predictions.read import describe, read_any, table_of_file
+from eeg2text_jax.instrument.predictions.read import read_any, table_of_file
 from eeg2text_jax.instrument.predictions.selection import LIKELY, account, first_rows, read_conditions
 
 MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
@@ -89,8 +89,8 @@ def look(request: Request) -> dict[str, Any]:
 
 def judge(request: Request) -> dict[str, Any]:
     """Judge the files like `eeg2text audit` with defaults; write `report.html`, return verdict, limits and tables."""
-    from eeg2text_jax.instrument.auditing.audit import audit
-    from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
+    from eeg2text_jax.instrument.auditing.audit import audit_files
+    from eeg2text_jax.instrument.auditing.notices import checked_proof
     from eeg2text_jax.instrument.auditing.report import write_report
     from eeg2text_jax.instrument.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
     from eeg2text_jax.instrument.predictions.selection import groups_of, likely_groups
@@ -104,25 +104,12 @@ def judge(request: Request) -> dict[str, Any]:
     proof = checked_proof(request.get("proof") or "")
     eeg, *controls = files()
     conditions = read_conditions(eeg, controls, rows_of)
-    name, *_ = conditions
     print("judging", flush=True)
-    first = sets[0]
-    labels, notes = groups_of(first, likely_groups(first))
-    result = audit(
-        conditions.pop(name),
-        conditions,
-        name=name,
-        mode=request.get("mode"),
-        proof=proof,
-        stated_by="the visitor states" if request.get("mode") else "the file states",
-        recording=str(first.header.get("recording", "eeg")),
-        groups=labels,
-    )
-    judged_files = tuple(
-        JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
-    )
-    judged = Judged(judged_files).dated(["eeg2text", "app"])
-    result = dataclasses.replace(result, judged=judged, seeds_stated=all(one.seeds_stated for one in sets))
+    labels, notes = groups_of(sets[0], likely_groups(sets[0]))
+    mode = request.get("mode")
+    stated_by = "the visitor states" if mode else "the file states"
+    result = audit_files(sets, conditions, labels, mode=mode, proof=proof, stated_by=stated_by)
+    result = dataclasses.replace(result, judged=result.judged.dated(["eeg2text", "app"]))
     print("writing the report", flush=True)
     write_report(result, Path("report.html"))
     return {
@@ -134,7 +121,7 @@ def judge(request: Request) -> dict[str, Any]:
             [condition_headings(result), *condition_rows(result)],
             [EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)],
         ],
-        "said": [line for file in judged_files for line in file.read],
+        "said": [line for file in result.judged.files for line in file.read],
     }
 
 

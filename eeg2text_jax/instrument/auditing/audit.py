@@ -63,9 +63,10 @@ from eeg2text_jax.instrument.auditing.verdict import (
     variance_growth,
 )
 from eeg2text_jax.instrument.auditing.verdict import verdict_mde as mde_of
-from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.instrument.predictions.rankings import Ranking
-from eeg2text_jax.instrument.predictions.selection import as_conditions
+from eeg2text_jax.instrument.predictions.read import describe
+from eeg2text_jax.instrument.predictions.selection import Labels, as_conditions
 
 MOST_LISTED = 20_000  # rows that a report lists
 SIGNALS = {"eeg": "EEG", "fmri": "fMRI", "meg": "MEG"}  # kind of recording -> its name in sentences
@@ -168,6 +169,31 @@ def audit(
     # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
     bits = [gain for name, rows in controls.items() if (gain := eeg_bits(eeg, name, rows)) is not None]
     return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*said, *thinned, *result.notes], bits=bits)
+
+
+def audit_files(
+    sets: Sequence[PredictionSet], conditions: Mapping[str, Sequence[Prediction]], labels: Labels, **changes: Any
+) -> AuditResult:
+    """Judge conditions that `read_conditions` read from files of texts, and record the files in the result.
+
+    Args:
+      sets: the files as read; the first is that of EEG.
+      conditions: condition -> rows, EEG first.
+      labels: column -> reference -> label, as `groups_of` returns it.
+      changes: fields of `Options`, and `mode`.
+
+    Raises:
+      UserError: see `audit`.
+    """
+    name, *controls = conditions
+    changes |= {"name": name, "groups": labels, "recording": str(sets[0].header.get("recording", "eeg"))}
+    result = audit(conditions[name], {control: conditions[control] for control in controls}, **changes)
+    judged = notices.Judged(tuple(map(judged_file, sets)))
+    return dataclasses.replace(result, judged=judged, seeds_stated=all(of.seeds_stated for of in sets))
+
+
+def judged_file(read: PredictionSet) -> notices.JudgedFile:
+    return notices.JudgedFile(str(read.path), read.digest, len(read.predictions), tuple(describe(read).splitlines()))
 
 
 class Audit:
