@@ -62,6 +62,17 @@ def test_no_circle():
     order.prepare()  # raises CycleError
 
 
+def test_modules_that_comments_name_are_there():
+    """Of `data` and `judge`, fields of a configuration have such names, too."""
+    wings = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("data", "judge")]
+    named = re.compile(rf"`(?:{'|'.join(wings)})\.\w+")
+    modules = {f"{path.parent.relative_to(PACKAGE).as_posix()}.{path.stem}" for path in PACKAGE.rglob("*.py")}
+    modules |= {path.relative_to(PACKAGE).as_posix().replace("/", ".") for path in PACKAGE.glob("*/*") if path.is_dir()}
+    pointers = {found[1:] for path in PACKAGE.rglob("*.py") for found in named.findall(path.read_text("utf8"))}
+    assert len(pointers) > 5
+    assert pointers <= modules
+
+
 def test_names_of_modules_say_one_thing():
     paths = (ROOT / "eeg2text_jax").rglob("*.py")
     counts = Counter(path.stem for path in paths)

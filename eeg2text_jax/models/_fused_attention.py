@@ -212,8 +212,8 @@ def _store(loads: _Loads, ref: Any, values: jax.Array, length: int) -> None:
 # Attention of a decoder step over the KV cache on a GPU, as one kernel written with Pallas for Triton.
 #
 # A block of threads computes one head of all beams of one sentence: the beams are query positions over one shared
-# cache, see `models.cache`. Keys and values are read once, in groups of positions, with the running maximum and sum of
-# FlashAttention (Dao et al. 2022); positions that are not written yet are not read.
+# cache, see `models.attention`. Keys and values are read once, in groups of positions, with the running maximum and sum
+# of FlashAttention (Dao et al. 2022); positions that are not written yet are not read.
 
 GROUP = 64  # entries of the cache that are read at once
 

@@ -3,7 +3,7 @@
 A TPU's registers and matrix unit are 128 columns wide. A group consists of adjacent heads that together have 128
 columns. The group's queries are repeated once per head with the other heads' columns set to zero, and each head keeps
 its own columns of the result. This takes no more work of the matrix unit than separate heads. Cross-attention over the
-KV cache (`models.cache`) uses such groups.
+KV cache (`models.attention`) uses such groups.
 """
 
 import dataclasses

@@ -440,7 +440,7 @@ def search_flops(
 ) -> float:
     """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
-    Every beam attends to the cache entries of all beams of its sentence (see `models.cache`). `sizes` are the
+    Every beam attends to the cache entries of all beams of its sentence (see `models.attention`). `sizes` are the
     successive sizes of a cache that grows, in positions; by default it has `length` positions from the beginning.
     """
     source, stack = source_length(model, words), model.spec.decoder

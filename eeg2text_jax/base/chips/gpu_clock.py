@@ -102,8 +102,8 @@ OPTIONS = {MODELS: True, **compiler_options("cuda")}  # Triton's matrix products
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
 # XLA has no cost model of its kernel for `lax.top_k`. An H100 took 277 us for the top 10 of each of 160 rows of 50,265.
 TOP_K, TOP_K_RATE = "__gpu$TopK", 116e9  # bytes of scores per second
-# XLA has no cost model of our own kernels (`models.fused_attention`, `models.fused_decoding`), either. On an H200 they
-# reached 0.46 to 0.6 of the bandwidth.
+# XLA has no cost model of our own kernels (`models._fused_attention`), either. On an H200 they reached 0.46 to 0.6 of
+# the bandwidth.
 PALLAS, PALLAS_SHARE = "__gpu$xla.gpu.triton", 0.5
 FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
 

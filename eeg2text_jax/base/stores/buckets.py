@@ -103,7 +103,7 @@ SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment variable: timeout of one atte
 ATTEMPTS = 4  # maximum number of attempts of a request
 DIGEST = "sha256"  # metadata key: the SHA-256 of an object
 FENCE = "fence"  # metadata key: the label of the lease under which the object was written
-LOCK = ".lock"  # name of the lease object of a workdir, see `lease`
+LOCK = ".lock"  # name of the lease object of a workdir, see `mirror.Lease`
 ANY = "any content, or none"  # instead of a tag: an unconditional request
 
 NONE: Mapping[str, str] = MappingProxyType({})  # no labels
