@@ -165,7 +165,7 @@ def over_slices(
     The arguments are those of `slices_of`; `title` is the label of the progress display.
     """
     slices, decode = slices_of(study, rows, condition, mesh, run, texts)
-    return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
+    return decode_dataset(slices, decode, title, len(study.arms))
 
 
 def slices_of(
@@ -204,35 +204,26 @@ def slices_of(
     return slices, decode
 
 
-def decode_dataset(
-    slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, *, axis: int = 0, sentences: int = 1
-) -> Any:
-    """Run `decode` on every slice; return the results as NumPy arrays, without padding, in the order of the samples.
+def decode_dataset(slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, arms: int = 1) -> Any:
+    """Return the results of `decode` on all slices as NumPy arrays `[A, N, ...]`, in the order of the samples.
 
-    The next slice is dispatched before the results of the previous one are read, so the device does not wait.
-
-    Args:
-      slices: from `plan_slices`.
-      decode: maps a slice to a pytree of device arrays with the slice's samples on axis `axis`; all other axes must
-        have the same size in every slice.
-      title: the label of the progress display, which also shows sentences/s.
-      axis: the axis of samples in the results.
-      sentences: decoded sentences per sample (arms times modes, for example), for the rate.
+    `decode` returns device arrays `[A, size, ...]`, whose other axes have the same size in every slice. The next slice
+    is dispatched before the results of the previous one are read, so the device does not wait. `title` is the label of
+    the progress display, which also shows sentences/s of all arms.
     """
     total = sum(part.real for part in slices)
     start, parts, done = time.monotonic(), [], 0
-    before = (slice(None),) * axis
     with ProgressLine(title, total) as progress:
         for part, result in _one_ahead(slices, decode):
-            parts.append(jax.tree.map(lambda leaf, n=part.real: leaf[(*before, slice(n))], to_host(result)))
+            parts.append(jax.tree.map(lambda leaf, n=part.real: leaf[:, :n], to_host(result)))
             done += part.real
-            rate = done * sentences / (time.monotonic() - start)
+            rate = done * arms / (time.monotonic() - start)
             progress.advance(part.real, f"{part.words} words, {rate:.1f} sentences/s")
     order = np.concatenate([part.samples[: part.real] for part in slices])
     if not np.array_equal(np.sort(order), np.arange(total)):
         raise AssertionError("every sample must be decoded exactly once")
     place = np.argsort(order)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis).take(place, axis), *parts)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, 1).take(place, 1), *parts)
 
 
 def _one_ahead(slices: Sequence[Slice], decode: Callable[[Slice], Any]) -> Iterator[tuple[Slice, Any]]:
@@ -288,11 +279,11 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
     """Yield the predictions of one arm under one condition, mode by mode, from `decoded` (one entry per sample)."""
-    special = frozenset({*study.tokenizer.all_special_ids, study.model.start_token, study.model.pad_token})
+    special = special_tokens(study.tokenizer, study.model)
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
         "teacher_forced": [_plain(sequence, special) for sequence in forced],
-        "free_running": [_plain(sequence, special) for sequence in _free_tokens(decoded.free_running)],
+        "free_running": free_tokens(decoded.free_running, special),
     }
     targets = [_plain(study.samples.targets[i], special) for i in rows]
     for mode in MODES:
@@ -344,10 +335,15 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
     }
 
 
-def _free_tokens(free: Generated) -> list[np.ndarray]:
-    """Return the tokens `[length]` of every hypothesis, without padding; hypotheses of one sample are adjacent."""
+def special_tokens(tokenizer: Any, model: Seq2SeqModel) -> frozenset[int]:
+    """Return the tokens that are no text: those of the tokenizer, and the model's start and padding."""
+    return frozenset({*tokenizer.all_special_ids, model.start_token, model.pad_token})
+
+
+def free_tokens(free: Generated, special: Collection[int]) -> list[list[int]]:
+    """Return the text tokens of every hypothesis; hypotheses of one sample are adjacent."""
     sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
-    return [row[:length] for row, length in zip(sequences, free.lengths.reshape(-1), strict=True)]
+    return [_plain(row[:n], special) for row, n in zip(sequences, free.lengths.reshape(-1), strict=True)]
 
 
 def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:

@@ -37,7 +37,7 @@ from eeg2text_jax.models.pretrained.export import CardFacts, export_checkpoint, 
 from eeg2text_jax.models.pretrained.folder import Feeding, checkpoint_folder, read_feeding
 from eeg2text_jax.models.pretrained.load import checkpoint_config, load_pretrained
 from eeg2text_jax.models.pretrained.wave_folder import CLASSES
-from eeg2text_jax.runs.cells import Slice, plan_slices, sentence_keys
+from eeg2text_jax.runs.cells import Slice, free_tokens, plan_slices, sentence_keys, special_tokens
 from eeg2text_jax.runs.opening import open_finished
 from eeg2text_jax.training.loop import trained_arm
 from eeg2text_jax.training.sections import read_settings
@@ -131,11 +131,9 @@ class Exported:
             keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
             compactions=self.feeding.compactions,
         )
-        best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
-        sequences, lengths = np.asarray(decoded.sequences[0])[best], np.asarray(decoded.lengths[0])[best]
-        special = {*self.tokenizer.all_special_ids, self.model.start_token, self.model.pad_token}
-        tokens = [[t for t in row[:n] if t not in special] for row, n in zip(sequences, lengths, strict=True)]
-        return decode_tokens(self.tokenizer, tokens)
+        tokens = free_tokens(jax.device_get(decoded), special_tokens(self.tokenizer, self.model))
+        returned = self.generation.num_return_sequences
+        return decode_tokens(self.tokenizer, tokens[: part.real * returned : returned])
 
 
 def load_export(name: str | Path) -> Exported:

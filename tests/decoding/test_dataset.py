@@ -50,7 +50,7 @@ def test_results_come_back_in_the_order_of_the_samples():
     def decoded(part):
         return {"index": jnp.asarray(part.samples)[None], "width": jnp.full((1, 5, 2), part.words)}
 
-    found = decode_dataset(plan_slices(WORDS, EDGES, 5), decoded, "test", axis=1)
+    found = decode_dataset(plan_slices(WORDS, EDGES, 5), decoded, "test")
     np.testing.assert_array_equal(found["index"], np.arange(len(WORDS))[None])
     np.testing.assert_array_equal(found["width"][0, :, 0], np.array(EDGES)[np.searchsorted(EDGES, WORDS)])
 
@@ -70,7 +70,11 @@ def test_a_test_set_decodes_as_its_sentences_do_alone_in_few_traces():
 
     model = Counting()
     slices = plan_slices(WORDS, EDGES, 5)
-    found = decode_dataset(slices, lambda part: generate(model, params, sentence_inputs(part.samples), SPEC), "test")
+
+    def decoded(part):
+        return jax.tree.map(lambda leaf: leaf[None], generate(model, params, sentence_inputs(part.samples), SPEC))
+
+    found = jax.tree.map(lambda leaf: leaf[0], decode_dataset(slices, decoded, "test"))
     assert len(slices) == 8
     assert set(traces) == {(15,)}
     assert len(traces) <= 2  # a while_loop traces its body at most twice; more batches, no more traces
