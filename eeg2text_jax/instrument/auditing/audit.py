@@ -1,12 +1,15 @@
 """The audit: does a model use the EEG, judged by its predictions or rankings under EEG and under controls?"""
 
 import dataclasses
+import html
 import math
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import clock_of_rows
@@ -15,11 +18,13 @@ from eeg2text_jax.instrument.auditing._signs import Sign, Weight, others_chosen,
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition, align
 from eeg2text_jax.instrument.auditing.notices import GroupAnswer, Notice, Origin, Provenance, questions
 from eeg2text_jax.instrument.auditing.result import (
+    EFFECT_HEADINGS,
     AuditResult,
     ConditionSummary,
     EegBits,
     RowContent,
     Secondary,
+    effect_rows,
     limits_of,
 )
 from eeg2text_jax.instrument.auditing.strata import key, thin_windows
@@ -116,6 +121,23 @@ class Options:
     plan: str = ""
 
 
+class AuditPage(AuditResult):
+    """The result of `audit`, which shows itself as HTML; `report` imports `result`, and matplotlib."""
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
+        from eeg2text_jax.instrument.auditing.report import table
+
+        shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons, self.verdict.recording))
+        return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report, one self-contained HTML file."""
+        from eeg2text_jax.instrument.auditing.report import write_report
+
+        write_report(self, epath.Path(path))
+
+
 def audit(
     eeg: Any,
     controls: Any = None,
@@ -126,7 +148,7 @@ def audit(
     mode: str | None = None,
     options: Options | None = None,
     **changes: Any,
-) -> AuditResult:
+) -> AuditPage:
     """Judge whether predictions or rankings hold more about the sentence with EEG than with each control.
 
     Args:
@@ -173,7 +195,7 @@ def audit(
 
 def audit_files(
     sets: Sequence[PredictionSet], conditions: Mapping[str, Sequence[Prediction]], labels: Labels, **changes: Any
-) -> AuditResult:
+) -> AuditPage:
     """Judge conditions that `read_conditions` read from files of texts, and record the files in the result.
 
     Args:
@@ -220,7 +242,7 @@ class Audit:
         """Return the table of every condition."""
         return [fill(c, self.aligned.references, self.strata.members, scores) for c in self.aligned.conditions]
 
-    def result(self) -> AuditResult:
+    def result(self) -> AuditPage:
         """Return the verdict with everything that leads to it."""
         aligned, options = self.aligned, self.options
         singles, pairs = self.contrasts()
@@ -249,7 +271,7 @@ class Audit:
             dataclasses.replace(s, adjusted=p) for s, p in zip(secondary, adjusted[len(deciding) :], strict=True)
         ]
         odd = {sign.code for sign in signs if sign.weight is Weight.ODD}
-        return AuditResult(
+        return AuditPage(
             verdict=ruling,
             sentence=in_words(main, singles[0], mde, self.margin, ruling.recording),
             limits=limits_of(ruling, limits, origin, time, odd),

@@ -2,15 +2,11 @@
 
 import dataclasses
 import enum
-import html
-import importlib
 import math
-import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.instrument.auditing.notices import GroupAnswer, Judged, Look, Notice, Provenance
@@ -141,15 +137,6 @@ class AuditResult:
     def __repr__(self) -> str:
         return f"AuditResult({self.verdict.headline}. {self.sentence})"
 
-    def _repr_html_(self) -> str:
-        """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
-        shown = _report().table(EFFECT_HEADINGS, effect_rows(self.comparisons, self.verdict.recording))
-        return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
-
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the report, one self-contained HTML file."""
-        _report().write_report(self, epath.Path(path))
-
     def to_frame(self) -> Any:
         """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
         pandas = library("pandas", "pandas")
@@ -164,11 +151,6 @@ class AuditResult:
         for comparison, values in zip(self.comparisons, fields["comparisons"], strict=True):
             values["verdict"] = comparison.verdict.named(self.verdict.recording)
         return shown | {"qualifiers": qualifiers} | fields
-
-
-def _report() -> Any:
-    """Return the module that draws the report; it imports this one, and matplotlib."""
-    return importlib.import_module("eeg2text_jax.instrument.auditing.report")
 
 
 def _plain(value: Any) -> Any:
