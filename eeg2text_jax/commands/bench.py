@@ -41,7 +41,7 @@ from eeg2text_jax.runs.cells import BothModes, decoder_of, slices_of
 from eeg2text_jax.runs.opening import open_run
 from eeg2text_jax.training.conditions import COPIES
 from eeg2text_jax.training.grid_program import ALONE, make_program
-from eeg2text_jax.training.loop import PreparedStep, batches_of, make_initial_state, waves
+from eeg2text_jax.training.loop import PreparedStep, arms_together, batches_of, make_initial_state
 from eeg2text_jax.training.metrics_log import BatchWork
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.step import TrainState
@@ -99,7 +99,7 @@ def measure(config: Settings, steps: int) -> dict[str, Any]:
             place,
             open_run(config.changed({**ALONE, "compilation_cache": ""}), f"{folder}/run") as whole,
         ):
-            study = waves(whole)[0]
+            study = arms_together(whole)[0]
             state, prepared, trained = train(study, steps)
             report = {
                 "machine": {**describe_machine(), "hosts": jax.process_count(), "mesh": str(study.placement)},

@@ -54,7 +54,7 @@ from eeg2text_jax.runs.pipeline import (
 )
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.loop import DevLoss, trained_params, waves
+from eeg2text_jax.training.loop import DevLoss, arms_together, trained_params
 from eeg2text_jax.training.metrics_log import curve, rows_of
 from eeg2text_jax.training.sections import Settings, checked_settings, fields, with_stored_steps
 from eeg2text_jax.training.study import Study, open_data, open_study
@@ -325,7 +325,7 @@ def _check_losses(study: Study, checks: Checks) -> None:
 def _losses(study: Study) -> dict[str, dict[str, float]]:
     """Return the loss of each arm's best parameters by part, under the arm's training condition."""
     losses: dict[str, dict[str, float]] = {str(arm): {} for arm in study.arms}
-    for wave in waves(study):
+    for wave in arms_together(study):
         params = trained_params(wave)
         params = params.own if isinstance(params, Divided) else params
         program = make_program(wave.config, wave.model, wave.arms, wave.placement.mesh)

@@ -77,7 +77,7 @@ from eeg2text_jax.judge.model_metrics import configured, endpoints
 from eeg2text_jax.runs._attributions import ChannelShares, map_figure, own_texts, read_map
 from eeg2text_jax.runs.cells import COSINE, EVIDENCE, decode_grid, rank_by_likelihood, retrieve_grid
 from eeg2text_jax.runs.opening import open_run
-from eeg2text_jax.training.loop import restore_log, train_arms, trained_params, waves, write_reconstructions
+from eeg2text_jax.training.loop import arms_together, restore_log, train_arms, trained_params, write_reconstructions
 from eeg2text_jax.training.metrics_log import loss_figure, write_figure
 from eeg2text_jax.training.sections import GridSettings, Settings
 from eeg2text_jax.training.study import Study, open_data
@@ -182,7 +182,7 @@ def header_of_predictions(study: Study) -> dict[str, Any]:
 
 def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
     """Yield predictions of every arm under every condition; `shares` adds up each channel's influence on the text."""
-    return itertools.chain.from_iterable(_decode_wave(wave, shares) for wave in waves(study))
+    return itertools.chain.from_iterable(_decode_wave(wave, shares) for wave in arms_together(study))
 
 
 def _decode_wave(study: Study, shares: ChannelShares | None) -> Iterator[Prediction]:
@@ -229,7 +229,7 @@ def header_of_rankings(study: Study) -> dict[str, Any]:
 def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
     """Yield rankings of `candidates` for each test sample, by every arm's best parameters under every condition."""
     rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
-    ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in waves(study))
+    ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in arms_together(study))
     return itertools.chain.from_iterable(ranked)
 
 

@@ -299,7 +299,7 @@ def train_arms(study: Study) -> None:
     """Train all stages of every arm, wave by wave; finished waves are skipped. Raises the errors of `train`."""
     if is_main():
         study.workdir.unrecord(study.workdir.metrics.name)
-    parts = waves(study)
+    parts = arms_together(study)
     for number, part in enumerate(parts, start=1):
         if len(parts) > 1:
             print(f"wave {number} of {len(parts)}")
@@ -335,7 +335,7 @@ def restore_log(study: Study) -> None:
     if not main_decides(lambda: int(not study.workdir.metrics.exists())):
         return
     lines: list[str] = []
-    for part in waves(study):
+    for part in arms_together(study):
         shapes = make_program(part.config, part.model, part.arms).state_shapes()
         with Checkpoints(part.workdir.root, read_only=True) as checkpoints:
             restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
@@ -347,7 +347,7 @@ def restore_log(study: Study) -> None:
         study.workdir.record(study.workdir.metrics.name)
 
 
-def waves(study: Study) -> list[Study]:
+def arms_together(study: Study) -> list[Study]:
     """Return a study for each wave (arms trained at the same time); only the study itself if all arms fit."""
     size = main_decides(functools.partial(_arms_at_once, study))
     if size >= len(study.arms):
@@ -364,7 +364,7 @@ def waves(study: Study) -> list[Study]:
 def trained_arm(study: Study, number: int) -> Any:
     """Return the best parameters of the arm with this number, without the arm axis, see `trained_params`."""
     arm = study.arms[number]
-    part = next(part for part in waves(study) if arm in part.arms)
+    part = next(part for part in arms_together(study) if arm in part.arms)
     params, place = trained_params(part), part.arms.index(arm)
     take = functools.partial(jax.tree.map, lambda leaf: leaf[place])
     return params._replace(own=take(params.own)) if isinstance(params, Divided) else take(params)

@@ -87,10 +87,10 @@ def summed_loss(
     `logits` are `[B, T, V]` or `[B*T, V]`, `labels [B, T]` are padded with `pad_token`, and `weight [B]` is 0 for
     padding rows.
     """
-    counted = _counted(labels, weight, pad_token)
+    loss_mask = _loss_mask(labels, weight, pad_token)
     shape = logits.shape[:-1]
     losses = token_losses(logits, labels.reshape(shape), label_smoothing)
-    return jnp.sum(losses * counted.reshape(shape)), jnp.sum(counted)
+    return jnp.sum(losses * loss_mask.reshape(shape)), jnp.sum(loss_mask)
 
 
 def logits_of_rows(x: jax.Array, table: jax.Array, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
@@ -119,23 +119,23 @@ def summed_loss_by_blocks(
     """
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
-        labels, counted = (leaf.reshape(-1) for leaf in rows)
+        labels, loss_mask = (leaf.reshape(-1) for leaf in rows)
         table, bias = head
         logits = logits_of_rows(x, table, bias, cap)
-        return jnp.sum(token_losses(logits, labels, label_smoothing) * counted)
+        return jnp.sum(token_losses(logits, labels, label_smoothing) * loss_mask)
 
-    counted = _counted(labels, weight, pad_token)
+    loss_mask = _loss_mask(labels, weight, pad_token)
     length, smallest = labels.shape[1], -(-4 * labels.size * len(table) // BLOCK)
     blocks = next((n for n in range(smallest, length) if length % n == 0), length)
-    return summed_by_blocks(of_block, (table, bias), x, (labels, counted), blocks), jnp.sum(counted)
+    return summed_by_blocks(of_block, (table, bias), x, (labels, loss_mask), blocks), jnp.sum(loss_mask)
 
 
 def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
     """Return the number of tokens in `labels [B, T]` without padding and padding rows, a float32 scalar."""
-    return jnp.sum(_counted(labels, weight, pad_token))
+    return jnp.sum(_loss_mask(labels, weight, pad_token))
 
 
-def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+def _loss_mask(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
     return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
 
 

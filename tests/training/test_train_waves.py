@@ -70,21 +70,21 @@ def six_arms(tmp_path_factory):
 def test_as_many_arms_as_fit(six_arms, tmp_path, monkeypatch, capsys, room, expected):
     study = dataclasses.replace(six_arms, workdir=Workdir(epath.Path(tmp_path)))
     monkeypatch.setattr(loop, "device_memory", lambda: room * loop.bytes_of_an_arm(study) / loop.STATE_SHARE)
-    parts = loop.waves(study)
+    parts = loop.arms_together(study)
     assert [len(part.arms) for part in parts] == [expected] * (6 // expected)
     assert [arm for part in parts for arm in part.arms] == list(study.arms)
     keys = [jax.random.key_data(part.arrays.dropout) for part in parts]
     np.testing.assert_array_equal(np.concatenate(keys), jax.random.key_data(study.arrays.dropout))
     assert ("arms are trained at the same time" in capsys.readouterr().out) == (room < 6)
     monkeypatch.setattr(loop, "device_memory", lambda: 1e15)  # a run that goes on elsewhere keeps its waves
-    assert [part.arms for part in loop.waves(study)] == [part.arms for part in parts]
+    assert [part.arms for part in loop.arms_together(study)] == [part.arms for part in parts]
 
 
 def test_each_arm_has_its_own_parameters_in_whatever_wave_it_is(six_arms, tmp_path, monkeypatch):
     """Two waves of three arms; each arm's parameters are its number in the run."""
     study = dataclasses.replace(six_arms, workdir=Workdir(epath.Path(tmp_path)))
     study = dataclasses.replace(study, config=study.config.changed({"parallel.wave": 4}))
-    assert [len(part.arms) for part in loop.waves(study)] == [3, 3]
+    assert [len(part.arms) for part in loop.arms_together(study)] == [3, 3]
 
     def numbers(part):
         return {"x": jnp.array([study.arms.index(arm) for arm in part.arms])}
@@ -104,7 +104,7 @@ def test_a_run_that_began_in_one_wave_stays_in_one(six_arms, tmp_path, monkeypat
     study = dataclasses.replace(six_arms, config=config, workdir=Workdir(epath.Path(tmp_path)))
     (tmp_path / folder).mkdir()
     monkeypatch.setattr(loop, "device_memory", lambda: 1.0)
-    (part,) = loop.waves(study)
+    (part,) = loop.arms_together(study)
     assert part is study
 
 
@@ -127,7 +127,7 @@ def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms):
 def test_what_is_no_number_of_arms_is_said(six_arms):
     config = six_arms.config.changed({"parallel.wave": -1})
     with pytest.raises(UserError, match=r"parallel.wave = -1; expected a number of arms"):
-        loop.waves(dataclasses.replace(six_arms, config=config))
+        loop.arms_together(dataclasses.replace(six_arms, config=config))
 
 
 def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:
