@@ -58,7 +58,7 @@ SMALL = (  # what stands for a part of a command
     (r" tools/", f" {ROOT}/tools/"),
 )
 LONG = (
-    "^bash|^mkdocs"
+    "^bash|^mkdocs|run_zoo"
     "|^eeg2text (reproduce .*--demo|table|records|export |judge|bench|audit --eeg (gs://lab/)?runs/|score .*--judge)"
 )
 VERDICTS = ("audit", "example")  # their exit status is the verdict
