@@ -1,8 +1,7 @@
 """The demonstration: synthetic data, a tiny model, minutes on two CPU cores.
 
 `eeg2text run --config=configs/demo.py --workdir=/tmp/planted` plants the words in the "EEG"; with
-`--config=configs/demo.py:null` the "EEG" has no information about the words, and three seeds are trained. README.md has
-the results.
+`--config=configs/demo.py:null` the "EEG" has no information about the words, and three seeds are trained.
 `demo.py:planted,objective=contrastive` and `demo.py:null,objective=contrastive` ask which sentence was read.
 """
 

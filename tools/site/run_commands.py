@@ -52,13 +52,14 @@ SMALL = (  # what stands for a part of a command
     ("-m slow", r"\g<0> tests/decoding/test_dataset.py"),
     (r"tools/test\.sh(?!.* tests/)", r"\g<0> tests/test_plan.py"),
     (r"tools/demo\w*\.sh", r"\g<0> $PWD/out"),
-    (r"(?<=bench --config=)\S+|(?<=preflight --config=)(paper|llm)\S+", "demo"),
+    (r"(?<=bench --config=)\S+", "demo"),
+    (r"(?<=preflight --config=)(paper|llm)\S+", "demo --largest=no"),  # of so small a model, the search takes minutes
     ("topology=v5e ", "topology=v5e:1x1,v5e:2x2 "),
     (" --effort=full", ""),
     (r" tools/", f" {ROOT}/tools/"),
 )
 LONG = (
-    "^bash|^mkdocs"
+    "^bash|^mkdocs|run_zoo"
     "|^eeg2text (reproduce .*--demo|table|records|export |judge|bench|audit --eeg (gs://lab/)?runs/|score .*--judge)"
 )
 VERDICTS = ("audit", "example")  # their exit status is the verdict
