@@ -2,7 +2,7 @@
 
 import bisect
 import contextlib
-import dataclasses
+import functools
 import html
 import itertools
 import json
@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from etils import epath
-
 from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize_names
 from eeg2text_jax.instrument.predictions.columns import holds_words
-from eeg2text_jax.instrument.predictions.packed import Lines
+from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
 NOTEBOOK = b'"nbformat"'
@@ -53,17 +51,30 @@ BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two te
 FEWEST = 2  # pairs that a text with other lines must have
 
 
-@dataclasses.dataclass(frozen=True)
 class Text:
-    """The lines that a program printed, without escapes and progress bars.
+    """The lines that a program printed, without escapes and progress bars: those of a log, a notebook or a page (HTML).
 
     `kind` says where they come from, "" for a file of lines; `cells` has the cell of a notebook of each line.
     """
 
-    path: epath.Path
-    lines: list[str]
-    kind: str = ""
-    cells: Sequence[str] = ()
+    def __init__(self, file: Lines) -> None:
+        self.path, self.kind, self._file = file.path, "", file
+        self.cells: Sequence[str] = ()
+        if file.kind == TEXT and PAGE.match(file.data):
+            self.kind, self.lines = "a page, ", plain_lines(shown_text({"text/html": "\n".join(file)}))
+        if file.kind == TEXT and NOTEBOOK in file.data:
+            with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
+                cells = json.loads("\n".join(file))["cells"]
+                outputs = [
+                    (f"cell {i}", output) for i, cell in enumerate(cells, 1) for output in cell.get("outputs") or []
+                ]
+                lines = [(line, cell) for cell, output in outputs for line in plain_lines(output_text(output))]
+                self.lines, self.cells = [line for line, _ in lines], [cell for _, cell in lines]
+                self.kind = "printed outputs of a notebook, "
+
+    @functools.cached_property
+    def lines(self) -> list[str]:
+        return plain_lines("\n".join(self._file))
 
     def parts(
         self, numbers: Sequence[int], used: Collection[int], *tables: Sequence[str], headed: bool = True
@@ -101,24 +112,6 @@ def heading(lines: Sequence[str], i: int) -> str:
     found = HEADING.fullmatch(lines[i])
     ruled = re.fullmatch(r"\s*[=~*#-]{3,}\s*", "".join(lines[i + 1 : i + 2])) and re.match(r"\s*[^\W\d]", lines[i])
     return (found[1] or found[3] or found[4]).strip() if found else lines[i].strip() if ruled else ""
-
-
-def is_shown(file: Lines) -> bool:
-    return NOTEBOOK in file.data or bool(PAGE.match(file.data))
-
-
-def printed_text(file: Lines) -> Text:
-    """Return the lines of a log, those that a notebook printed, or those of a page (HTML)."""
-    if PAGE.match(file.data):
-        return Text(file.path, plain_lines(shown_text({"text/html": "\n".join(file)})), "a page, ")
-    with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        if NOTEBOOK in file.data:
-            cells = json.loads("\n".join(file))["cells"]
-            outputs = [(f"cell {i}", output) for i, cell in enumerate(cells, 1) for output in cell.get("outputs") or []]
-            lines = [(line, cell) for cell, output in outputs for line in plain_lines(output_text(output))]
-            kind = "printed outputs of a notebook, "
-            return Text(file.path, [line for line, _ in lines], kind, [cell for _, cell in lines])
-    return Text(file.path, plain_lines("\n".join(file)))
 
 
 def plain_lines(text: str) -> list[str]:
