@@ -43,7 +43,12 @@ class Side:
             if (places := [i for name, i in self.columns.items() if names.keys.get(name) == key])
         }
         if table.titles is None:  # the key of ids without a name
-            ids = [i for i in range(table.width) if i != self.text and (table.coded or is_id(table.column(i), ANY))]
+            others = [{*map(str, column)} for k in range(other.width) if is_id(column := other.column(k), ANY)]
+
+            def is_key(column: Sequence[str]) -> bool:  # of several references, ids recur
+                return is_id(column, ANY) or (role == "reference" and any(ids <= {*column} for ids in others))
+
+            ids = [i for i in range(table.width) if i != self.text and (table.coded or is_key(table.column(i)))]
             self.keys = {"": ids[:1]} if ids else {}
         self.about = {f: i for f, i in field_positions(table, names).items() if f not in ("sample_id", "sentence_id")}
         self.about |= group_positions(table, groups)
@@ -239,7 +244,7 @@ class Join:
         ids, reference_ids = self.ids()
         table = self.references.table
         distinct = len({*ids}) == len(ids)  # what only the references repeat are several references of one text
-        grouped = table.grouped or (distinct and self.stated)
+        grouped = table.grouped or (distinct and (self.stated or table.titles is None))
         if ids == reference_ids and not grouped:
             return [*range(len(ids))]
         place_of: dict[str, int] = {}
@@ -327,7 +332,9 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
         two = divided(references.table.keep(places), references.read(join.of_references), truth)
         parts = one if one.blocks else two
     grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
-    more = 0 if grouped else len(references.table.rows) - len({*places})
+    keys = references.values(join.of_references) if join.of_references else range(len(references.table.rows))
+    used = {keys[place] for place in places}
+    more = 0 if grouped else sum(key not in used for key in keys)
     kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "
     kind += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
     layout, unit = ("K", "id") if join.of_references else ("P", "line")

@@ -29,6 +29,7 @@ from eeg2text_jax.instrument.predictions._printed import (
     tables_among,
 )
 from eeg2text_jax.instrument.predictions._samples import parse_list
+from eeg2text_jax.instrument.predictions.columns import NUMBERS
 
 BLOCKS = {  # layout -> its labels and what closes a block
     "A": ({"target_string", "predicted_string_with_tf", "predicted_string"}, "#"),
@@ -47,6 +48,7 @@ LABEL_WORDS = re.compile(
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|(\S+) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
+OF_SPEECHBRAIN = re.compile(r"(\S+), %WER .*\[.*\]")
 COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=[\['\"])|\s[-=]>|[<>](?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
@@ -132,6 +134,7 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     find = finder(names) if labels is None else stated_finder(labels, lines)
     marks = [find(line) for line in lines]
     marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
+    marks = marks if labels else without_figures(marks, lines)
     ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
     rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]
     text = Printed(path, lines, marks, rules, log=bool(printed.kind))
@@ -156,6 +159,17 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     kind, heads = f"{printed.kind}labelled lines", [text.titles[name] for name in used]
     roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, heads, cells, numbers, notes=tuple(notes), roles=roles, blocks=parts)
+
+
+def without_figures(marks: list[list[Label]], lines: Sequence[str]) -> list[list[Label]]:
+    """Leave out the labels of lines on which they have numbers alone, wherever they stand: these are figures."""
+    texts: dict[tuple[str, ...], list[str]] = {}
+    for labels, line in zip(marks, lines, strict=True):
+        ends = [*(label.start for label in labels[1:]), None]
+        of_line = texts.setdefault(tuple(label.name for label in labels), [])
+        of_line += [line[label.text : end].strip(" ,;|") for label, end in zip(labels, ends, strict=False)]
+    figures = {names for names, of in texts.items() if of and all(map(NUMBERS.fullmatch, of))}
+    return [[] if tuple(label.name for label in labels) in figures else labels for labels in marks]
 
 
 def batches(rows: Rows, core: Sequence[str], numbers: Sequence[int]) -> tuple[Rows, list[int]]:
@@ -196,7 +210,8 @@ def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
 def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the pairs that fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`) or Kaldi (`ID ref R`, `ID hyp P`) prints.
 
-    None if the ids of both sides differ, or there are none.
+    Or SpeechBrain: below `ID, %WER ...` the reference's words, a line of marks, the prediction's words. None if the ids
+    of both sides differ, or there are none.
     """
     sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     first: dict[str, int] = {}
@@ -205,9 +220,14 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
             letter, key, coded, word, text = found.groups()
             sides[(letter or word) in ("H", "hyp")].setdefault(key or coded, text if letter else " ".join(text.split()))
             first.setdefault(key or coded, number)
+    for i, found in enumerate(map(OF_SPEECHBRAIN.fullmatch, lines[:-3])):
+        if found:
+            for side, line in zip(sides, (lines[i + 1], lines[i + 3]), strict=True):
+                side[found[1]] = " ".join(word for word in map(str.strip, line.split(" ; ")) if word != "<eps>")
+            first[found[1]] = i + 1
     if not first or sides[0].keys() != sides[1].keys():
         return None
-    kind, heads = "lines of fairseq or Kaldi, the first hypothesis each", ["reference", "hypothesis"]
+    kind, heads = "lines of fairseq, Kaldi or SpeechBrain, the first hypothesis each", ["reference", "hypothesis"]
     rows = [[side[key] for side in sides] for key in first]
     return Table(path, "C2", kind, heads, rows, [*first.values()], roles=FIRST_TWO)
 

@@ -272,12 +272,20 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
     return max(fitting, key=lambda table: len(table.rows), default=None)
 
 
-def recurring_heads(lines: Iterable[str]) -> list[str]:
+def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return words before colons, arrows or hyphens that begin several lines, the most frequent first, for messages.
 
-    Words that differ only in a number are one label: the number is of the sample.
+    And those of them before texts, of two words at least, on half of their lines or on the lines below. Words that
+    differ only in a number are one label: the number is of the sample.
     """
-    found = [mark[1] or mark[2] for line in lines if (mark := MARKED.match(line.strip()))]
-    counts = Counter(NUMBER.sub("", head) for head in found)
-    written = {NUMBER.sub("", head): re.sub(r"(?<=\w)\s+\d+$", "", head) for head in reversed(found)}
-    return [written[head] for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
+    written: dict[str, str] = {}
+    counts, spoken = Counter[str](), Counter[str]()
+    for line, below in itertools.pairwise([*(line.strip() for line in lines if line.strip()), ""]):
+        if mark := MARKED.match(line):
+            head = mark[1] or mark[2]
+            plain = NUMBER.sub("", head)
+            written.setdefault(plain, re.sub(r"(?<=\w)\s+\d+$", "", head))
+            counts[plain] += 1
+            spoken[plain] += bool(re.search(r"[^\W\d]\S* +[^\W\d]", line[mark.end() :].strip() or below))
+    heads = [head for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
+    return [written[h] for h in heads], [written[h] for h in heads if 2 * spoken[h] >= counts[h]]

@@ -30,6 +30,7 @@ SAMPLED = 200  # rows whose texts tell phonemes from words
 # Words that are no words of a text, and a note on them.
 BAR = re.compile(r"\|"), "'|' stands between the phonemes of words; it is no phoneme and is left out"
 PADDING = re.compile(r"\*+"), "asterisks alone ('***') stand for words of the other text; they are left out"
+ALONE = re.compile(r"(?<!\S)\*\*+(?!\S)")
 SEPARATORS = ("<>", "||", " | ")  # between several references in a cell
 FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
@@ -114,10 +115,21 @@ def is_spelled(cells: Sequence[Any]) -> bool:
     return len(parts) >= 8 * min(len(texts), 3) and 10 * sum(len(part) <= 2 for part in parts) >= 9 * len(parts)
 
 
+def padded(one: str, other: str) -> bool:
+    """Return whether two texts have as many words, and asterisks stand only where the other has a word."""
+    pairs = [*zip(one.split(), other.split(), strict=False)]
+    alone = [(a.strip("*"), b.strip("*")) for a, b in pairs]
+    return len(one.split()) == len(other.split()) and all(map(any, alone))
+
+
 def without_marks(references: list[str], outputs: Sequence[list[str]], changed: Changed) -> None:
-    """Leave out of the texts what is no word of them, and all references of a cell but the first."""
+    """Leave out of the texts what is no word of them, and all references of a cell but the first.
+
+    Asterisks are padding in a file of alignments: if they are in several rows, they are so in each.
+    """
     sides, spelled = [references, *outputs], is_spelled(references)
-    aligned = any("**" in word and not word.strip("*") for side in sides for text in side for word in text.split())
+    rows = [row for row, of in enumerate(zip(*sides, strict=True)) if any(map(ALONE.search, of))]
+    aligned = bool(rows) and all(padded(references[row], output[row]) for output in outputs for row in rows)
     for mark, note in [BAR] * all(map(is_spelled, sides)) + [PADDING] * aligned:
         for side in sides:
             for row, words in enumerate(map(str.split, side)):

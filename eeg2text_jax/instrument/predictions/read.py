@@ -93,12 +93,12 @@ def read_any(
     path: str | os.PathLike[str],
     *,
     layout: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     mode: str | None = None,
     groups: Sequence[str] = (),
     reference: str | os.PathLike[str] | None = None,
-    id: Sequence[str] | None = None,
-    labels: Sequence[str] | None = None,
+    id: Sequence[str] | str | None = None,
+    labels: Sequence[str] | str | None = None,
     block: str | int | None = None,
     names: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
@@ -130,6 +130,7 @@ def read_any(
       ['eeg', 'noise', 'shuffled']
     """
     path = epath.Path(at_hand(path))
+    columns, id, labels = (split_list(of) if isinstance(of, str) else of for of in (columns, id, labels))
     mode = mode if mode is None else mode_name(mode)
     for flag, what, value, known in (("format", "layout", layout, FORMATS), ("mode", "mode", mode, MODES)):
         if value not in (None, *known):
@@ -230,15 +231,18 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     """Return the message for a text that is no table and has no known labels."""
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
-    heads, kind = recurring_heads(printed.lines), printed.kind
+    (heads, before_texts), kind = recurring_heads(printed.lines), printed.kind
     tables = [t for t in tables_among(printed, names) if len(spaced(t)) > 1 and (t.titles or len(t.rows) >= FEW)]
+    # Rows that differ in numbers alone are figures, such as losses.
+    tables = [t for t in tables if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in t.rows}) > 1]
     tables.sort(key=lambda table: -len(table.rows))
     if not (heads or tables or kind or layout in LAYOUTS):
         shown = [f"{line.strip():.60}" for line in printed.lines if line.strip()]
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
-    if two := names.contrasted(heads) or [heads[i] for i in names.likely(normalize_names(heads))]:
+    likely_heads = [before_texts[i] for i in names.likely(normalize_names(before_texts))]
+    if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
     for table in tables[:3]:
         rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
