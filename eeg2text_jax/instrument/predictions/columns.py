@@ -86,15 +86,13 @@ class Meanings:
 
     def choice(self) -> tuple[str, dict[str, str]] | None:
         """Return the reference, and prediction -> its condition; None if no pair of columns fits, or several do."""
-        one = len(self.predictions) == 1
-        if self.pairs or (one and len(self.references) == 1):
-            pairs = self.pairs or [(self.references[0], self.predictions[0])]
+        references, predictions = self.references, self.predictions
+        if self.spoken and not (references and predictions) and (self.heard or not references):
+            references, predictions = self.spoken[:1], self.heard[:1] or predictions
+        pairs = self.pairs or [*zip(references, predictions, strict=False)]
+        if self.pairs or len(references) == len(predictions) == 1:
             return (pairs[0][0], {pairs[0][1]: UNKNOWN}) if len(pairs) == 1 else None
-        if self.spoken and self.heard and not (self.references and self.predictions):
-            return self.spoken[0], {self.heard[0]: UNKNOWN}
-        if self.spoken and not self.references and one:
-            return self.spoken[0], {self.predictions[0]: UNKNOWN}
-        return (self.references[0], self.conditions) if len(self.references) == 1 and self.conditions else None
+        return (references[0], self.conditions) if len(references) == 1 and self.conditions else None
 
 
 def known_columns(table: Table, names: Names) -> Columns:
