@@ -110,6 +110,10 @@ class Table:
     def width(self) -> int:
         return len(self.titles if self.titles is not None else self.rows[0] if self.rows else ())
 
+    def error(self, what: str, row: int | None = None) -> UserError:
+        """Return an error of the table, or of one of its rows."""
+        return UserError(f"{self.path}{'' if row is None else f', {self.unit} {self.numbers[row]}'}: {what}.")
+
     def keep(self, places: Sequence[int]) -> "Table":
         """Return the table with some of its rows."""
         rows, numbers = [self.rows[i] for i in places], [self.numbers[i] for i in places]
@@ -231,10 +235,9 @@ def records_of(lines: Lines, delimiter: str, above: int) -> tuple[list[int], lis
         for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above):
             width = width or len(cells)
             if cells and len(cells) != width:
-                raise UserError(
-                    f"{lines.path}, line {number}: {len(cells)} fields where the first line has {width}; put quotes "
-                    "around fields that hold a delimiter or a line break."
-                )
+                said = f"{len(cells)} fields where the first line has {width}"
+                how = "put quotes around fields that hold a delimiter or a line break"
+                raise UserError(f"{lines.path}, line {number}: {said}; {how}.")
             if width == 1:
                 raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
             found |= {number: cells} if cells else {}
@@ -510,10 +513,8 @@ def objects_table(
         raise UserError(f"{where}: two names differ only in case or spaces; rename one of them.")
     chat, _ = turns_of(plain[0])
     if chat and len(plain[0]) <= 2:
-        raise UserError(
-            f"{where}: no turn of the chat {chat!r} is known to be the reference or prediction; "
-            'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
-        )
+        how = 'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}'
+        raise UserError(f"{where}: no turn of the chat {chat!r} is known to be the reference or prediction; {how}.")
     flats = [dict(flat(row, names)) for row in plain]
     cells = [[row.get(title, ABSENT) for title in flats[0]] for row in flats]
     return Table(path, "J", kind, [*flats[0]], cells, numbers, unit, tuple(notes))
