@@ -110,6 +110,10 @@ class Table:
     def width(self) -> int:
         return len(self.titles if self.titles is not None else self.rows[0] if self.rows else ())
 
+    def error(self, what: str, row: int | None = None) -> UserError:
+        """Return an error of the table, or of one of its rows."""
+        return UserError(f"{self.path}{'' if row is None else f', {self.unit} {self.numbers[row]}'}: {what}.")
+
     def keep(self, places: Sequence[int]) -> "Table":
         """Return the table with some of its rows."""
         rows, numbers = [self.rows[i] for i in places], [self.numbers[i] for i in places]
@@ -152,9 +156,9 @@ def csv_table(
     """
     stated, above = top_of(lines)
     notes = (f"{above} lines of comments above the table are not used",) if above and not stated else ()
-    first = next((line for line in itertools.islice(lines, above, None) if line), "")
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
-    heads = {delimiter: cells_of(first, delimiter) for delimiter in (*offered, *(() if alone or stated else BAR))}
+    heads = {delimiter: head_of(lines, delimiter, above) for delimiter in (*offered, *(() if alone or stated else BAR))}
+    kinds = {TAB: "TSV"}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
         named = [normalize(name) for name in wanted if not name.isdigit()]
@@ -164,8 +168,7 @@ def csv_table(
             if len(head) == 1:
                 return one_column(lines, heads[delimiter][0])
             numbers, (titles, *rows) = records_of(lines, delimiter, above)
-            kind = "TSV" if delimiter == TAB else lines.kind
-            return Table(lines.path, "F", kind, titles, rows, numbers[1:], notes=notes)
+            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=notes)
     errors = []
     for delimiter in offered:
         try:
@@ -173,8 +176,11 @@ def csv_table(
         except UserError as error:
             errors.append(error)
             continue
-        if layout == "H" or alone or is_table(lines, rows, delimiter):
-            kind = f"{'TSV' if delimiter == TAB else lines.kind} without header"
+        coded = any(is_id([row[i] for row in rows]) for i in range(len(rows[0])))
+        quoted = any(delimiter in field for row in rows for field in row)
+        close = quoted or f"{delimiter} ".encode() not in lines.data  # in sentences a space follows a comma
+        if layout == "H" or alone or coded or delimiter == TAB or (close and len({*map(tuple, rows)}) >= FEW):
+            kind = f"{kinds.get(delimiter, lines.kind)} without header"
             return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H", notes=notes)
     claimed = layout in ("F", "H") or (alone and lines.path.suffix.lower() in (".csv", ".tsv"))
     if claimed and errors and "at least two columns" not in str(errors[0]):
@@ -196,16 +202,9 @@ def top_of(lines: Lines) -> tuple[str, int]:
     return "", 0 if header or texts[0][:1] != "#" else comments
 
 
-def is_table(lines: Lines, rows: Sequence[Sequence[str]], delimiter: str) -> bool:
-    """Return whether lines with equally many delimiters are surely a table, and no sentences with commas."""
-    coded = any(is_id([row[i] for row in rows]) for i in range(len(rows[0])))
-    quoted = any(delimiter in field for row in rows for field in row)
-    close = quoted or f"{delimiter} ".encode() not in lines.data  # in sentences a space follows a comma
-    return coded or delimiter == TAB or (close and len(set(map(tuple, rows))) >= FEW)
-
-
-def cells_of(line: str, delimiter: str) -> list[str]:
-    """Return the cells of a line; a field too long for the csv module is no name, and gives []."""
+def head_of(lines: Lines, delimiter: str, above: int) -> list[str]:
+    """Return the cells of the first line with content; a field too long for the csv module is no name, and gives []."""
+    line = next((line for line in itertools.islice(lines, above, None) if line), "")
     with contextlib.suppress(csv.Error):
         cells = next(csv.reader([line], delimiter=delimiter), [])
         return between_bars(cells) if delimiter == BAR else cells
@@ -236,10 +235,9 @@ def records_of(lines: Lines, delimiter: str, above: int) -> tuple[list[int], lis
         for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above):
             width = width or len(cells)
             if cells and len(cells) != width:
-                raise UserError(
-                    f"{lines.path}, line {number}: {len(cells)} fields where the first line has {width}; put quotes "
-                    "around fields that hold a delimiter or a line break."
-                )
+                said = f"{len(cells)} fields where the first line has {width}"
+                how = "put quotes around fields that hold a delimiter or a line break"
+                raise UserError(f"{lines.path}, line {number}: {said}; {how}.")
             if width == 1:
                 raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
             found |= {number: cells} if cells else {}
@@ -348,10 +346,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
             return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
         of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
-        dicts = [
-            of_python.get(number) or parse_object(line, f"{lines.path}, line {number}")
-            for number, line in filled.items()
-        ]
+        dicts = [of_python.get(n) or parse_object(line, f"{lines.path}, line {n}") for n, line in filled.items()]
         dicts = [{str(name): value for name, value in row.items()} for row in dicts]
         return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
@@ -406,45 +401,47 @@ def form_of(value: Any) -> str:
 FORMS = (("objects", "split"), ("lists",), ("keyed",))  # of a table under a name, in order of preference
 
 
+def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
+    """Return the kind and the rows of a JSON value that is a table, or "" and [] if it is none.
+
+    Of objects in an object, the values are samples by id, or columns by name as pandas writes a table.
+    """
+    form = form_of(value)
+    if form in ("objects", "split"):
+        return "JSON list", value if form == "objects" else [
+            dict(zip(value["columns"], row, strict=True)) for row in value["data"]
+        ]
+    if form == "keyed" and sum(map(names.is_usual, normalize_names(value))) < 2:
+        name = "index" if [*value] == [*map(str, range(len(value)))] else "key"
+        return "JSON objects by key", [{**({} if name in row else {name: key}), **row} for key, row in value.items()]
+    columns = [*value.values()] if form == "keyed" else []
+    if columns and all(column.keys() == columns[0].keys() for column in columns):
+        return "JSON objects by key", [{name: column[key] for name, column in value.items()} for key in columns[0]]
+    return "", []
+
+
 def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
     """Return the rows of a decoded JSON text, see `json_table`."""
-    kind, form = "JSON list", form_of(content)
+    form, (kind, rows) = form_of(content), rows_of(content, names)
     if form in ("lists", "object") and form_of(content.get("annotations")) == "objects":
         keys = ("image_id", "caption")
         if {*keys} <= {*content["annotations"][0]}:
             rows = [{key: row.get(key, ABSENT) for key in keys} for row in content["annotations"]]
             return dataclasses.replace(objects_table(rows, path, names, "COCO annotations"), grouped=True)
-    if form not in ("objects", "split") and (lists := [*lists_in(content, names, 1 + alone)]):
-        rows = [row for _, of in lists for row in of]
-        table = objects_table(rows, path, names, "JSON lists of objects")
+    if kind != "JSON list" and (lists := [*lists_in(content, names, 1 + alone)]):
+        table = objects_table([row for _, of in lists for row in of], path, names, "JSON lists of objects")
         places = [at for at, of in lists for _ in of]
         blocks = [places[number - 1] for number in table.numbers]
         return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
-    if form == "keyed":
-        content, kind = by_key(content, names), "JSON objects by key"
-    elif form == "split":
-        content = [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
-    elif form == "object":
+    if rows:
+        return objects_table(rows, path, names, kind)
+    if form == "object":
         named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
         forms = [[v for v in content.values() if form_of(v) in of] for of in FORMS]
         inner = next(filter(None, [*forms, named]), [])
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
-    form = form_of(content)
-    if form == "objects":
-        return objects_table(content, path, names, kind)
-    by_name = content if isinstance(content, dict) and form == "lists" else {}
-    lists = {name: value for name, value in by_name.items() if isinstance(value, list)}
-    lengths = {*map(len, lists.values())}
-    columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)  # and no texts by id
-    columns = columns or {type(text) for of in lists.values() for text in of} != {str}
-    if lists and ((alone and columns) or any(map(names.is_text, normalize_names(by_name)))):
-        if len(lengths) > 1:
-            listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
-            raise UserError(
-                f"{path}: lists of different lengths ({listed}); expected one item for each sample in each list."
-            )
-        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    if form == "lists" and (rows := columns_of(content, path, names, alone=alone)):
         return objects_table(rows, path, names, "JSON lists by name")
     if isinstance(content, dict) and content:
         named, kinds = any(map(names.is_usual, normalize_names(content))), {*map(type, content.values())}
@@ -456,10 +453,23 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         return Table(path, "J", "JSON list without names", None, content, unit="item")
     if form == "texts" or (form in ("rows", "list") and not alone):
         return Table(path, "P", "JSON list of texts", None, [[item] for item in content], unit="item")
-    raise UserError(
-        f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
-        "list of references and one of predictions."
-    )
+    wanted = "a list of objects, each with a reference and a prediction, or a list of references and one of predictions"
+    raise UserError(f"{path}: JSON without predictions; expected {wanted}.")
+
+
+def columns_of(content: dict[str, Any], path: epath.Path, names: Names, *, alone: bool) -> list[dict[str, Any]]:
+    """Return the rows of an object of lists by name, [] if these are texts by id."""
+    lists = {name: value for name, value in content.items() if isinstance(value, list)}
+    lengths = {*map(len, lists.values())}
+    columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)
+    columns = columns or {type(text) for of in lists.values() for text in of} != {str}
+    if not (alone and columns) and not any(map(names.is_text, normalize_names(content))):
+        return []
+    if len(lengths) > 1:
+        listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
+        wanted = "expected one item for each sample in each list"
+        raise UserError(f"{path}: lists of different lengths ({listed}); {wanted}.")
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -503,10 +513,8 @@ def objects_table(
         raise UserError(f"{where}: two names differ only in case or spaces; rename one of them.")
     chat, _ = turns_of(plain[0])
     if chat and len(plain[0]) <= 2:
-        raise UserError(
-            f"{where}: no turn of the chat {chat!r} is known to be the reference or prediction; "
-            'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
-        )
+        how = 'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}'
+        raise UserError(f"{where}: no turn of the chat {chat!r} is known to be the reference or prediction; {how}.")
     flats = [dict(flat(row, names)) for row in plain]
     cells = [[row.get(title, ABSENT) for title in flats[0]] for row in flats]
     return Table(path, "J", kind, [*flats[0]], cells, numbers, unit, tuple(notes))
@@ -521,20 +529,6 @@ def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False)
             yield from flat(inner, names, f"{above}{name}.", more or (inner is not value and len(value) > 1))
         else:
             yield above + name, FirstText(value) if more and isinstance(value, str) else value
-
-
-def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:
-    """Return the samples of an object whose values are samples by id, or columns by name, as pandas writes a table.
-
-    Columns with different keys are returned unchanged, and the caller refuses them.
-    """
-    columns = list(content.values())
-    if sum(map(names.is_usual, normalize_names(content))) < 2:
-        name = "index" if [*content] == [*map(str, range(len(content)))] else "key"
-        return [{**({} if name in row else {name: key}), **row} for key, row in content.items()]
-    if any(column.keys() != columns[0].keys() for column in columns):
-        return content
-    return [{name: column[key] for name, column in content.items()} for key in columns[0]]
 
 
 PARTS_OF_DATA = ("train", "dev", "val", "test")  # lists of these names are not pooled

@@ -34,7 +34,7 @@ class Side:
         self, table: Table, other: Table, role: str, column: str | None, names: Names, groups: Sequence[str]
     ) -> None:
         if not table.rows:
-            raise UserError(f"{table.path}: no texts in the file.")
+            raise table.error("no texts in the file")
         self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
         self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
         self.keys: dict[str, list[int]] = {
@@ -171,7 +171,7 @@ class Join:
             if other.fitting() != fitting[0].fitting():
                 by = option("--id", [outputs.table.titles[i] for i in other.of_outputs])
                 two = f"{fitting[0].titles()} and {other.titles()}"
-                raise UserError(f"{outputs.table.path}: {two} join the files differently; say {by}, or another column.")
+                raise outputs.table.error(f"{two} join the files differently; say {by}, or another column")
         if not strong:
             self.refuse_other_order({*outputs.keys.get(INDEX, [])} if weak else set())
             fitting = [join for join in weak if join.fitting()]
@@ -205,10 +205,9 @@ class Join:
             return one, two
         side, places = next((s, p) for s, p in zip(sides, positions, strict=True) if None in p)
         columns = join_names(side.table.names) if side.table.names else "without names"
-        raise UserError(
-            f"{option('--id', option_id)}: {side.table.path} has no column {option_id[places.index(None)]!r}, its "
-            f"columns are {columns}; name columns of both files, or one of the references and one of the predictions."
-        )
+        said = f"{side.table.path} has no column {option_id[places.index(None)]!r}, its columns are {columns}"
+        how = "name columns of both files, or one of the references and one of the predictions"
+        raise UserError(f"{option('--id', option_id)}: {said}; {how}.")
 
     def refuse_ids_of_one(self) -> None:
         """Raise UserError for a file with an id beside each text, and another without ids."""
@@ -218,7 +217,7 @@ class Join:
                     f"its texts by id, such as {one.values(one.keys[''])[0]!r:.40}, and {other.table.path} has no ids"
                 )
                 whole = ", or say --format=P if the ids are part of the texts" * (one.table.layout == "P")
-                raise UserError(f"{one.table.path}: has {said}; give both in the same form{whole}.")
+                raise one.table.error(f"has {said}; give both in the same form{whole}")
 
     def refuse_other_order(self, indices: set[int]) -> None:
         """Raise UserError if columns of other names hold the same values in another order: rows are not parallel."""
@@ -231,11 +230,9 @@ class Join:
                 whole = len(both) == min(len(ids), len(reference_ids))
                 if whole and moved and outputs.titles([column]) != references.titles([other]):
                     named = option("--id", [references.table.titles[other], outputs.table.titles[column]])
-                    raise UserError(
-                        f"{outputs.table.path}: its {outputs.titles([column])} and {references.titles([other])} of "
-                        f"{references.table.path} hold the same values in another order, but the names are not one "
-                        f"key; say {named} to join by them, or --id=rows to join row by row."
-                    )
+                    two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
+                    said = f"its {two} hold the same values in another order, but the names are not one key"
+                    raise outputs.table.error(f"{said}; say {named} to join by them, or --id=rows to join row by row")
 
     def places(self, notes: list[str]) -> list[int]:
         """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
@@ -256,11 +253,9 @@ class Join:
                 both = [(table, self.of_references), (self.outputs.table, self.of_outputs)]
                 titles = list(dict.fromkeys(of.titles[i] for of, places in both for i in places if of.titles))
                 first = f"say {option('--id', titles)}" if distinct and titles else "write {id: [texts]}"
-                raise UserError(
-                    f"{table.path}: the id {key!r:.60} has several references (ids: "
-                    f"{self.references.titles(self.of_references)}); {HOW}; if they are several references of one "
-                    f"text, {first}: the first of them counts."
-                )
+                said = f"the id {key!r:.60} has several references (ids: {self.references.titles(self.of_references)})"
+                how = f"if they are several references of one text, {first}: the first of them counts"
+                raise table.error(f"{said}; {HOW}; {how}")
         if missing := [key for key in ids if key not in place_of]:
             self.refuse_missing(ids, missing, [*place_of])
         if several := sum(len(texts_of[key]) > 1 for key in {*ids}):
@@ -269,18 +264,15 @@ class Join:
 
     def refuse_missing(self, ids: list[str], missing: list[str], known: list[str]) -> None:
         """Raise UserError for ids of the predictions that are not among those of the references."""
-        path, of = self.outputs.table.path, self.references.table.path
+        table, of = self.outputs.table, self.references.table.path
         some = ids[:: len(ids) // MOST_ENDS**3 + 1]
         ends = {next((key.removeprefix(one) for one in known if one and key.startswith(one)), "") for key in some}
         if all(re.match(r"[\W_]", end) for end in ends) and len(ends) <= MOST_ENDS:
-            raise UserError(
-                f"{path}: its ids are those of {of} with {join_names([*map(repr, sorted(ends))])} behind them, as of "
-                "systems; give one file for each, with the ids of the references."
-            )
-        raise UserError(
-            f"{path}: the id {missing[0]!r:.60} is not in {of}, whose first id is {known[0]!r:.60} ({len(missing)} of "
-            f"{len(ids)} ids are missing there; ids: {self.titles()}); give the file with these references, or {HOW}."
-        )
+            said = f"its ids are those of {of} with {join_names([*map(repr, sorted(ends))])} behind them, as of systems"
+            raise table.error(f"{said}; give one file for each, with the ids of the references")
+        said = f"the id {missing[0]!r:.60} is not in {of}, whose first id is {known[0]!r:.60}"
+        said += f" ({len(missing)} of {len(ids)} ids are missing there; ids: {self.titles()})"
+        raise table.error(f"{said}; give the file with these references, or {HOW}")
 
     def groups(self) -> tuple[list[int], str]:
         """Return the first reference of each group, if there are as many groups as outputs, and what divides them."""
@@ -305,11 +297,9 @@ class Join:
             return starts
         ids = [join_names([side.table.shown(i) for i in side.columns.values()]) for side in sides[::-1]]
         how = f" ({ids[0]}; {ids[1]}), or say --id=REFERENCE_ID,PREDICTION_ID to join by ids" if all(ids) else ""
-        raise UserError(
-            f"{self.outputs.table.path}: {counts[0]} texts, and {counts[1]} references in "
-            f"{self.references.table.path}; expected as many references as texts, in the same order; look for missing "
-            f"or extra lines, or for a header of unknown names in one file{how}."
-        )
+        said = f"{counts[0]} texts, and {counts[1]} references in {self.references.table.path}; expected as many"
+        look = "look for missing or extra lines, or for a header of unknown names in one file"
+        raise self.outputs.table.error(f"{said}, in the same order; {look}{how}")
 
 
 def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None) -> tuple[Table, Columns]:

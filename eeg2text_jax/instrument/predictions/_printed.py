@@ -1,6 +1,5 @@
 """What programs print: logs, outputs of notebooks and pages as plain lines, the tables among them, and their parts."""
 
-import bisect
 import contextlib
 import functools
 import html
@@ -84,24 +83,19 @@ class Text:
         `used` are the lines of all pairs, `tables` further parts of each pair. Parts other than epochs count if there
         are fewer than pairs; `headed`: whether headings divide the text. [] if there is one part.
         """
-        starts: tuple[dict[int, str], dict[int, str]] = ({0: ""}, {0: ""})  # of epochs and of sections, by line
-        seen: set[str] = set()
+        parts: dict[int, tuple[str, str]] = {}  # line -> epoch and section
+        now, seen = ["", ""], set()
         for number, line in enumerate(self.lines, 1):
-            if number in used or not line.strip():
-                continue
-            if epoch := EPOCH.search(line):
-                said, of = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", starts[0]
-            elif headed and (title := heading(self.lines, number - 1)):
-                said, of = repr(title[:40]), starts[1]
-            else:
-                continue
-            if said != next(reversed(of.values())):
-                of[number] = f"{said} of line {number}" if said in seen else said
+            said, which = "", 1
+            if number not in used and (epoch := EPOCH.search(line)):
+                said, which = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", 0
+            elif number not in used and headed and (title := heading(self.lines, number - 1)):
+                said = repr(title[:40])
+            if said not in ("", now[which]):
+                now[which] = f"{said} of line {number}" if said in seen else said
                 seen.add(said)
-        columns: list[Sequence[str]] = []
-        for of in starts:
-            places, names = [*of], [*of.values()]
-            columns.append([names[bisect.bisect(places, n) - 1] for n in numbers])
+            parts[number] = now[0], now[1]
+        columns: list[Sequence[str]] = [[parts[n][which] for n in numbers] for which in (0, 1)]
         columns += [[self.cells[n - 1] for n in numbers] if self.cells else [""] * len(numbers), *tables]
         counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or len({*c}) < len(c))]
         return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]

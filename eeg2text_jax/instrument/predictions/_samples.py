@@ -186,21 +186,17 @@ def refuse_rows(table: Table, columns: Columns) -> None:
     """Raise UserError for an object that lacks a column, and for a header among the rows of a CSV."""
     for index in sorted(columns.used()):
         if ABSENT in table.column(index):
-            number = table.numbers[table.column(index).index(ABSENT)]
-            raise UserError(
-                f"{table.path}, {table.unit} {number}: has no {table.titles[index]!r}, but the first {table.unit} has "
-                f"it; add the name, or remove the {table.unit}."
-            )
+            said = f"has no {table.titles[index]!r}, but the first {table.unit} has it"
+            row = table.column(index).index(ABSENT)
+            raise table.error(f"{said}; add the name, or remove the {table.unit}", row)
     places = [columns.reference, *columns.predictions.values()]
     head = table.names and [table.names[i] for i in places]
-    for number, row in zip(table.numbers, table.rows, strict=True) if table.layout in ("F", "H") else ():
-        cells = normalize_names(row[i] for i in places) if len(str(row[places[0]])) < 60 else []
+    for i, row in enumerate(table.rows if table.layout in ("F", "H") else ()):
+        cells = normalize_names(row[k] for k in places) if len(str(row[places[0]])) < 60 else []
         if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
-            shown = ", ".join(str(row[i]) for i in places)
-            raise UserError(
-                f"{table.path}, {table.unit} {number}: {shown!r:.80} is a header among the samples, as if two files "
-                "were joined; give each file to the command separately, with its header first."
-            )
+            shown = ", ".join(str(row[k]) for k in places)
+            said = f"{shown!r:.80} is a header among the samples, as if two files were joined"
+            raise table.error(f"{said}; give each file to the command separately, with its header first", i)
 
 
 def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Prediction]:
@@ -211,10 +207,9 @@ def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Pre
     without_marks(references, [*outputs.values()], changed)
     fed, counts = conditions_of(table, columns)
     if (other := RECORDINGS & {*fed}) and "eeg" in fed:
-        raise UserError(
-            f"{table.path}: the column of conditions holds eeg and {', '.join(sorted(other))}, which is another "
-            "recording and no control; give the rows of one recording, or name what was fed in a column eval_condition."
-        )
+        said = f"the column of conditions holds eeg and {', '.join(sorted(other))}, which is another recording"
+        how = "give the rows of one recording, or name what was fed in a column eval_condition"
+        raise table.error(f"{said} and no control; {how}")
     values, shared = stated(table, columns.about), Shared()
     place = f"{table.path}, {table.unit}"  # of a bucket, this takes time
     sentences: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
@@ -234,10 +229,8 @@ def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Pre
             )
             key = (*row_key(prediction), fed[row] if fed else "")
             if "sample_id" in about and (first := seen.setdefault(key, row)) != row:
-                raise UserError(
-                    f"{where}: sample {prediction.sample_id!r} is on {table.unit} {table.numbers[first]} already; "
-                    "expected it once with these conditions, seed and mode; remove one."
-                )
+                said = f"sample {prediction.sample_id!r} is on {table.unit} {table.numbers[first]} already"
+                raise table.error(f"{said}; expected it once with these conditions, seed and mode; remove one", row)
             predictions.append(prediction)
     return predictions
 

@@ -86,31 +86,29 @@ class Meanings:
 
     def choice(self) -> tuple[str, dict[str, str]] | None:
         """Return the reference, and prediction -> its condition; None if no pair of columns fits, or several do."""
-        one = len(self.predictions) == 1
-        if self.pairs or (one and len(self.references) == 1):
-            pairs = self.pairs or [(self.references[0], self.predictions[0])]
+        references, predictions = self.references, self.predictions
+        if self.spoken and not (references and predictions) and (self.heard or not references):
+            references, predictions = self.spoken[:1], self.heard[:1] or predictions
+        pairs = self.pairs or [*zip(references, predictions, strict=False)]
+        if self.pairs or len(references) == len(predictions) == 1:
             return (pairs[0][0], {pairs[0][1]: UNKNOWN}) if len(pairs) == 1 else None
-        if self.spoken and self.heard and not (self.references and self.predictions):
-            return self.spoken[0], {self.heard[0]: UNKNOWN}
-        if self.spoken and not self.references and one:
-            return self.spoken[0], {self.predictions[0]: UNKNOWN}
-        return (self.references[0], self.conditions) if len(self.references) == 1 and self.conditions else None
+        return (references[0], self.conditions) if len(references) == 1 and self.conditions else None
 
 
 def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
     if table.names is None:
-        raise UserError(f"{table.path}: {unnamed(table, names)}.")
+        raise table.error(unnamed(table, names))
     meanings = Meanings(table, names)
     if (taken := meanings.choice()) is None:
-        raise UserError(f"{table.path}: {unclear(table, names, meanings)}.")
+        raise table.error(unclear(table, names, meanings))
     reference, wanted = taken
     predicted = {
         name: (wanted[b], mode) for name, (b, mode) in zip(meanings.plain, meanings.modes, strict=True) if b in wanted
     }
     if len(set(predicted.values())) < len(predicted):
         twice = f"the columns {', '.join(predicted)} are predictions of one condition and mode"
-        raise UserError(f"{table.path}: {twice}; name one with {NAME_BOTH}.")
+        raise table.error(f"{twice}; name one with {NAME_BOTH}")
     places = [find_column(table, name) for name in predicted]
     reference, notes = of_one_form(table, reference, places, meanings.spoken)
     forced = {condition for condition, mode in predicted.values() if mode == "teacher_forced"}
@@ -319,20 +317,20 @@ def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
     named = any(not NUMBER.fullmatch(top) and all(map(NUMBER.fullmatch, below)) for top, *below in columns)
     if named or (short and (longer or all(" " not in cell for cell in first))):
         said = f"{', '.join(first)!r} may be a header or a sample; say --format=F (a header) or --format=H (none)"
-        raise UserError(f"{table.path}, line 1: {said}.")
+        raise table.error(said, 0)
 
 
 def find_column(table: Table, column: str) -> int:
     """Return the position from 0 of a column given by name or by number from 1. Raises UserError if it is missing."""
     name, names = normalize(column), table.names or []
     if names.count(name) > 1:
-        raise UserError(f"{table.path}: two columns are named {column!r}; name the columns by number, from 1.")
+        raise table.error(f"two columns are named {column!r}; name the columns by number, from 1")
     if name in names:
         return names.index(name)
     if column.isascii() and column.isdigit() and 1 <= int(column) <= table.width:
         return int(column) - 1
     offered = join_names(table.titles, 40, 600) if table.titles else f"1 to {table.width}"
-    raise UserError(f"{table.path}: there is no column {column!r}; the columns are {offered}.")
+    raise table.error(f"there is no column {column!r}; the columns are {offered}")
 
 
 def side_column(table: Table, side: str, stated: str | None, names: Names, other: Table) -> int:
@@ -346,7 +344,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
     meanings = Meanings(table, names)
     references, outputs = [*meanings.references, *meanings.spoken], [*meanings.predictions, *meanings.heard]
     if side == "prediction" and references and outputs:
-        raise UserError(f"{table.path}: has references of its own ({join_names(table.names)}); leave --reference out.")
+        raise table.error(f"has references of its own ({join_names(table.names)}); leave --reference out")
     words, fitting = (meanings.predictions, outputs) if side == "prediction" else (meanings.references, references)
     for offered in (words, fitting, [name for name in meanings.plain if name in (*names.either, *names.maybe)]):
         if len(offered) == 1:
@@ -356,11 +354,9 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
     shown = join_names(table.titles) if table.names else f"{table.width} columns without known names"
     two = [*zip((table, other), likely(table, other), strict=True)][:: 1 if side == "reference" else -1]
     such = option("--columns", [str((of.titles or of.rows[0])[i]) for of, i in two])
-    raise UserError(
-        f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
-        f"{table.first_rows(100)}; name a column of each file with {NAME_BOTH}, such as {such}, or say --format=P if "
-        "the lines are no table."
-    )
+    said = f"no column can be recognized as the {side} among {shown}; its first rows are {table.first_rows(100)}"
+    how = f"name a column of each file with {NAME_BOTH}, such as {such}"
+    raise table.error(f"{said}; {how}, or say --format=P if the lines are no table")
 
 
 # Which rows count.
@@ -391,11 +387,10 @@ def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
         values = dict.fromkeys(cells)
         fed = dict.fromkeys(map(fed_word, values))
         if "eeg" in fed and "" not in fed and len(fed) > 1:
-            raise UserError(
-                f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
-                f"({', '.join(fed)}), and rows with different inputs are not judged together; rename "
-                "the column to eval_condition, or give one file for each value."
-            )
+            title = repr(table.names[index]) if table.names else index + 1
+            said = f"the column {title} says what was fed ({', '.join(fed)})"
+            how = "rename the column to eval_condition, or give one file for each value"
+            raise table.error(f"{said}, and rows with different inputs are not judged together; {how}")
         if table.blocks or not 1 < len(values) <= MOST_SYSTEMS:
             continue
         of_value: dict[str, Counter[str]] = {value: Counter() for value in values}

@@ -117,15 +117,14 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._ids: dict[int, int] = {}
+        self._seen: dict[Any, Any] = {}
         self._lists: dict[str, list[int]] = {}
 
     def text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
+        return self._seen.setdefault(text, text)
 
     def ids(self, ids: list[int]) -> list[int]:
-        return [self._ids.setdefault(i, i) for i in ids]
+        return [self._seen.setdefault(i, i) for i in ids]
 
     def reference_ids(self, reference: str, ids: list[int]) -> list[int]:
         earlier = self._lists.get(reference)
@@ -289,10 +288,8 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], where: str) -> 
 def refuse_surrogates(text: str, what: str) -> None:
     """Raise UserError if a text has half of a UTF-16 surrogate pair (no valid character); `what` begins the message."""
     if broken := SURROGATE.search(text):
-        raise UserError(
-            f"{what} holds the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}; correct or "
-            "remove the character."
-        )
+        said = f"the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}"
+        raise UserError(f"{what} holds {said}; correct or remove the character.")
 
 
 FORCED = {"teacher_forced", "teacher_forcing", "with_teacher_forcing", "forced"}

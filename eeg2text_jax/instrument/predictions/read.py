@@ -164,7 +164,7 @@ def set_of(
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     predictions = predictions_of(table, used, changed)
     if not predictions:
-        raise UserError(f"{table.path}: no predictions in the file.")
+        raise table.error("no predictions in the file")
     notes = (*table.notes, *used.notes, *filter(None, [part]), *conversions(changed))
     said = {"condition": conditions_of(table, used)[1], "split": part}
     layout = describe_columns(table, used, [name for name, counts in said.items() if not counts])
@@ -218,10 +218,8 @@ def table_of_file(
     if plain and unsure and layout in (None, *LAYOUTS):
         labelled = labelled_table(printed, names, labels, () if table else wanted)
     if labelled and not alone:
-        raise UserError(
-            f"{lines.path}: is of layout {labelled.layout}, with references and predictions of its own; leave "
-            "--reference out, or give a file that has only predictions."
-        )
+        said = f"is of layout {labelled.layout}, with references and predictions of its own"
+        raise labelled.error(f"{said}; leave --reference out, or give a file that has only predictions")
     if not (labelled or table) and (refusal or alone):
         raise refusal or UserError(f"{lines.path}: {no_layout(printed, layout, labels, names)}")
     return labelled or table or lines_table(lines, names)
@@ -299,7 +297,7 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     said = f"{table.why or 'the pairs stand in several parts of the file'} ({len(rows)} blocks: {named})"
     how = "--block=N takes one, --block=last the last"
     if again and not choice and not table.why:
-        raise UserError(f"{table.path}: {said}, which repeat references; {how}, --block=all all as of one system.")
+        raise table.error(f"{said}, which repeat references; {how}, --block=all all as of one system")
     said += f": {POOLED}{', as stated' if choice else f'; {how}'}{NAMED * bool(table.why)}"
     return dataclasses.replace(table, notes=(*table.notes, said))
 
@@ -325,29 +323,21 @@ def read_two(
 ) -> tuple[Table, Columns]:  # fmt: skip
     """Return the table of a file of predictions joined with a file of their references, and what its columns hold."""
     if layout not in (None, *SIDE_FORMATS):
-        raise UserError(
-            f"--format={layout}: files of this layout hold references themselves; with --reference, expected "
-            f"{' or '.join(SIDE_FORMATS)}; set one of these, or leave --reference out."
-        )
+        said, expected = "files of this layout hold references themselves", " or ".join(SIDE_FORMATS)
+        raise UserError(f"--format={layout}: {said}; with --reference, expected {expected}, or leave --reference out.")
     if columns and len(columns) != 2:
-        raise UserError(
-            f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
-            f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
-        )
+        expected = f"two columns: the reference's, in {reference.path}, and the prediction's, in {lines.path}"
+        raise UserError(f"--columns={','.join(columns)}: with --reference, expected {expected}.")
     tables, stated = [], columns or (None, None)
     for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
         if column and table.titles is None and table.layout in ("P", "K"):
-            raise UserError(
-                f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
-            )
+            raise table.error(f"there is no column {column!r}, as each line of the file is a text; leave --columns out")
         tables.append(table)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     if layout == "K" and not all(side.keys for side in sides):
-        raise UserError(
-            f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
-            "id; set --format=P to join them line by line."
-        )
+        said = f"--format=K joins texts by id, but some texts of this file or of {reference.path} have no id"
+        raise UserError(f"{lines.path}: {said}; set --format=P to join them line by line.")
     return join_files(sides[1], sides[0], ids)
 
 
