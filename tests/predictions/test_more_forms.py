@@ -154,6 +154,14 @@ def test_figures_behind_labels_and_between_marks_are_no_texts(write):
     assert "--columns" not in str(refusal.value)
 
 
+def test_quotes_between_tabs_that_close_no_field_are_characters(write):
+    rows = [('"Go', 'he said "go'), ('a 5 " board', '"it "is'), ("plain", "plain")]
+    true = write("".join(f"x {i}\t{r}\n" for i, (r, _) in enumerate(rows)), "true.tsv")
+    outputs = write("".join(f"x {i}\t{p}\n" for i, (_, p) in enumerate(rows)), "out.tsv")
+    assert pairs(read_any(outputs, reference=true, columns="2,2")) == rows
+    assert pairs(read_any(write("reference\tprediction\n" + "".join(f"{r}\t{p}\n" for r, p in rows)))) == rows
+
+
 def test_several_references_by_id_in_lines_without_a_header(write):
     """In another order, and the ids of the outputs behind the name of a system."""
     references = "".join(f"vid{i}\t{r}\nvid{i}\t{r} again\n" for i, (r, _) in enumerate([*PAIRS, ("one more", "")]))

@@ -211,9 +211,11 @@ def head_of(lines: Lines, delimiter: str, above: int) -> list[str]:
     return []
 
 
-def records(lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0) -> Iterator[tuple[int, list[str]]]:
+def records(
+    lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0, quoting: int = csv.QUOTE_MINIMAL
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each record, without the rules of Markdown."""
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True, quoting=quoting)
     while True:
         number = reader.line_num + 1 + above
         try:
@@ -227,12 +229,17 @@ def records(lines: Iterable[str], delimiter: str, path: epath.Path, above: int =
             yield number, cells
 
 
-def records_of(lines: Lines, delimiter: str, above: int) -> tuple[list[int], list[list[str]]]:
-    """Return the number of the first line, and the cells, of each record; blank lines are skipped."""
+def records_of(
+    lines: Lines, delimiter: str, above: int, quoting: int = csv.QUOTE_MINIMAL
+) -> tuple[list[int], list[list[str]]]:
+    """Return the number of the first line, and the cells, of each record; blank lines are skipped.
+
+    Between tabs, quotes that close no field are characters of the texts, as programs print them.
+    """
     found: dict[int, list[str]] = {}
     width, limit = 0, csv.field_size_limit(sys.maxsize)
     try:
-        for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above):
+        for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quoting):
             width = width or len(cells)
             if cells and len(cells) != width:
                 said = f"{len(cells)} fields where the first line has {width}"
@@ -241,6 +248,11 @@ def records_of(lines: Lines, delimiter: str, above: int) -> tuple[list[int], lis
             if width == 1:
                 raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
             found |= {number: cells} if cells else {}
+    except UserError:
+        if delimiter == TAB and quoting != csv.QUOTE_NONE and b'"' in lines.data:
+            with contextlib.suppress(UserError):
+                return records_of(lines, delimiter, above, csv.QUOTE_NONE)
+        raise
     finally:
         csv.field_size_limit(limit)
     if not found:

@@ -36,6 +36,7 @@ EPOCH = re.compile(
     r"\b(epoch|step|iteration)\b\D{0,6}(\d+)|^\s*\[(\d+)/\d+\](?=.*\b(?:loss|acc|accuracy|lr|train|valid)\b)",
     re.IGNORECASE,
 )
+SAVED = re.compile(r"\bsav(?:ing|ed)\b", re.IGNORECASE)  # of an epoch that has ended
 HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends a line
     r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|([^\W\d][^:|]{0,60}):)\s*"
 )
@@ -87,7 +88,7 @@ class Text:
         now, seen = ["", ""], set()
         for number, line in enumerate(self.lines, 1):
             said, which = "", 1
-            if number not in used and (epoch := EPOCH.search(line)):
+            if number not in used and (epoch := EPOCH.search(line)) and not SAVED.search(line):
                 said, which = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", 0
             elif number not in used and headed and (title := heading(self.lines, number - 1)):
                 said = repr(title[:40])
@@ -279,7 +280,9 @@ def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
             head = mark[1] or mark[2]
             plain = NUMBER.sub("", head)
             written.setdefault(plain, re.sub(r"(?<=\w)\s+\d+$", "", head))
-            counts[plain] += 1
-            spoken[plain] += bool(re.search(r"[^\W\d]\S* +[^\W\d]", line[mark.end() :].strip() or below))
+            text = line[mark.end() :].strip() or below
+            times = 2 if text.startswith(("['", '["')) else 1  # a list has several texts
+            counts[plain] += times
+            spoken[plain] += times * bool(re.search(r"[^\W\d]\S* +[^\W\d]", text))
     heads = [head for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
     return [written[h] for h in heads], [written[h] for h in heads if 2 * spoken[h] >= counts[h]]

@@ -353,7 +353,9 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
         return positions[0]
     shown = join_names(table.titles) if table.names else f"{table.width} columns without known names"
     two = [*zip((table, other), likely(table, other), strict=True)][:: 1 if side == "reference" else -1]
-    such = option("--columns", [str((of.titles or of.rows[0])[i]) for of, i in two])
+    heads = [str((of.titles or of.rows[0])[i]) for of, i in two]
+    named = all(of.titles or len(head.split()) < 4 for (of, _), head in zip(two, heads, strict=True))
+    such = option("--columns", heads if named else [str(i + 1) for _, i in two])
     said = f"no column can be recognized as the {side} among {shown}; its first rows are {table.first_rows(100)}"
     how = f"name a column of each file with {NAME_BOTH}, such as {such}"
     raise table.error(f"{said}; {how}, or say --format=P if the lines are no table")

@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -271,24 +271,28 @@ NAMED = "; if they are systems, conditions or readers, name the column eval_cond
 def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note.
 
-    Parts are those that the layout states; the values of a column that is not used and divides the rows into sets of
-    the same references; or the first, second, ... rows of references that recur equally often.
+    Parts are those that the layout states, cut again where their references begin anew; the values of a column that is
+    not used and divides the rows into sets of the same references; or the first, second, ... rows of references that
+    recur equally often.
     """
     references = [str(row[used.reference]) for row in table.rows]
+    table = in_passes(table, references)
     if not (used.named or conditions_of(table, used)[1]):
-        table = repeated(divided(table, used.used(("condition",)), references), stated(table, used.about), references)
+        table = repeated(divided(table, used.used(("condition",)), references), used)
     rows: dict[str, list[int]] = {}
     for i, name in enumerate(table.blocks):
         rows.setdefault(name, []).append(i)
     numbers = {str(n): name for n, name in enumerate(rows, 1)}
-    named = join_names([f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()], 4)
+    blocks = [f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()]
+    named = join_names(blocks, 4) + (f", the last {blocks[-1]}" if len(blocks) > 4 else "")
     numbers |= {"last": next(reversed(rows))} if rows else {}
     if (choice := "" if block is None else str(block)) not in ("", "all", *numbers):
         offered = f"{len(rows)} blocks: {named}; choose one, last or all" if rows else "one block only"
         raise UserError(f"--block={choice}: there is no such block; {table.path} has {offered}.")
     if choice in numbers:
         note = f"only block {[*rows].index(numbers[choice]) + 1} of {len(rows)} is used: {numbers[choice]}"
-        return dataclasses.replace(table.keep(rows[numbers[choice]]), blocks=(), notes=(*table.notes, note))
+        part = dataclasses.replace(table.keep(rows[numbers[choice]]), blocks=(), why="", notes=(*table.notes, note))
+        return without_blocks(repeated(part, used))
     if not rows:
         return table
     first: dict[str, str] = {}  # reference -> its first block
@@ -302,8 +306,33 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     return dataclasses.replace(table, notes=(*table.notes, said))
 
 
-def repeated(table: Table, about: Mapping[str, Sequence[str]], references: Sequence[str]) -> Table:
+def in_passes(table: Table, references: Sequence[str]) -> Table:
+    """Return the table with each block cut where its references begin anew, if it holds the same ones several times.
+
+    So an epoch with several validations has a block for each.
+    """
+    passes: dict[str, list[list[str]]] = {}
+    places: list[int] = []
+    for name, text in zip(table.blocks, references, strict=False):
+        of = passes.setdefault(name, [[]])
+        if text in of[-1][:1]:
+            of.append([])
+        of[-1].append(text)
+        places.append(len(of))
+    again = {name for name, of in passes.items() if len(of) > 1 and all(one == of[0] for one in of)}
+    cut = [f"{name}, pass {n}" if name in again else name for name, n in zip(table.blocks, places, strict=True)]
+    return dataclasses.replace(table, blocks=cut)
+
+
+def without_blocks(table: Table) -> Table:
+    """Return the table as one part; a note says that it may be several."""
+    notes = [f"{table.why}: {POOLED}{NAMED}"] * bool(table.blocks)
+    return dataclasses.replace(table, blocks=(), why="", notes=(*table.notes, *notes))
+
+
+def repeated(table: Table, used: Columns) -> Table:
     """Return the table with a note if references recur and nothing says why, or `blocks` if all recur as often."""
+    about, references = stated(table, used.about), [str(row[used.reference]) for row in table.rows]
     readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # what tells rows of one sentence apart
     keys = [*zip(references, *(about[name] for name in readers if name in about), strict=True)]
     seen: Counter[tuple[str, ...]] = Counter()
