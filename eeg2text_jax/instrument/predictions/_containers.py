@@ -351,20 +351,19 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
         return None
+    text = "\n".join(lines)
     try:
-        content: Any = DECODER.decode("\n".join(lines))
+        content: Any = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        if start == b"[" and isinstance(content := literal("\n".join(lines)), list):  # as Python prints it
-            return table_of(content, lines.path, names, alone=alone)
-        extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
-        begin = "\n".join((first, *others[:2]))
-        if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):
-            return None  # a text or a line of a log may begin with a bracket
-        if not alone and '":' not in first.replace('" :', '":'):
-            return None
-        reason = getattr(error, "msg", str(error))
-        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
+        content = literal(text) if start == b"[" else None  # as Python prints it
+        if not isinstance(content, list):
+            extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
+            begins = re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', "\n".join((first, *others[:2])))
+            if (start == b"[" and (extra or not begins)) or not (alone or re.search(r'" ?:', first)):
+                return None  # a text or a line of a log may begin with a bracket
+            reason = getattr(error, "msg", str(error))
+            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
     return table_of(content, lines.path, names, alone=alone)
 
 

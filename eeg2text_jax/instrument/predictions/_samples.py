@@ -117,7 +117,8 @@ def is_spelled(cells: Sequence[Any]) -> bool:
 def without_marks(references: list[str], outputs: Sequence[list[str]], changed: Changed) -> None:
     """Leave out of the texts what is no word of them, and all references of a cell but the first."""
     sides, spelled = [references, *outputs], is_spelled(references)
-    aligned = any("**" in word and not word.strip("*") for side in sides for text in side for word in text.split())
+    starred = [text for side in sides for text in side if "**" in text]
+    aligned = any("**" in word and not word.strip("*") for text in starred for word in text.split())
     for mark, note in [BAR] * all(map(is_spelled, sides)) + [PADDING] * aligned:
         for side in sides:
             for row, words in enumerate(map(str.split, side)):
@@ -202,7 +203,7 @@ def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Pre
     place = f"{table.path}, {table.unit}"  # of a bucket, this takes time
     sentences: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
     predictions: list[Prediction] = []
-    seen: dict[tuple, int] = {}
+    seen: dict[Any, int] = {}
     for row, reference in enumerate(map(shared.text, references)):
         if reference not in sentences:
             digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
@@ -215,8 +216,8 @@ def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Pre
             prediction = Prediction(
                 **fields, eval_condition=condition, mode=mode, reference=reference, prediction=column[row]
             )
-            key = (*row_key(prediction), fed[row] if fed else "")
-            if "sample_id" in about and (first := seen.setdefault(key, row)) != row:
+            key = (*row_key(prediction), fed[row] if fed else "") if "sample_id" in about else row
+            if (first := seen.setdefault(key, row)) != row:
                 said = f"sample {prediction.sample_id!r} is on {table.unit} {table.numbers[first]} already"
                 raise table.error(f"{said}; expected it once with these conditions, seed and mode; remove one", row)
             predictions.append(prediction)
