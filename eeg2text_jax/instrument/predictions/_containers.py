@@ -212,10 +212,15 @@ def head_of(lines: Lines, delimiter: str, above: int) -> list[str]:
 
 
 def records(
-    lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0, quoting: int = csv.QUOTE_MINIMAL
+    lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0, quotes: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each record, without the rules of Markdown."""
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True, quoting=quoting)
+    reader = csv.reader(
+        (f"{line}\n" for line in lines),
+        delimiter=delimiter,
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
+    )
     while True:
         number = reader.line_num + 1 + above
         try:
@@ -229,9 +234,7 @@ def records(
             yield number, cells
 
 
-def records_of(
-    lines: Lines, delimiter: str, above: int, quoting: int = csv.QUOTE_MINIMAL
-) -> tuple[list[int], list[list[str]]]:
+def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) -> tuple[list[int], list[list[str]]]:
     """Return the number of the first line, and the cells, of each record; blank lines are skipped.
 
     Between tabs, quotes that close no field are characters of the texts, as programs print them.
@@ -239,7 +242,7 @@ def records_of(
     found: dict[int, list[str]] = {}
     width, limit = 0, csv.field_size_limit(sys.maxsize)
     try:
-        for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quoting):
+        for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quotes):
             width = width or len(cells)
             if cells and len(cells) != width:
                 said = f"{len(cells)} fields where the first line has {width}"
@@ -249,9 +252,9 @@ def records_of(
                 raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
             found |= {number: cells} if cells else {}
     except UserError:
-        if delimiter == TAB and quoting != csv.QUOTE_NONE and b'"' in lines.data:
+        if delimiter == TAB and quotes and b'"' in lines.data:
             with contextlib.suppress(UserError):
-                return records_of(lines, delimiter, above, csv.QUOTE_NONE)
+                return records_of(lines, delimiter, above, False)
         raise
     finally:
         csv.field_size_limit(limit)
@@ -363,20 +366,19 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
         return None
+    text = "\n".join(lines)
     try:
-        content: Any = DECODER.decode("\n".join(lines))
+        content: Any = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        if start == b"[" and isinstance(content := literal("\n".join(lines)), list):  # as Python prints it
-            return table_of(content, lines.path, names, alone=alone)
-        extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
-        begin = "\n".join((first, *others[:2]))
-        if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):
-            return None  # a text or a line of a log may begin with a bracket
-        if not alone and '":' not in first.replace('" :', '":'):
-            return None
-        reason = getattr(error, "msg", str(error))
-        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
+        content = literal(text) if start == b"[" else None  # as Python prints it
+        if not isinstance(content, list):
+            extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
+            begins = re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', "\n".join((first, *others[:2])))
+            if (start == b"[" and (extra or not begins)) or not (alone or re.search(r'" ?:', first)):
+                return None  # a text or a line of a log may begin with a bracket
+            reason = getattr(error, "msg", str(error))
+            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
     return table_of(content, lines.path, names, alone=alone)
 
 

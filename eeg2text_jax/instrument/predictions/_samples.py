@@ -128,7 +128,7 @@ def without_marks(references: list[str], outputs: Sequence[list[str]], changed: 
     Asterisks are padding in a file of alignments: if they are in several rows, they are so in each.
     """
     sides, spelled = [references, *outputs], is_spelled(references)
-    rows = [row for row, of in enumerate(zip(*sides, strict=True)) if any(map(ALONE.search, of))]
+    rows = [row for side in sides for row, text in enumerate(side) if "**" in text and ALONE.search(text)]
     aligned = bool(rows) and all(padded(references[row], output[row]) for output in outputs for row in rows)
     for mark, note in [BAR] * all(map(is_spelled, sides)) + [PADDING] * aligned:
         for side in sides:
@@ -214,7 +214,7 @@ def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Pre
     place = f"{table.path}, {table.unit}"  # of a bucket, this takes time
     sentences: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
     predictions: list[Prediction] = []
-    seen: dict[tuple, int] = {}
+    seen: dict[Any, int] = {}
     for row, reference in enumerate(map(shared.text, references)):
         if reference not in sentences:
             digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
@@ -227,8 +227,8 @@ def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Pre
             prediction = Prediction(
                 **fields, eval_condition=condition, mode=mode, reference=reference, prediction=column[row]
             )
-            key = (*row_key(prediction), fed[row] if fed else "")
-            if "sample_id" in about and (first := seen.setdefault(key, row)) != row:
+            key = (*row_key(prediction), fed[row] if fed else "") if "sample_id" in about else row
+            if (first := seen.setdefault(key, row)) != row:
                 said = f"sample {prediction.sample_id!r} is on {table.unit} {table.numbers[first]} already"
                 raise table.error(f"{said}; expected it once with these conditions, seed and mode; remove one", row)
             predictions.append(prediction)

@@ -103,19 +103,16 @@ def known_columns(table: Table, names: Names) -> Columns:
     if (taken := meanings.choice()) is None:
         raise table.error(unclear(table, names, meanings))
     reference, wanted = taken
-    predicted = {
-        name: (wanted[b], mode) for name, (b, mode) in zip(meanings.plain, meanings.modes, strict=True) if b in wanted
-    }
-    if len(set(predicted.values())) < len(predicted):
-        twice = f"the columns {', '.join(predicted)} are predictions of one condition and mode"
-        raise table.error(f"{twice}; name one with {NAME_BOTH}")
-    places = [find_column(table, name) for name in predicted]
-    reference, notes = of_one_form(table, reference, places, meanings.spoken)
+    predicted = {i: (wanted[base], mode) for i, (base, mode) in enumerate(meanings.modes) if base in wanted}
+    if len({*predicted.values()}) < len(predicted):
+        twice = ", ".join(table.names[i] for i in predicted)
+        raise table.error(f"the columns {twice} are predictions of one condition and mode; name one with {NAME_BOTH}")
+    reference, notes = of_one_form(table, reference, [*predicted], meanings.spoken)
     forced = {condition for condition, mode in predicted.values() if mode == "teacher_forced"}
     predictions = {
         # a column without a mode is free-running if there is a teacher-forced column of the same condition
-        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): place
-        for place, (condition, mode) in zip(places, predicted.values(), strict=True)
+        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): i
+        for i, (condition, mode) in predicted.items()
     }
     return Columns(find_column(table, reference), predictions, field_positions(table, names), notes=notes)
 
@@ -219,9 +216,9 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
     sides = dict(zip(SIDES, (meanings.references, meanings.predictions), strict=True))
     known = names.fields.keys() | names.keys.keys()
-    texts = [i for i in range(table.width) if not (is_id(table.column(i)) and holds_words(table, i))]
-    texts = [i for i in texts if table.names[i] not in known]
-    cells = [c[:1] if isinstance(c, list) else [c] for i in texts for c in table.column(i)]
+    others = [i for i in range(table.width) if table.names[i] not in known]
+    texts = [table.column(i) for i in others if not (is_id(table.column(i)) and holds_words(table, i))]
+    cells = [cell[:1] if isinstance(cell, list) else [cell] for column in texts for cell in column]
     if not meanings.references and len(texts) == 1 and all(isinstance(text, str) for cell in cells for text in cell):
         columns = join_names([*map(repr, table.titles)])
         return f"holds outputs without references (columns {columns}); give its references with --reference=FILE"
@@ -233,24 +230,20 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return said
-    words = [name if name not in known and holds_words(table, i) else "" for i, name in enumerate(table.names)]
+    words = [name if i in others and holds_words(table, i) else "" for i, name in enumerate(table.names)]
     proposed = [table.titles[i] for i in names.likely(words)]
-    taken = {*meanings.references, *meanings.predictions}
-    others = [
-        title
-        for title, name, base in zip(table.titles, table.names, meanings.bases, strict=True)
-        if base not in taken and name not in names.fields
-    ]
-    if bool(meanings.references) != bool(meanings.predictions) and others and not meanings.pairs:
+    left = [i for i, base in enumerate(meanings.bases) if base not in (*meanings.references, *meanings.predictions)]
+    left = [i for i in left if table.names[i] not in names.fields]
+    if bool(meanings.references) != bool(meanings.predictions) and left and not meanings.pairs:
         present, missing = sides if meanings.references else [*sides][::-1]
         title = table.titles[meanings.bases.index(sides[present][0])]
         wanted = proposed or ([title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
-        among = f"no column can be recognized as the {missing} among {join_names(others)}"
+        among = f"no column can be recognized as the {missing} among {join_names([table.titles[i] for i in left])}"
         return f"the {present} is {title!r}; {among}; name it with {option('--columns', wanted)}"
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
-    two = [i for i in spaced(table) if table.names[i] not in known]
     how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', proposed)}" if proposed else "")
-    how = ways(table, two) if len(two) == 2 and not proposed else how
+    if len(two := [i for i in spaced(table) if i in others]) == 2 and not proposed:
+        how = ways(table, two)
     among = f"{join_names(table.titles)}; its first rows are {table.first_rows()}"
     return f"{said} reference and prediction among {among}; {how}"
 
@@ -357,7 +350,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
     named = all(of.titles or len(head.split()) < 4 for (of, _), head in zip(two, heads, strict=True))
     such = option("--columns", heads if named else [str(i + 1) for _, i in two])
     said = f"no column can be recognized as the {side} among {shown}; its first rows are {table.first_rows(100)}"
-    how = f"name a column of each file with {NAME_BOTH}, such as {such}"
+    how = f"name both columns with {NAME_BOTH}, each of its file, such as {such}"
     raise table.error(f"{said}; {how}, or say --format=P if the lines are no table")
 
 

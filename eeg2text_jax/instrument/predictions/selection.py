@@ -295,9 +295,9 @@ def as_set(
     """Return a `PredictionSet` of predictions that were given as Python objects.
 
     Args:
-      predictions: the path of a predictions file; `Prediction`s; a table (a DataFrame, a dict of columns, or a list of
-        dicts) with the columns of a predictions file or others that `read_any` recognises; or texts, one for each of
-        `references`.
+      predictions: the path of a predictions file; what `read_any` returned; `Prediction`s; a table (a DataFrame, a dict
+        of columns, or a list of dicts) with the columns of a predictions file or others that `read_any` recognises; or
+        texts, one for each of `references`.
       references: the true texts, if `predictions` are texts; or the path of their file, if `predictions` is a path.
       mode: the mode of rows that do not state one; None leaves it unknown.
       name: the name of the argument in messages.
@@ -314,7 +314,14 @@ def as_set(
             if given is not None and not found:
                 said = f"{what} is {str(given)!r:.80}, and there is no such file"
                 raise UserError(f"{said}; give the path of a file, a DataFrame, or a list of texts.")
-        return read_file(predictions, mode=mode, columns=columns, reference=references, groups=groups)
+        try:
+            return read_file(predictions, mode=mode, columns=columns, reference=references, groups=groups)
+        except UserError as error:
+            if not re.search(r"--(block|labels|id|format)", said := str(error)):
+                raise
+            raise UserError(f"{said.rstrip('.')}; read_any takes these arguments, give what it returns here.") from None
+    if isinstance(predictions, PredictionSet):
+        return in_one_form(predictions, mode)
     if isinstance(references, str | os.PathLike):
         raise UserError(f"references is a path, and {name} is none; give paths for both, or a list of texts for both.")
     if (records := _records(predictions, references, name)) is not None:
