@@ -132,10 +132,7 @@ def filled(table: Table, index: int) -> list[str]:
 def of_one_form(
     table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the name of the reference that has the form of the predictions: phonemes for phonemes; and a note.
-
-    `spoken` are names of columns of true phonemes. The note tells the choice, or that the forms differ.
-    """
+    """Return the name of the reference in the form of the predictions, of `spoken` for phonemes, and a note on it."""
     place = table.names.index(reference)
     if reference in spoken or is_spelled(table.column(place)) or not all(map(is_spelled, map(table.column, predicted))):
         return reference, ()

@@ -214,10 +214,7 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
 def groups_of(
     read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
 ) -> tuple[Labels, list[str]]:
-    """Return column -> reference -> label, and notes on references with several labels.
-
-    A column of the CSV `meta` is preferred to one of the file.
-    """
+    """Return column of `meta`, or else of the file -> reference -> label, and notes on references with several."""
     lines = list(read_metadata(meta)) if meta else []
     by_column: Labels = {}
     notes = []
@@ -292,20 +289,11 @@ def as_set(
     columns: Sequence[str] | None = None,
     groups: Sequence[str] = (),
 ) -> PredictionSet:
-    """Return a `PredictionSet` of predictions that were given as Python objects.
+    """Return predictions that were given in Python as a set; `name` is that of the argument in messages.
 
-    Args:
-      predictions: the path of a predictions file; `Prediction`s; a table (a DataFrame, a dict of columns, or a list of
-        dicts) with the columns of a predictions file or others that `read_any` recognises; or texts, one for each of
-        `references`.
-      references: the true texts, if `predictions` are texts; or the path of their file, if `predictions` is a path.
-      mode: the mode of rows that do not state one; None leaves it unknown.
-      name: the name of the argument in messages.
-      columns: the columns of the reference and of predictions in a file or DataFrame.
-      groups: columns of a file or DataFrame whose labels to keep, see `groups_of`.
-
-    Raises:
-      UserError: columns are not recognised, texts and references differ in number, or there is no such file.
+    They are a path, `Prediction`s, a table (a DataFrame, a dict of columns, or a list of dicts) with columns that
+    `read_any` recognises, or texts. `references` are the true texts, or the path of their file beside a path. Other
+    arguments are those of `read_any`.
     """
     path, kinds = epath.Path(name), "expected predictions, texts, a DataFrame or the path of a file"
     if isinstance(predictions, str | os.PathLike):
@@ -352,8 +340,6 @@ def as_conditions(
     columns: Sequence[str] | None = None,
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels, list[str]]:
     """Return the rows under EEG, control -> its rows, whether all training seeds are stated, labels, and notes.
-
-    Notes say which columns of tables and files are used and not, as `describe` does.
 
     `controls` is a mapping from names to predictions, or the predictions of one control. If it is empty, the other
     conditions of a table or file `eeg` are the controls.
