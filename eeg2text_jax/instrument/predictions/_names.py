@@ -69,6 +69,10 @@ class Names:
         """Return the form of the text in a column of `side` ("reference" or "prediction"), "" if it is none."""
         return self._forms[side].get(name, "")
 
+    def has_both(self, names: Sequence[str]) -> bool:
+        """Return whether there are names of texts of both sides."""
+        return all(any(self.form(side, name) for name in names) for side in SIDES)
+
     def condition(self, name: str) -> str:
         """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
         if name in self._conditions:

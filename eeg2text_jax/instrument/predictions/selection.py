@@ -171,11 +171,10 @@ def join_metadata(
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)
-    counts = Counter(map(_cell, rows))
-    seen: Counter = Counter()
+    cells = [(sentence_key(p.reference), p.mode, p.train_condition, p.eval_condition, p.seed) for p in rows]
+    counts, seen = Counter(cells), Counter[tuple]()
     joined = []
-    for row in rows:
-        cell = _cell(row)
+    for row, cell in zip(rows, cells, strict=True):
         entries = lines.get(cell[0], [])
         if len(entries) not in (1, counts[cell]):
             expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
@@ -185,10 +184,6 @@ def join_metadata(
         seen[cell] += 1
         joined.append(dataclasses.replace(row, **values))
     return joined
-
-
-def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
-    return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 
 def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
