@@ -189,10 +189,7 @@ def csv_table(
 
 
 def top_of(lines: Lines) -> tuple[str, int]:
-    """Return the delimiter that a first line such as `sep=;` states, or "", and how many lines stand above a table.
-
-    These are that line, or comments after `#`.
-    """
+    """Return the delimiter that a first line such as `sep=;` states, or "", and how many lines stand above a table."""
     texts = [*itertools.islice(lines, 100)]
     if re.fullmatch(r"sep=[,;\t|]", texts[0]):
         return texts[0][4], 1
@@ -416,10 +413,7 @@ FORMS = (("objects", "split"), ("lists",), ("keyed",))  # of a table under a nam
 
 
 def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
-    """Return the kind and the rows of a JSON value that is a table, or "" and [] if it is none.
-
-    Of objects in an object, the values are samples by id, or columns by name as pandas writes a table.
-    """
+    """Return the kind and the rows of a JSON value that is a table, or "" and [] if it is none."""
     form = form_of(value)
     if form in ("objects", "split"):
         return "JSON list", value if form == "objects" else [
@@ -428,7 +422,7 @@ def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
     if form == "keyed" and sum(map(names.is_usual, normalize_names(value))) < 2:
         name = "index" if [*value] == [*map(str, range(len(value)))] else "key"
         return "JSON objects by key", [{**({} if name in row else {name: key}), **row} for key, row in value.items()]
-    columns = [*value.values()] if form == "keyed" else []
+    columns = [*value.values()] if form == "keyed" else []  # as pandas writes a table
     if columns and all(column.keys() == columns[0].keys() for column in columns):
         return "JSON objects by key", [{name: column[key] for name, column in value.items()} for key in columns[0]]
     return "", []

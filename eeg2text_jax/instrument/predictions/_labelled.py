@@ -114,11 +114,7 @@ class Printed:
 def labelled_table(
     printed: Text, names: Names, labels: Sequence[str] | None = None, wanted: Sequence[str] = ()
 ) -> Table | None:
-    """Return the samples of a printed text; None if no reference and prediction have labels or columns.
-
-    `labels` are the two labels of references and predictions, in place of known names; `wanted` are the columns of a
-    table in the text.
-    """
+    """Return the samples of a printed text, with two `labels` or known names, or a table in it; None without any."""
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in printed.lines[:9]):
         return word_table(printed.path, printed.lines)
     tables = [] if labels else [*tables_among(printed, names, wanted)]
@@ -210,8 +206,7 @@ def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
 def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the pairs that fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`) or Kaldi (`ID ref R`, `ID hyp P`) prints.
 
-    Or SpeechBrain: below `ID, %WER ...` the reference's words, a line of marks, the prediction's words. None if the ids
-    of both sides differ, or there are none.
+    Or SpeechBrain: below `ID, %WER ...` the reference's words, a line of marks, the prediction's words.
     """
     sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     first: dict[str, int] = {}
@@ -306,10 +301,7 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
 
 
 def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
-    """Set the labels of `text` that are read, and its closing rule; return whether both labels are on one line.
-
-    `text.reference` stays empty if no reference and prediction have labels.
-    """
+    """Set the labels of `text` that are read, if any, and its closing rule; return whether both are on one line."""
 
     def side(name: str) -> str:
         if labels:
@@ -421,10 +413,7 @@ def blocks(text: Printed) -> Pairs:
 
 
 def pairs(text: Printed) -> Pairs:
-    """Return the samples whose labels are on lines of their own; each begins with the label that is first in the file.
-
-    A label without a partner is left out.
-    """
+    """Return the samples whose labels are on lines of their own; each begins with the first label of the file."""
     with_texts_below(text)
     order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}

@@ -57,8 +57,8 @@ class Names:
         self.maybe = (*sections["reference"]["maybe"],)
         self.either = (*sections["either"]["names"], *sections["nouns"]["text"])
         self._forms: dict[str, dict[str, str]] = {}  # side -> name of a text column -> form of its text
-        for side, of_pairs in zip(SIDES, zip(*self.pairs, strict=True), strict=True):
-            forms = dict.fromkeys((name for name in of_pairs if name not in self.maybe), TEXT)
+        for place, side in enumerate(SIDES):
+            forms = dict.fromkeys((pair[place] for pair in self.pairs if pair[place] not in self.maybe), TEXT)
             for form, nouns in sections["nouns"].items():
                 marked = itertools.product(sections[side]["marks"], nouns)
                 forms |= {name: form for a, b in marked for name in (f"{a}_{b}", f"{b}_{a}")}
@@ -68,6 +68,10 @@ class Names:
     def form(self, side: str, name: str) -> str:
         """Return the form of the text in a column of `side` ("reference" or "prediction"), "" if it is none."""
         return self._forms[side].get(name, "")
+
+    def has_both(self, names: Sequence[str]) -> bool:
+        """Return whether there are names of texts of both sides."""
+        return all(any(self.form(side, name) for name in names) for side in SIDES)
 
     def condition(self, name: str) -> str:
         """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize_names
+from eeg2text_jax.instrument.predictions._names import Names, normalize_names
 from eeg2text_jax.instrument.predictions.columns import holds_words
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
@@ -153,8 +153,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
 
     def is_head(row: Sequence[str]) -> bool:
         plain = normalize_names(row)
-        known = all(any(names.form(side, name) for name in plain) for side in SIDES)
-        return known or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
+        return names.has_both(plain) or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
 
     lines = unfolded(
         [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in text.lines]
@@ -260,8 +259,7 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
     def fits(table: Table) -> bool:
         if wanted:
             return all(map(str.isdigit, wanted)) or {*normalize_names(wanted)} <= {*(table.names or ())}
-        texts = [name for i, name in enumerate(table.names or ()) if holds_words(table, i)]
-        return all(any(names.form(side, name) for name in texts) for side in SIDES)
+        return names.has_both([name for i, name in enumerate(table.names or ()) if holds_words(table, i)])
 
     fitting = [table for table in tables if fits(table)]
     return max(fitting, key=lambda table: len(table.rows), default=None)

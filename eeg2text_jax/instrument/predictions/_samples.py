@@ -86,11 +86,9 @@ def text_of(value: Any, what: str, where: str) -> tuple[str, str]:
 
 
 def texts(table: Table, index: int, side: str, changed: Changed, rows: Sequence[int] | None = None) -> list[str]:
-    """Return the texts of a column, or of some rows of it.
-
-    A whole line is a text even if it begins and ends with a bracket.
-    """
-    whole, column, place = table.layout in ("P", "K"), [], f"{table.path}, {table.unit}"  # of a bucket, this takes time
+    """Return the texts of a column, or of some rows of it."""
+    whole, column = table.layout in ("P", "K"), []  # a line is a text even if it begins and ends with a bracket
+    place = f"{table.path}, {table.unit}"  # of a bucket, this takes time
     what = f"{side} {table.shown(index)}"
     for row in range(len(table.rows)) if rows is None else rows:
         text, how = table.rows[row][index], ""
@@ -170,10 +168,7 @@ def fed_word(value: str) -> str:
 
 
 def conditions_of(table: Table, columns: Columns) -> tuple[list[str], bool]:
-    """Return what a column such as `input` says was fed ([] where other columns say it), and whether this counts.
-
-    It counts if these are a few conditions, EEG among them.
-    """
+    """Return what a column such as `input` says was fed, and whether these are a few conditions, EEG among them."""
     if columns.named or "condition" not in columns.about:
         return [], False
     (values,) = stated(table, {"condition": columns.about["condition"]}).values()

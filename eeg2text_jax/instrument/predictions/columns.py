@@ -69,15 +69,10 @@ class Meanings:
         self.modes = [names.split_mode(name) for name in self.plain]  # name without its mode, mode
         self.bases = [base for base, _ in self.modes]
         self.pairs = [pair for pair in names.pairs if pair[0] in self.plain and pair[1] in self.bases]
-        texts, phonemes = (
-            [
-                [name for name in dict.fromkeys(of) if names.form(side, name) == form]
-                for side, of in zip(SIDES, (self.plain, self.bases), strict=True)
-            ]
-            for form in (TEXT, PHONEMES)
+        of = {"reference": dict.fromkeys(self.plain), "prediction": dict.fromkeys(self.bases)}
+        self.references, self.spoken, self.predictions, self.heard = (
+            [name for name in of[side] if names.form(side, name) == form] for side in SIDES for form in (TEXT, PHONEMES)
         )
-        self.references, self.predictions = texts
-        self.spoken, self.heard = phonemes
         self.spoken += [name for name in self.plain if name in names.either and name == PHONEMES]
         self.conditions = {name: fed for name in self.bases if (fed := names.condition(name))}
         self.maybe = [name for name in names.maybe if name in self.plain]
@@ -132,10 +127,7 @@ def filled(table: Table, index: int) -> list[str]:
 def of_one_form(
     table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the name of the reference that has the form of the predictions: phonemes for phonemes; and a note.
-
-    `spoken` are names of columns of true phonemes. The note tells the choice, or that the forms differ.
-    """
+    """Return the name of the reference in the form of the predictions, of `spoken` for phonemes, and a note on it."""
     place = table.names.index(reference)
     if reference in spoken or is_spelled(table.column(place)) or not all(map(is_spelled, map(table.column, predicted))):
         return reference, ()

@@ -11,7 +11,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -135,17 +135,12 @@ class Shared:
 
 def parse_predictions(lines: Lines) -> PredictionSet:
     """Return the content of a file in our format; see `read_predictions`."""
-    path = str(lines.path)  # of a bucket, this takes time
     header: dict[str, Any] = {}
     first: list[Prediction] = []
     further: list[Prediction] = []
     places: dict[tuple, dict[str, int]] = {}  # cell and hypothesis -> sample -> number of its line
     shared = Shared()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        row = parse_object(line, where)
+    for number, where, row in objects_of(lines):
         if set(row) == {"header"}:
             if header or first or further:
                 raise UserError(f"{where}: a second header; give each file to the command on its own.")
@@ -166,10 +161,10 @@ def parse_predictions(lines: Lines) -> PredictionSet:
             said = (
                 f"is hypothesis {p.hypothesis} of sample {p.sample_id!r}, whose first (hypothesis 0) is not in the file"
             )
-            where = f"{path}, line {places[*cell, p.hypothesis][sample]}"
+            where = f"{lines.path}, line {places[*cell, p.hypothesis][sample]}"
             raise UserError(f"{where}: {said}; decode again, or number hypotheses from 0.")
     if not first:
-        raise UserError(f"{path}: no predictions in the file; `eeg2text decode` writes one JSON object a line.")
+        raise UserError(f"{lines.path}: no predictions in the file; `eeg2text decode` writes one JSON object a line.")
     notes = (f"{len(further)} further hypotheses are neither scored nor audited",) if further else ()
     return PredictionSet(first, header, "jsonl", lines.path, notes, tuple(further), digest=lines.digest)
 
@@ -223,6 +218,14 @@ def parse_object(line: str, where: str) -> dict[str, Any]:
         reason = getattr(error, "msg", str(error))
         raise UserError(f"{where}: not JSON ({reason}); expected one object a line.") from error
     return _typed("line", row, dict, where)
+
+
+def objects_of(lines: Lines) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield the number of each line with content, its place for messages, and its JSON object."""
+    path = str(lines.path)  # of a bucket, this takes time
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, f"{path}, line {number}", parse_object(line, f"{path}, line {number}")
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Prediction)}

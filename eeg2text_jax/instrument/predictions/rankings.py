@@ -31,8 +31,8 @@ from eeg2text_jax.instrument.predictions.file import (
     FIELDS,
     Prediction,
     Shared,
+    objects_of,
     own_row,
-    parse_object,
     row_key,
     sentence_key,
 )
@@ -173,17 +173,17 @@ def is_rankings(path: str | os.PathLike[str]) -> bool:
 def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
     """Read a file of `write_rankings`. Raises UserError with the number of an invalid line."""
     lines = Lines(path)
-    numbered = ((number, f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip())
-    _, where, first = next(numbered, (1, f"{path}, line 1", "{}"))
-    header = parse_object(first, where).get("header")
+    objects = objects_of(lines)
+    _, where, first = next(objects, (1, f"{path}, line 1", {}))
+    header = first.get("header")
     if not isinstance(header, dict) or not isinstance(header.get("candidates"), dict):
         raise UserError(f"{where}: expected a header with lists of candidates; decode again.")
     lists = {name: _candidates(name, rows, f"{path}: ") for name, rows in header["candidates"].items()}
     rows: list[Ranking] = []
     seen: dict[tuple, int] = {}
     shared = Shared()
-    for number, where, line in numbered:
-        row = _ranking(parse_object(line, where), lists, where, shared)
+    for number, where, content in objects:
+        row = _ranking(content, lists, where, shared)
         if (before := seen.setdefault(row_key(row), number)) != number:
             said = f"sample {row.sample_id!r} is on line {before} already"
             raise UserError(f"{where}: {said}; remove one of the two lines.")

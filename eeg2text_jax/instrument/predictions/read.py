@@ -1,4 +1,8 @@
-"""Read a predictions file of any layout, recognised by its content, and describe it in words."""
+"""Read a predictions file of any layout, recognised by its content, and describe it in words.
+
+`Lines` of any file become a `Table` (_containers, _printed, _labelled), two tables one (_joins); `Columns` say what it
+holds (columns); its rows become predictions (_samples). Each of these steps raises UserError for what it cannot read.
+"""
 
 import dataclasses
 import os
@@ -522,10 +526,7 @@ def is_spaceless(text: str) -> bool:
 
 
 def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield a note if a mark in nearly all references, and in no prediction, stands between texts of the same words.
-
-    In references that are only punctuated, the texts on both sides of a mark differ.
-    """
+    """Yield a note if a mark in nearly all references, and in no prediction, stands between texts of the same words."""
 
     def alike(text: str, mark: str) -> bool:
         first, *others = [{*part.casefold().split()} for part in text.split(mark)]

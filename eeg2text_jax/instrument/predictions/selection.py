@@ -171,11 +171,10 @@ def join_metadata(
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)
-    counts = Counter(map(_cell, rows))
-    seen: Counter = Counter()
+    cells = [(sentence_key(p.reference), p.mode, p.train_condition, p.eval_condition, p.seed) for p in rows]
+    counts, seen = Counter(cells), Counter[tuple]()
     joined = []
-    for row in rows:
-        cell = _cell(row)
+    for row, cell in zip(rows, cells, strict=True):
         entries = lines.get(cell[0], [])
         if len(entries) not in (1, counts[cell]):
             expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
@@ -185,10 +184,6 @@ def join_metadata(
         seen[cell] += 1
         joined.append(dataclasses.replace(row, **values))
     return joined
-
-
-def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
-    return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 
 def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
@@ -214,10 +209,7 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
 def groups_of(
     read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
 ) -> tuple[Labels, list[str]]:
-    """Return column -> reference -> label, and notes on references with several labels.
-
-    A column of the CSV `meta` is preferred to one of the file.
-    """
+    """Return column of `meta`, or else of the file -> reference -> label, and notes on references with several."""
     lines = list(read_metadata(meta)) if meta else []
     by_column: Labels = {}
     notes = []
@@ -292,20 +284,11 @@ def as_set(
     columns: Sequence[str] | None = None,
     groups: Sequence[str] = (),
 ) -> PredictionSet:
-    """Return a `PredictionSet` of predictions that were given as Python objects.
+    """Return predictions that were given in Python as a set; `name` is that of the argument in messages.
 
-    Args:
-      predictions: the path of a predictions file; what `read_any` returned; `Prediction`s; a table (a DataFrame, a dict
-        of columns, or a list of dicts) with the columns of a predictions file or others that `read_any` recognises; or
-        texts, one for each of `references`.
-      references: the true texts, if `predictions` are texts; or the path of their file, if `predictions` is a path.
-      mode: the mode of rows that do not state one; None leaves it unknown.
-      name: the name of the argument in messages.
-      columns: the columns of the reference and of predictions in a file or DataFrame.
-      groups: columns of a file or DataFrame whose labels to keep, see `groups_of`.
-
-    Raises:
-      UserError: columns are not recognised, texts and references differ in number, or there is no such file.
+    They are a path, what `read_any` returned, `Prediction`s, a table (a DataFrame, a dict of columns, or a list of
+    dicts) with columns that `read_any` recognises, or texts. `references` are the true texts, or the path of their file
+    beside a path. Other arguments are those of `read_any`.
     """
     path, kinds = epath.Path(name), "expected predictions, texts, a DataFrame or the path of a file"
     if isinstance(predictions, str | os.PathLike):
@@ -359,8 +342,6 @@ def as_conditions(
     columns: Sequence[str] | None = None,
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels, list[str]]:
     """Return the rows under EEG, control -> its rows, whether all training seeds are stated, labels, and notes.
-
-    Notes say which columns of tables and files are used and not, as `describe` does.
 
     `controls` is a mapping from names to predictions, or the predictions of one control. If it is empty, the other
     conditions of a table or file `eeg` are the controls.
