@@ -134,3 +134,30 @@ def test_blocks_are_chosen_in_two_files(write, printed_by):
     said = printed_by(["score", str(outputs), f"--reference={reference}", "--block=last", "--metrics=wer"])
     assert "only block 2 of 2 is used: b" in " ".join(said.split())
     assert main(["read", str(outputs), f"--reference={reference}", "--block=1"]) == 0
+
+
+def test_an_epoch_with_several_validations_has_a_block_for_each(write):
+    """They begin with the same reference; what is saved is of the epoch before."""
+    one = "".join(f"Reference: {r}\nHypothesis: {p}\n" for r, p in PAIRS)
+    log = "".join(
+        f"Epoch {i}, loss 0.5\n" + one + f"step: 50, loss {i}\n".replace("step", "validated") + one for i in (1, 2)
+    )
+    with pytest.raises(UserError, match=r"4 blocks: 1 is epoch 1, pass 1 with .* 4 is epoch 2, pass 2"):
+        read_any(write(log))
+    assert pairs(read_any(write(log), block="last")) == PAIRS
+    saved = "".join(one + f"Epoch 0000{i}: saving model to a.ckpt\n" for i in (1, 2))
+    assert not any("epoch" in note for note in read_any(write(saved)).notes)
+
+
+def test_a_block_whose_references_repeat_is_said(write):
+    rows = "".join(f"Reference: {r}\nHypothesis: {p}\n" for r, p in [*PAIRS, *PAIRS[::-1]])
+    log = "".join(f"Epoch {i}, loss 0.5\n" + rows for i in (1, 2))
+    read = read_any(write(log), block=1)
+    assert len(read.predictions) == 2 * len(PAIRS)
+    assert any("share their reference" in note for note in read.notes)
+
+
+def test_the_last_of_many_blocks_is_named(write):
+    log = "".join(f"Epoch {i}, loss 0.5\nReference: {r}\nHypothesis: {p}\n" * 2 for i in range(9) for r, p in PAIRS[:1])
+    with pytest.raises(UserError, match=r"and \d+ more, the last \d+ is epoch 8"):
+        read_any(write(log), block="none")

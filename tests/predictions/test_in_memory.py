@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import eeg2text_jax
-from eeg2text_jax import audit, score
+from eeg2text_jax import audit, read_any, score
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.selection import as_conditions, as_set
 from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
@@ -238,3 +238,20 @@ def test_scores_are_printed_a_line_each_and_become_a_frame():
     frame = found.to_frame()
     assert [*frame.index] == [*found]
     assert frame.loc["wer", "value"] == 25
+
+
+def test_what_read_any_returns_is_scored_and_audited(tmp_path):
+    """So a part of a file is chosen in Python, as a message says."""
+    pairs = [(f"the road {a} was {b}", f"a road {a} is {b}") for a in ("here", "there", "home") for b in "abcdefgh"]
+    text = "".join(f"Epoch {i}\n" + "".join(f"GT: {r}\nPR: {p} {i}\n" for r, p in pairs) for i in (1, 2))
+    path = tmp_path / "log.txt"
+    path.write_text(text)
+    for judge in (score, audit):
+        with pytest.raises(
+            UserError, match=r"block=.last. the last.*read_any takes these arguments, give what it returns"
+        ):
+            judge(path)
+    read = read_any(path, block="last")
+    assert {row.prediction[-1] for row in read.predictions} == {"2"}
+    assert score(read) == score(read.predictions)
+    assert audit(read).sentence == audit(read.predictions).sentence

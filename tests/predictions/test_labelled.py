@@ -237,7 +237,13 @@ PRINTED = {
     "indented blocks": printed("Example #0\n\tSource: x\n\tReference: {}\n\tHypothesis: {}\n"),
     "rulers": printed("SOURCE: x\nEXPECTED: {}\nPREDICTED: {}\n----------\nWER : 0.5\n----------\n", "```text\n"),
     "Kaldi": "".join(
-        f"u_{i} ref  {r} ***\nu_{i} hyp  *** {p}\nu_{i} op C\nu_{i} #csid 1\n" for i, (r, p) in enumerate(PAIRS)
+        f"u_{i} ref  {r}\nu_{i} hyp  *** {p}\nu_{i} op C\nu_{i} #csid 1\n" for i, (r, p) in enumerate(PAIRS)
+    ),
+    "SpeechBrain": "%WER 1.0\nALIGNMENTS\n\nFormat:\n<utterance-id>, WER DETAILS\n<eps> ; a\n  I ; S\n b ; c\n"
+    + "".join(
+        f"{'=' * 80}\nu{i}, %WER 8.5 [ 2 / 4, 1 ins, 0 del, 1 sub ]\n{' ; '.join(r.split())}\n = ; S \n"
+        f"<eps> ;  {'  ; '.join(p.split())} \n"
+        for i, (r, p) in enumerate(PAIRS)
     ),
     "sclite": printed("id: (a-1)\nScores: (#C #S) 1 2\nREF:  {} \nHYP:  ***** {} \nEval:  D\n\n"),
     "icefall": "".join(f"a{i}:\tref={r.split()}\na{i}:\thyp={p.split()}\n" for i, (r, p) in enumerate(PAIRS)),

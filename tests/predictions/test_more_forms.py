@@ -126,6 +126,52 @@ def test_asterisks_alone_stand_for_no_word(write, form):
     assert pairs(plain) == [("it is a dog", "it * a 4")] * 3
 
 
+def test_asterisks_of_a_text_are_no_padding(write):
+    """Of Markdown and of footnotes: in one row as in an alignment, in another not; nor do blanks change."""
+    rows = [
+        ("** the price of it", "* the price of it"),
+        ("a **bold ** dog", "a ** dog"),
+        ("a\u00a0cat * is  here", "a cat"),
+    ]
+    table = "reference\tprediction\n" + "".join(f"{r}\t{p}\n" for r, p in rows)
+    read = read_any(write(table))
+    assert pairs(read) == rows
+    assert "asterisks" not in " ".join(read.notes)
+
+
+def test_figures_behind_labels_and_between_marks_are_no_texts(write):
+    """Labels of texts are proposed, not those of numbers beside them, and no columns of losses."""
+    log = "".join(
+        f"Pred: {i}39, Target: {i}11\nTokens: [1, {i}]\nTarget Sequence:\n {r}\nDetokenized output:\n{p}\n"
+        for i, (r, p) in enumerate(PAIRS)
+    )
+    with pytest.raises(UserError, match=r"such as --labels='Target Sequence,Detokenized output'"):
+        read_any(write(log))
+    assert pairs(read_any(write(log), labels="Target Sequence,Detokenized output")) == PAIRS
+    losses = "".join(f"[Step {i}] batch loss: {i}.1063 | running avg loss: {i}.5\n" for i in range(20))
+    with pytest.raises(UserError, match="no samples of known labels") as refusal:
+        read_any(write(notebook(losses)))
+    assert "--columns" not in str(refusal.value)
+
+
+def test_quotes_between_tabs_that_close_no_field_are_characters(write):
+    rows = [('"Go', 'he said "go'), ('a 5 " board', '"it "is'), ("plain", "plain")]
+    true = write("".join(f"x {i}\t{r}\n" for i, (r, _) in enumerate(rows)), "true.tsv")
+    outputs = write("".join(f"x {i}\t{p}\n" for i, (_, p) in enumerate(rows)), "out.tsv")
+    assert pairs(read_any(outputs, reference=true, columns="2,2")) == rows
+    assert pairs(read_any(write("reference\tprediction\n" + "".join(f"{r}\t{p}\n" for r, p in rows)))) == rows
+
+
+def test_several_references_by_id_in_lines_without_a_header(write):
+    """In another order, and the ids of the outputs behind the name of a system."""
+    references = "".join(f"vid{i}\t{r}\nvid{i}\t{r} again\n" for i, (r, _) in enumerate([*PAIRS, ("one more", "")]))
+    outputs = "".join(f"beam\tvid{i}\t{p}\n" for i, (_, p) in [*enumerate(PAIRS)][::-1])
+    read = read_any(write(outputs, "out.txt"), reference=write(references, "true.txt"))
+    assert pairs(read) == PAIRS[::-1]
+    assert f"{len(PAIRS)} ids have several references; the first of them counts" in read.notes
+    assert "2 of them without a prediction" in read.layout
+
+
 def cues(texts, mark):
     return "".join(
         f"{i}\n00:00:0{i}{mark}000 --> 00:00:0{i}{mark}900\n<i>{text}\nagain</i>\n\n" for i, text in enumerate(texts)

@@ -243,16 +243,6 @@ def test_columns_of_one_name_are_named_by_number(write):
         read_any(path, columns=["reference", "said"])
 
 
-def test_cells_of_a_matrix_are_joined_by_row_and_column(write):
-    def matrix(k, order):
-        head = "word\tank\tbul\tcat\n"
-        cells = [[pair[k] if n == i % 3 else "" for n in range(3)] for i, pair in enumerate(PAIRS)]
-        return head + "".join("\t".join([f"w{i}", *cells[i]]) + "\n" for i in order)
-
-    found = read_any(write(matrix(1, range(N)[::-1]), "out.tsv"), reference=write(matrix(0, range(N)), "true.tsv"))
-    assert pairs(found) == PAIRS[::-1]
-
-
 @pytest.mark.parametrize(("end", "said"), [(" .", False), (".", False), (" endseq", True), (" <end>", True)])
 def test_a_word_at_the_end_of_all_texts_is_said_and_a_mark_is_not(write, end, said):
     rows = [(r, p.replace("now", "today")) for r, p in PAIRS]

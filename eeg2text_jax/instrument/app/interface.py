@@ -259,7 +259,6 @@ FIELDS = {
     r"leave --reference out": "remove the file of references",
     r"--reference(?:=FILE)?": "the file of references",
     r",? (?:or |and )?(?:say|set) (?:--format=\w+[^.;]*|whether this (?:line )?is [^.;]*)": "",
-    r" \(REFERENCE is a column of the file of references, PREDICTION of the file of predictions\)": "",
     r",? such as --columns=.*": "",
     r"say --id=.*": "say with the command `eeg2text audit` how to join them",
     r"--block=N takes one.*": "choose one with the command `eeg2text audit`.",

@@ -19,7 +19,8 @@ from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names,
 from eeg2text_jax.instrument.predictions.file import DECODER, UNKNOWN, parse_object
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
-DELIMITERS = (",", "\t", ";")
+TAB = "\t"
+DELIMITERS = (",", TAB, ";")
 BAR = "|"  # delimits the cells of a table with a known header, also of one in Markdown
 RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
@@ -29,7 +30,7 @@ TEXTS_ALONE = "if each line of the file is one text, give its references with --
 NO_TABLE = (
     "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
 )
-TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
+TRN = re.compile(r"(?P<text>.*?)\s*\((?P<id>\S+)\)")  # a text, then the id of the utterance in brackets
 MARKED = {  # what a file of texts among marks is -> the pattern of a text
     "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE),
     "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
@@ -41,7 +42,7 @@ TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of othe
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
 HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MULTILINE)  # a file of words, and they
 HTK_WORD = re.compile(r"^(?:\d+ \d+ )?(\S+)", re.MULTILINE)
-KEYED = re.compile(r"([^\s|,;]+?)(?::?\s+|[|,;]\s*)(.*)")  # an id, then a text
+KEYED = re.compile(r"(?P<id>[^\s|,;]+?)(?::?\s+|[|,;]\s*)(?P<text>.*)")  # an id, then a text
 QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
@@ -60,8 +61,17 @@ class Columns:
         about = (positions for name, positions in self.about.items() if name not in dropped)
         return {self.reference, *self.predictions.values(), *(i for positions in about for i in positions)}
 
+    @property
+    def named(self) -> bool:
+        """Whether a column `eval_condition`, or names of columns, say what the encoder was fed."""
+        return "eval_condition" in self.about or any(condition != UNKNOWN for condition, _ in self.predictions)
+
 
 FIRST_TWO = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
+
+
+class FirstText(str):
+    """The first of several texts of a cell."""
 
 
 @dataclasses.dataclass
@@ -72,7 +82,6 @@ class Table:
     without a header). `numbers` has the number of each row's `unit` (line, item, row) in the file. `roles` is set if
     the layout itself says what the columns hold. `coded`: each line has an id beside its text.
     `grouped`: rows of one id are several references of one text. `samples`: the first row is surely no header.
-    `firsts`: title -> the rows in which there were several texts, of which the cell has the first.
     `blocks`: the part of the file that each row stands in, such as a cell of a notebook; () if it has one. `why`: what
     divides the rows if the layout does not.
     """
@@ -89,7 +98,6 @@ class Table:
     coded: bool = False
     grouped: bool = False
     samples: bool = False
-    firsts: dict[str, set[int]] = dataclasses.field(default_factory=dict)
     blocks: Sequence[str] = ()
     why: str = ""
     names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
@@ -102,12 +110,15 @@ class Table:
     def width(self) -> int:
         return len(self.titles if self.titles is not None else self.rows[0] if self.rows else ())
 
+    def error(self, what: str, row: int | None = None) -> UserError:
+        """Return an error of the table, or of one of its rows."""
+        return UserError(f"{self.path}{'' if row is None else f', {self.unit} {self.numbers[row]}'}: {what}.")
+
     def keep(self, places: Sequence[int]) -> "Table":
         """Return the table with some of its rows."""
-        firsts = {title: {k for k, i in enumerate(places) if i in rows} for title, rows in self.firsts.items()}
         rows, numbers = [self.rows[i] for i in places], [self.numbers[i] for i in places]
         blocks = [self.blocks[i] for i in places] if self.blocks else ()
-        return dataclasses.replace(self, rows=rows, numbers=numbers, blocks=blocks, firsts=firsts)
+        return dataclasses.replace(self, rows=rows, numbers=numbers, blocks=blocks)
 
     def column(self, index: int) -> list[Any]:
         return [row[index] for row in self.rows]
@@ -126,20 +137,28 @@ class Table:
         return " and ".join(f"'{join_names(row, 20, room, ' | ')}'" for row in rows)
 
 
+def is_id(values: Sequence[Any], code: re.Pattern[str] = CODED) -> bool:
+    """Return whether all values look like ids: distinct, without spaces, with a digit or `_` (or another `code`)."""
+    texts = [str(value) for value in values]
+    return len(set(texts)) == len(texts) and all(code.search(v) and " " not in v for v in texts)
+
+
+# Tables with a mark between cells.
+
+
 def csv_table(
     lines: Lines, names: Names, layout: str | None = None, wanted: Sequence[str] = (), *, alone: bool = True
 ) -> Table | None:
     """Return a CSV with a header (`F`) or without (`H`); None if the lines are no table.
 
     `wanted` names columns, which tells a header. `alone`: the file should hold both sides; else it is one of two files,
-    whose lines may be texts with commas, so that a table without header needs ids, quotes or tabs. Raises UserError if
-    a table with a header has a row of another width, or a quote is not closed.
+    whose lines may be texts with commas, so that a table without header needs ids, quotes or tabs.
     """
-    stated, kinds = stated_delimiter(lines), {"\t": "TSV"}
-    above = 0 if stated else lines_above(lines)
-    notes = (f"{above} lines of comments above the table are not used",) if above else ()
+    stated, above = top_of(lines)
+    notes = (f"{above} lines of comments above the table are not used",) if above and not stated else ()
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
-    heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if alone or stated else BAR))}
+    heads = {delimiter: head_of(lines, delimiter, above) for delimiter in (*offered, *(() if alone or stated else BAR))}
+    kinds = {TAB: "TSV"}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
         named = [normalize(name) for name in wanted if not name.isdigit()]
@@ -148,16 +167,19 @@ def csv_table(
         if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
             if len(head) == 1:
                 return one_column(lines, heads[delimiter][0])
-            numbers, (titles, *rows) = records_of(lines, delimiter)
+            numbers, (titles, *rows) = records_of(lines, delimiter, above)
             return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=notes)
     errors = []
     for delimiter in offered:
         try:
-            numbers, rows = records_of(lines, delimiter)
+            numbers, rows = records_of(lines, delimiter, above)
         except UserError as error:
             errors.append(error)
             continue
-        if layout == "H" or alone or is_table(lines, rows, delimiter):
+        coded = any(is_id([row[i] for row in rows]) for i in range(len(rows[0])))
+        quoted = any(delimiter in field for row in rows for field in row)
+        close = quoted or f"{delimiter} ".encode() not in lines.data  # in sentences a space follows a comma
+        if layout == "H" or alone or coded or delimiter == TAB or (close and len({*map(tuple, rows)}) >= FEW):
             kind = f"{kinds.get(delimiter, lines.kind)} without header"
             return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H", notes=notes)
     claimed = layout in ("F", "H") or (alone and lines.path.suffix.lower() in (".csv", ".tsv"))
@@ -166,25 +188,38 @@ def csv_table(
     return None
 
 
-def is_table(lines: Lines, rows: Sequence[Sequence[str]], delimiter: str) -> bool:
-    """Return whether lines with equally many delimiters are surely a table, and no sentences with commas."""
-    coded = any(is_id([row[i] for row in rows]) for i in range(len(rows[0])))
-    quoted = any(delimiter in field for row in rows for field in row)
-    close = quoted or f"{delimiter} ".encode() not in lines.data  # in sentences a space follows a comma
-    return coded or delimiter == "\t" or (close and len(set(map(tuple, rows))) >= FEW)
+def top_of(lines: Lines) -> tuple[str, int]:
+    """Return the delimiter that a first line such as `sep=;` states, or "", and how many lines stand above a table."""
+    texts = [*itertools.islice(lines, 100)]
+    if re.fullmatch(r"sep=[,;\t|]", texts[0]):
+        return texts[0][4], 1
+    comments = next((i for i, line in enumerate(texts) if line.strip() and line[0] != "#"), 0)
+    last, below = texts[comments - 1], texts[comments]
+    header = last[1:2] != " " and any(last.count(mark) == below.count(mark) > 0 for mark in DELIMITERS)
+    return "", 0 if header or texts[0][:1] != "#" else comments
 
 
-def is_id(values: Sequence[Any], code: re.Pattern[str] = CODED) -> bool:
-    """Return whether all values look like ids: distinct, without spaces, with a digit or `_` (or another `code`)."""
-    texts = [str(value) for value in values]
-    return len(set(texts)) == len(texts) and all(code.search(v) and " " not in v for v in texts)
+def head_of(lines: Lines, delimiter: str, above: int) -> list[str]:
+    """Return the cells of the first line with content; a field too long for the csv module is no name, and gives []."""
+    line = next((line for line in itertools.islice(lines, above, None) if line), "")
+    with contextlib.suppress(csv.Error):
+        cells = next(csv.reader([line], delimiter=delimiter), [])
+        return between_bars(cells) if delimiter == BAR else cells
+    return []
 
 
-def cells_of(lines: Iterable[str], delimiter: str, path: epath.Path, first: int = 1) -> Iterator[tuple[int, list[str]]]:
+def records(
+    lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0, quotes: bool = True
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of the first line and the cells of each record, without the rules of Markdown."""
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        (f"{line}\n" for line in lines),
+        delimiter=delimiter,
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
+    )
     while True:
-        number = reader.line_num + first
+        number = reader.line_num + 1 + above
         try:
             cells = next(reader)
         except StopIteration:
@@ -196,32 +231,33 @@ def cells_of(lines: Iterable[str], delimiter: str, path: epath.Path, first: int 
             yield number, cells
 
 
-def records_of(lines: Lines, delimiter: str) -> tuple[list[int], list[list[str]]]:
+def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) -> tuple[list[int], list[list[str]]]:
     """Return the number of the first line, and the cells, of each record; blank lines are skipped.
 
-    Raises UserError for a record with fewer than two cells, more or fewer than the first record, or an unclosed quote.
+    Between tabs, quotes that close no field are characters of the texts, as programs print them.
     """
-    numbers: list[int] = []
-    rows: list[list[str]] = []
-    skipped = lines_above(lines)
-    limit = csv.field_size_limit(sys.maxsize)
+    found: dict[int, list[str]] = {}
+    width, limit = 0, csv.field_size_limit(sys.maxsize)
     try:
-        for number, cells in cells_of(itertools.islice(lines, skipped, None), delimiter, lines.path, 1 + skipped):
-            if cells and len(cells) != len((rows or [cells])[0]):
-                raise UserError(
-                    f"{lines.path}, line {number}: {len(cells)} fields where the first line has {len(rows[0])}; put "
-                    "quotes around fields that hold a delimiter or a line break."
-                )
-            if len(cells) == 1:
-                break
-            if cells:
-                numbers.append(number)
-                rows.append(cells)
+        for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quotes):
+            width = width or len(cells)
+            if cells and len(cells) != width:
+                said = f"{len(cells)} fields where the first line has {width}"
+                how = "put quotes around fields that hold a delimiter or a line break"
+                raise UserError(f"{lines.path}, line {number}: {said}; {how}.")
+            if width == 1:
+                raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
+            found |= {number: cells} if cells else {}
+    except UserError:
+        if delimiter == TAB and quotes and b'"' in lines.data:
+            with contextlib.suppress(UserError):
+                return records_of(lines, delimiter, above, False)
+        raise
     finally:
         csv.field_size_limit(limit)
-    if not rows:
+    if not found:
         raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
-    return numbers, rows
+    return [*found], [*found.values()]
 
 
 def between_bars(cells: list[str]) -> list[str]:
@@ -230,30 +266,13 @@ def between_bars(cells: list[str]) -> list[str]:
     return cells[1:-1] if len(cells) > 2 and not cells[0] and not cells[-1] else cells
 
 
-def stated_delimiter(lines: Lines) -> str | None:
-    """Return the delimiter that a first line such as `sep=;` states, as spreadsheets write it, or None."""
-    first = next(iter(lines), "")
-    return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
+# Lines of text.
 
 
-def lines_above(lines: Lines) -> int:
-    """Return how many lines stand above a table: one that states the delimiter, or comments after `#`."""
-    if not lines.data.startswith(b"#"):
-        return int(stated_delimiter(lines) is not None)
-    texts = [*itertools.islice(lines, 100)]
-    comments = next((i for i, line in enumerate(texts) if line.strip() and line[0] != "#"), 0)
-    last, below = texts[comments - 1], texts[comments]
-    header = last[1:2] != " " and any(last.count(mark) == below.count(mark) > 0 for mark in DELIMITERS)
-    return 0 if header else comments
-
-
-def head_of(lines: Lines, delimiter: str) -> list[str]:
-    """Return the cells of the first line with content, as written."""
-    line = next((line for line in itertools.islice(lines, lines_above(lines), None) if line), "")
-    with contextlib.suppress(csv.Error):  # a field too long for the csv module is no name
-        cells = next(csv.reader([line], delimiter=delimiter), [])
-        return between_bars(cells) if delimiter == BAR else cells
-    return []
+def line_texts(lines: Lines) -> list[str]:
+    """Return all lines; the empty text after the last line end does not count as a line."""
+    texts = list(lines)
+    return texts[:-1] if texts and not texts[-1] else texts
 
 
 def one_column(lines: Lines, name: str) -> Table:
@@ -262,18 +281,12 @@ def one_column(lines: Lines, name: str) -> Table:
     rows = [[text] for text in texts]
     for delimiter in (BAR,) if all(text.startswith(BAR) for text in texts) else DELIMITERS:
         with contextlib.suppress(UserError):
-            records = [cells for _, cells in cells_of(texts, delimiter, lines.path)]
-            if all(len(cells) < 2 for cells in records):
-                rows = [cells or [""] for cells in records]
+            parsed = [cells for _, cells in records(texts, delimiter, lines.path)]
+            if all(len(cells) < 2 for cells in parsed):
+                rows = [cells or [""] for cells in parsed]
                 break
     kind = f"one text per line below the header {name!r}"
     return Table(lines.path, "P", kind, [name], rows, range(2, len(rows) + 2))
-
-
-def line_texts(lines: Lines) -> list[str]:
-    """Return all lines; the empty text after the last line end does not count as a line."""
-    texts = list(lines)
-    return texts[:-1] if texts and not texts[-1] else texts
 
 
 def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
@@ -290,16 +303,14 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
     filled = [text for text in texts[headed:] if text.strip()]
-    matches = [TRN.fullmatch(text) for text in filled]
-    pairs = [(match[2], match[1]) for match in matches if match]
-    if len(pairs) < len(filled):
-        pairs = [found.groups() if (found := KEYED.fullmatch(text)) else (text, "") for text in filled]
-    ids = [key for key, _ in pairs]
-    pairs = [*zip(ids, unquoted([text for _, text in pairs]), strict=True)]
+    behind, before = ([*map(form.fullmatch, filled)] for form in (TRN, KEYED))
+    found = behind if all(behind) else before
+    ids = [match["id"] if match else text for match, text in zip(found, filled, strict=True)]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
     if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
-    return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=(), coded=True)
+    rows = [*zip(ids, unquoted([match["text"] if match else "" for match in found]), strict=True)]
+    return dataclasses.replace(plain, kind="texts by id", rows=rows, numbers=(), coded=True)
 
 
 def unquoted(texts: list[str]) -> list[str]:
@@ -309,10 +320,7 @@ def unquoted(texts: list[str]) -> list[str]:
 
 
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
-    """Return the texts of subtitles and of other files of `MARKED`, or those by id of a label file of HTK (`.mlf`).
-
-    Raises UserError for words with times, as in files of NIST.
-    """
+    """Return the texts of subtitles and of other files of `MARKED`, or those by id of a label file of HTK (`.mlf`)."""
     text, filled = "\n".join(lines) + "\n", [line for line in lines if line.strip() and not line.startswith(";;")]
     if text.startswith("#!MLF!#\n"):
         bodies = [(key, body.partition("\n///")[0]) for key, body in HTK.findall(text)]
@@ -329,12 +337,14 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     return None
 
 
+# JSON.
+
+
 def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     """Return the rows of a JSON text or of JSON lines; None if the file is neither.
 
     Forms: an object a line; a list of objects, of texts or of lists; lists by name; objects or texts by id; one of
-    these under a name; tables as pandas and wandb write them; results and annotations of COCO. Raises UserError for
-    other JSON, and for a file that seems to be JSON and is damaged.
+    these under a name; tables as pandas and wandb write them; results and annotations of COCO.
     """
     start = lines.data.lstrip()[:1]
     if start not in (b"{", b"[", b"("):
@@ -348,25 +358,24 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
             return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
         of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
-        dicts = [of_python.get(number) or parse_object(line, lines.path, number) for number, line in filled.items()]
+        dicts = [of_python.get(n) or parse_object(line, f"{lines.path}, line {n}") for n, line in filled.items()]
         dicts = [{str(name): value for name, value in row.items()} for row in dicts]
         return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
         return None
+    text = "\n".join(lines)
     try:
-        content: Any = DECODER.decode("\n".join(lines))
+        content: Any = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        if start == b"[" and isinstance(content := literal("\n".join(lines)), list):  # as Python prints it
-            return table_of(content, lines.path, names, alone=alone)
-        extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
-        begin = "\n".join((first, *others[:2]))
-        if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):
-            return None  # a text or a line of a log may begin with a bracket
-        if not alone and '":' not in first.replace('" :', '":'):
-            return None
-        reason = getattr(error, "msg", str(error))
-        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
+        content = literal(text) if start == b"[" else None  # as Python prints it
+        if not isinstance(content, list):
+            extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
+            begins = re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', "\n".join((first, *others[:2])))
+            if (start == b"[" and (extra or not begins)) or not (alone or re.search(r'" ?:', first)):
+                return None  # a text or a line of a log may begin with a bracket
+            reason = getattr(error, "msg", str(error))
+            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
     return table_of(content, lines.path, names, alone=alone)
 
 
@@ -403,45 +412,44 @@ def form_of(value: Any) -> str:
 FORMS = (("objects", "split"), ("lists",), ("keyed",))  # of a table under a name, in order of preference
 
 
+def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
+    """Return the kind and the rows of a JSON value that is a table, or "" and [] if it is none."""
+    form = form_of(value)
+    if form in ("objects", "split"):
+        return "JSON list", value if form == "objects" else [
+            dict(zip(value["columns"], row, strict=True)) for row in value["data"]
+        ]
+    if form == "keyed" and sum(map(names.is_usual, normalize_names(value))) < 2:
+        name = "index" if [*value] == [*map(str, range(len(value)))] else "key"
+        return "JSON objects by key", [{**({} if name in row else {name: key}), **row} for key, row in value.items()]
+    columns = [*value.values()] if form == "keyed" else []  # as pandas writes a table
+    if columns and all(column.keys() == columns[0].keys() for column in columns):
+        return "JSON objects by key", [{name: column[key] for name, column in value.items()} for key in columns[0]]
+    return "", []
+
+
 def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
     """Return the rows of a decoded JSON text, see `json_table`."""
-    kind, form = "JSON list", form_of(content)
+    form, (kind, rows) = form_of(content), rows_of(content, names)
     if form in ("lists", "object") and form_of(content.get("annotations")) == "objects":
         keys = ("image_id", "caption")
         if {*keys} <= {*content["annotations"][0]}:
             rows = [{key: row.get(key, ABSENT) for key in keys} for row in content["annotations"]]
             return dataclasses.replace(objects_table(rows, path, names, "COCO annotations"), grouped=True)
-    if form not in ("objects", "split") and (lists := [*lists_in(content, names, 1 + alone)]):
-        rows = [row for _, of in lists for row in of]
-        table = objects_table(rows, path, names, "JSON lists of objects")
+    if kind != "JSON list" and (lists := [*lists_in(content, names, 1 + alone)]):
+        table = objects_table([row for _, of in lists for row in of], path, names, "JSON lists of objects")
         places = [at for at, of in lists for _ in of]
         blocks = [places[number - 1] for number in table.numbers]
         return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
-    if form == "keyed":
-        content, kind = by_key(content, names), "JSON objects by key"
-    elif form == "split":
-        content = [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
-    elif form == "object":
+    if rows:
+        return objects_table(rows, path, names, kind)
+    if form == "object":
         named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
         forms = [[v for v in content.values() if form_of(v) in of] for of in FORMS]
         inner = next(filter(None, [*forms, named]), [])
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
-    form = form_of(content)
-    if form == "objects":
-        return objects_table(content, path, names, kind)
-    by_name = content if isinstance(content, dict) and form == "lists" else {}
-    lists = {name: value for name, value in by_name.items() if isinstance(value, list)}
-    lengths = {*map(len, lists.values())}
-    columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)  # and no texts by id
-    columns = columns or {type(text) for of in lists.values() for text in of} != {str}
-    if lists and ((alone and columns) or any(map(names.is_text, normalize_names(by_name)))):
-        if len(lengths) > 1:
-            listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
-            raise UserError(
-                f"{path}: lists of different lengths ({listed}); expected one item for each sample in each list."
-            )
-        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    if form == "lists" and (rows := columns_of(content, path, names, alone=alone)):
         return objects_table(rows, path, names, "JSON lists by name")
     if isinstance(content, dict) and content:
         named, kinds = any(map(names.is_usual, normalize_names(content))), {*map(type, content.values())}
@@ -453,10 +461,23 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         return Table(path, "J", "JSON list without names", None, content, unit="item")
     if form == "texts" or (form in ("rows", "list") and not alone):
         return Table(path, "P", "JSON list of texts", None, [[item] for item in content], unit="item")
-    raise UserError(
-        f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
-        "list of references and one of predictions."
-    )
+    wanted = "a list of objects, each with a reference and a prediction, or a list of references and one of predictions"
+    raise UserError(f"{path}: JSON without predictions; expected {wanted}.")
+
+
+def columns_of(content: dict[str, Any], path: epath.Path, names: Names, *, alone: bool) -> list[dict[str, Any]]:
+    """Return the rows of an object of lists by name, [] if these are texts by id."""
+    lists = {name: value for name, value in content.items() if isinstance(value, list)}
+    lengths = {*map(len, lists.values())}
+    columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)
+    columns = columns or {type(text) for of in lists.values() for text in of} != {str}
+    if not (alone and columns) and not any(map(names.is_text, normalize_names(content))):
+        return []
+    if len(lengths) > 1:
+        listed = join_names([f"{name}: {len(value)}" for name, value in lists.items()])
+        wanted = "expected one item for each sample in each list"
+        raise UserError(f"{path}: lists of different lengths ({listed}); {wanted}.")
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -495,45 +516,27 @@ def objects_table(
         notes[f"{len(rows) - len(both)} {unit}s without two texts are not used, such as {unit} {places[0]}"] = None
         rows, numbers = [rows[i] for i in both], [places[i] for i in both]
     plain = [without_chat(row, names, notes) for row in rows]
-    titles, first = list(plain[0]), next(iter(numbers), 1)
-    if len(set(normalize_names(titles))) < len(titles):
-        raise UserError(f"{path}, {unit} {first}: two names differ only in case or spaces; rename one of them.")
-    chat = chat_of(plain[0])
-    if chat is not None and len(titles) <= 2:
-        raise UserError(
-            f"{path}, {unit} {first}: no turn of the chat {chat!r} is known to be the reference or prediction; "
-            'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
-        )
-    flats = [{name: (value, more) for name, value, more in flat(row, names)} for row in plain]
-    titles = list(flats[0])
-    cells = [[row.get(title, (ABSENT,))[0] for title in titles] for row in flats]
-    firsts = {title: {i for i, row in enumerate(flats) if row.get(title, ("", False))[-1] is True} for title in titles}
-    return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes), firsts=firsts)
+    where = f"{path}, {unit} {next(iter(numbers), 1)}"
+    if len({*normalize_names(plain[0])}) < len(plain[0]):
+        raise UserError(f"{where}: two names differ only in case or spaces; rename one of them.")
+    chat, _ = turns_of(plain[0])
+    if chat and len(plain[0]) <= 2:
+        how = 'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}'
+        raise UserError(f"{where}: no turn of the chat {chat!r} is known to be the reference or prediction; {how}.")
+    flats = [dict(flat(row, names)) for row in plain]
+    cells = [[row.get(title, ABSENT) for title in flats[0]] for row in flats]
+    return Table(path, "J", kind, [*flats[0]], cells, numbers, unit, tuple(notes))
 
 
-def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False) -> Iterator[tuple[str, Any, bool]]:
-    """Yield names, values, and whether a value is one of several: of an object in a row, or of the first in a list."""
+def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of a row, those of an object in it, and those of the first object in a list."""
     for name, value in row.items():
         listed = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
         inner = value[0] if listed and not names.is_text(normalize(name)) else value  # not of the n best
         if isinstance(inner, dict):
             yield from flat(inner, names, f"{above}{name}.", more or (inner is not value and len(value) > 1))
         else:
-            yield above + name, value, more
-
-
-def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:
-    """Return the samples of an object whose values are samples by id, or columns by name, as pandas writes a table.
-
-    Columns with different keys are returned unchanged, and the caller refuses them.
-    """
-    columns = list(content.values())
-    if sum(map(names.is_usual, normalize_names(content))) < 2:
-        name = "index" if [*content] == [*map(str, range(len(content)))] else "key"
-        return [{**({} if name in row else {name: key}), **row} for key, row in content.items()]
-    if any(column.keys() != columns[0].keys() for column in columns):
-        return content
-    return [{name: column[key] for name, column in content.items()} for key in columns[0]]
+            yield above + name, FirstText(value) if more and isinstance(value, str) else value
 
 
 PARTS_OF_DATA = ("train", "dev", "val", "test")  # lists of these names are not pooled
@@ -548,19 +551,19 @@ def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> d
 
     If both are missing and the user's message is a list of candidates (n best), the candidates are the prediction.
     """
-    if (chat := chat_of(row)) is None:
+    chat, turns = turns_of(row)
+    if not chat:
         return row
     rest = {name: value for name, value in row.items() if name != chat}
     titles = normalize_names(rest)
     reference, prediction = (any(names.form(side, name) for name in titles) for side in SIDES)
     reference = reference or (prediction and not {"label", "labels"}.isdisjoint(titles))
-    turns = [(role_of(message), content_of(message)) for message in row[chat]]
-    said = [content for role, content in turns if role in ASSISTANTS]
+    said = [text for role, text in turns if role in ASSISTANTS]
     if reference and prediction:
         return rest
     if reference or prediction:
         return {**rest, "prediction" if reference else "reference": said[-1] if said else ""}
-    asked = [content for role, content in turns if role not in (*ASSISTANTS, "system")]
+    asked = [text for role, text in turns if role not in (*ASSISTANTS, "system")]
     candidates = candidates_in(asked[-1]) if asked and len(said) == 1 and isinstance(asked[-1], str) else []
     if not candidates:
         return row
@@ -579,21 +582,16 @@ def candidates_in(text: str) -> list[str]:
     return candidates if len(candidates) > 1 and alike else []
 
 
-def chat_of(row: dict[str, Any]) -> str | None:
-    """Return the name under which a row has a chat, a list of messages with roles, or None."""
-    for name, turns in row.items():
-        if name.lower() in CHATS and isinstance(turns, list) and all(isinstance(t, dict) and role_of(t) for t in turns):
-            return name
-    return None
-
-
-def role_of(message: dict[str, Any]) -> str:
-    return str(message.get("role", message.get("from", ""))).lower()
-
-
-def content_of(message: dict[str, Any]) -> Any:
-    """Return the text of a message; the texts of several parts are joined."""
-    content = message.get("content", message.get("value", message.get("text", "")))
-    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        return "".join(part.get("text", "") for part in content if isinstance(part.get("text", ""), str))
-    return content
+def turns_of(row: dict[str, Any]) -> tuple[str, list[tuple[str, Any]]]:
+    """Return the name of a list of messages with roles in a row, and their roles and texts; "" without such a list."""
+    for name, messages in row.items():
+        if name.lower() in CHATS and isinstance(messages, list) and all(isinstance(m, dict) for m in messages):
+            roles = [str(message.get("role", message.get("from", ""))).lower() for message in messages]
+            texts = [message.get("content", message.get("value", message.get("text", ""))) for message in messages]
+            for i, text in enumerate(texts):
+                if isinstance(text, list) and all(isinstance(part, dict) for part in text):
+                    parts = [part.get("text", "") for part in text]
+                    texts[i] = "".join(part for part in parts if isinstance(part, str))
+            if all(roles):
+                return name, [*zip(roles, texts, strict=True)]
+    return "", []

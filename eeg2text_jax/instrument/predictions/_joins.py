@@ -9,16 +9,8 @@ from collections.abc import Sequence
 from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.instrument.predictions._containers import Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, join_names, normalize
-from eeg2text_jax.instrument.predictions.columns import (
-    conversions,
-    divided,
-    field_positions,
-    group_positions,
-    option,
-    side_column,
-    stated,
-    texts,
-)
+from eeg2text_jax.instrument.predictions._samples import Changed, conversions, stated, texts
+from eeg2text_jax.instrument.predictions.columns import divided, field_positions, group_positions, option, side_column
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
 FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's output, or ends of files' names
@@ -31,7 +23,6 @@ FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's out
 )
 MOST_ENDS = 8  # suffixes of ids that name systems
 ANY = re.compile("")
-STATED = ", as stated"
 ROWS, INDEX = "rows", "index"  # --id=rows joins row by row; an index is the weakest key
 HOW = "say --id=COLUMN to join by another column, --id=COLUMN,COLUMN by several, or --id=rows to join row by row"
 
@@ -43,15 +34,21 @@ class Side:
         self, table: Table, other: Table, role: str, column: str | None, names: Names, groups: Sequence[str]
     ) -> None:
         if not table.rows:
-            raise UserError(f"{table.path}: no texts in the file.")
+            raise table.error("no texts in the file")
         self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
         self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
-        self.keys: dict[str, list[int]] = {key: [] for key in dict.fromkeys(names.keys.values())}
-        for name, i in self.columns.items():
-            self.keys.get(names.keys.get(name, ""), []).append(i)
-        self.keys = {key: places for key, places in self.keys.items() if places}
+        self.keys: dict[str, list[int]] = {
+            key: places
+            for key in dict.fromkeys(names.keys.values())
+            if (places := [i for name, i in self.columns.items() if names.keys.get(name) == key])
+        }
         if table.titles is None:  # the key of ids without a name
-            ids = [i for i in range(table.width) if i != self.text and (table.coded or is_id(table.column(i), ANY))]
+            others = [{*map(str, column)} for k in range(other.width) if is_id(column := other.column(k), ANY)]
+
+            def is_key(column: Sequence[str]) -> bool:  # of several references, ids recur
+                return is_id(column, ANY) or (role == "reference" and any(ids <= {*column} for ids in others))
+
+            ids = [i for i in range(table.width) if i != self.text and (table.coded or is_key(table.column(i)))]
             self.keys = {"": ids[:1]} if ids else {}
         self.about = {f: i for f, i in field_positions(table, names).items() if f not in ("sample_id", "sentence_id")}
         self.about |= group_positions(table, groups)
@@ -66,11 +63,9 @@ class Side:
         return {name: i for name, i in self.columns.items() if len({*self.values([i])}) == count > 1}
 
     def titles(self, places: Sequence[int]) -> str:
-        return (
-            "the id beside each text"
-            if self.table.coded and places
-            else " and ".join(self.table.shown(i) for i in places)
-        )
+        if self.table.coded and places:
+            return "the id beside each text"
+        return " and ".join(self.table.shown(i) for i in places)
 
     def described(self, used: Sequence[int]) -> str:
         """Return the columns in words: texts, ids and what is not used."""
@@ -94,21 +89,29 @@ class Side:
 
 @dataclasses.dataclass
 class Join:
-    """Two files, the positions of the ids by which they are joined (none: row by row), and a phrase on the join."""
+    """Two files, and the positions of the ids by which they are joined (none: row by row).
+
+    `stated`: as `--id` says. `why`: why they are joined row by row.
+    """
 
     outputs: Side
     references: Side
     of_outputs: Sequence[int] = ()
     of_references: Sequence[int] = ()
-    said: str = ""
+    stated: bool = False
+    why: str = ""
 
-    def by(self, of_outputs: Sequence[int], of_references: Sequence[int], said: str = "") -> "Join":
-        """Return the join by these columns; `said` is added to its phrase."""
-        join = dataclasses.replace(self, of_outputs=of_outputs, of_references=of_references)
-        ids, reference_ids = self.outputs.values(of_outputs), self.references.values(of_references)
-        parallel = ids == reference_ids and len({*reference_ids}) < len(reference_ids)
-        how = f"row by row, because {join.titles()} repeats, in one order in both files" if parallel else ""
-        return dataclasses.replace(join, said=f"joined {how or f'by {join.titles()}'}{said}")
+    def titles(self) -> str:
+        outputs, references = self.outputs.titles(self.of_outputs), self.references.titles(self.of_references)
+        return outputs if outputs == references else f"{outputs} of the predictions and {references} of the references"
+
+    def said(self) -> str:
+        """Return how the files are joined, in words."""
+        ids, reference_ids = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
+        how = f"by {self.titles()}" if self.of_references else f"row by row{self.why}"
+        if self.of_references and ids == reference_ids and len({*reference_ids}) < len(reference_ids):
+            how = f"row by row, because {self.titles()} repeats, in one order in both files"
+        return f"joined {how}{', as stated' * self.stated}"
 
     def ids(self) -> tuple[list[str], list[str]]:
         """Return the ids of both files, in the first of `FORMS` in which all match and none of a file become equal."""
@@ -121,15 +124,11 @@ class Join:
                 return changed, reduced
         return ids, reference_ids
 
-    def titles(self) -> str:
-        outputs, references = self.outputs.titles(self.of_outputs), self.references.titles(self.of_references)
-        return outputs if outputs == references else f"{outputs} of the predictions and {references} of the references"
-
-    def fits(self) -> bool:
-        """Return whether each row of the predictions has one text among the references by these columns."""
+    def fitting(self) -> list[int]:
+        """Return `places` if each row of the predictions has one text among the references by these columns, or []."""
         with contextlib.suppress(UserError):
-            return bool(self.places([]))
-        return False
+            return self.places([])
+        return []
 
     def candidates(self) -> tuple[list["Join"], list["Join"]]:
         """Return the joins by keys that both files have, and those by other columns of one name and by an index.
@@ -155,68 +154,70 @@ class Join:
         index = outputs.keys.get(INDEX, [])
         weak = [([i], [named[name]]) for name, i in outputs.distinct().items() if name in named and i not in index]
         weak += pairs.get(INDEX, [])
-        return [self.by(*pair) for pair in strong], [self.by(*pair) for pair in weak]
+        return [Join(outputs, references, *pair) for pair in strong], [
+            Join(outputs, references, *pair) for pair in weak
+        ]
 
     def choose(self, option_id: Sequence[str] | None) -> "Join":
         """Return how to join: as stated, by a key that both files have, or row by row."""
         outputs, references = self.outputs, self.references
-        if option_id is not None and [*map(normalize, option_id)] == [ROWS]:
-            return dataclasses.replace(self, said="joined row by row, as stated")
         if option_id is not None:
-            return self.by(*self.stated(option_id), STATED)
+            one, two = ([], []) if [*map(normalize, option_id)] == [ROWS] else self.of_option(option_id)
+            return Join(outputs, references, one, two, stated=True)
         self.refuse_ids_of_one()
         strong, weak = self.candidates()
-        fitting = [join for join in strong if join.fits()]
+        fitting = [join for join in strong if join.fitting()]
         for other in fitting[1:] if outputs.table.titles and references.table.titles else ():
-            if other.places([]) != fitting[0].places([]):
-                raise UserError(
-                    f"{outputs.table.path}: {fitting[0].titles()} and {other.titles()} join the files differently; say "
-                    f"{option('--id', [outputs.table.titles[i] for i in other.of_outputs])}, or another column."
-                )
+            if other.fitting() != fitting[0].fitting():
+                by = option("--id", [outputs.table.titles[i] for i in other.of_outputs])
+                two = f"{fitting[0].titles()} and {other.titles()}"
+                raise outputs.table.error(f"{two} join the files differently; say {by}, or another column")
         if not strong:
             self.refuse_other_order({*outputs.keys.get(INDEX, [])} if weak else set())
-            fitting = [join for join in weak if join.fits()]
-        if fitting:
-            return fitting[0]
-        if strong or (weak and INDEX in outputs.keys and INDEX in references.keys):
-            return dataclasses.replace((strong or weak[-1:])[0], said="")  # `places` says what does not fit
+            fitting = [join for join in weak if join.fitting()]
+        if fitting or strong:
+            return (fitting or strong)[0]  # `places` says what does not fit
+        if weak and INDEX in outputs.keys and INDEX in references.keys:
+            return weak[-1]
         titles = [
             s.titles(sorted({i for places in s.keys.values() for i in places} | {*s.distinct().values()}))
             for s in (outputs, references)
         ]
         why = "no column of ids is in both files" if all(titles) else "only one file has ids" if any(titles) else ""
         both = f", because {why} ({' and of the references '.join(filter(None, titles))})" if why else ""
-        return dataclasses.replace(self, said=f"joined row by row{both}")
+        return dataclasses.replace(self, why=both)
 
-    def stated(self, option_id: Sequence[str]) -> tuple[list[int], list[int]]:
+    def of_option(self, option_id: Sequence[str]) -> tuple[list[int], list[int]]:
         """Return the positions of the columns of `--id` on both sides.
 
         The columns are in both files; or of two columns, one is of the references and the other of the predictions.
         """
-        keys, sides = [*map(normalize, option_id)], (self.outputs, self.references)
-        positions = [[side.columns.get(key) for key in keys] for side in sides]
+        sides = (self.outputs, self.references)
+        positions = [[side.columns.get(normalize(name)) for name in option_id] for side in sides]
         if None not in (*positions[0], *positions[1]):
             return positions[0], positions[1]
         one, two = ([place for place in places if place is not None] for places in positions)
-        if len(keys) == 2 and len(one) == len(two) == 1 and positions[0].index(one[0]) != positions[1].index(two[0]):
+        if (
+            len(option_id) == 2
+            and len(one) == len(two) == 1
+            and positions[0].index(one[0]) != positions[1].index(two[0])
+        ):
             return one, two
         side, places = next((s, p) for s, p in zip(sides, positions, strict=True) if None in p)
         columns = join_names(side.table.names) if side.table.names else "without names"
-        raise UserError(
-            f"{option('--id', option_id)}: {side.table.path} has no column {option_id[places.index(None)]!r}, its "
-            f"columns are {columns}; name columns of both files, or one of the references and one of the predictions."
-        )
+        said = f"{side.table.path} has no column {option_id[places.index(None)]!r}, its columns are {columns}"
+        how = "name columns of both files, or one of the references and one of the predictions"
+        raise UserError(f"{option('--id', option_id)}: {said}; {how}.")
 
     def refuse_ids_of_one(self) -> None:
         """Raise UserError for a file with an id beside each text, and another without ids."""
         for one, other in ((self.outputs, self.references), (self.references, self.outputs)):
             if one.table.coded and not other.keys:
-                shown = one.values(one.keys[""])[0]
-                whole = ", or say --format=P if the ids are part of the texts" if one.table.layout == "P" else ""
-                raise UserError(
-                    f"{one.table.path}: has its texts by id, such as {shown!r:.40}, and {other.table.path} has no ids; "
-                    f"give both in the same form{whole}."
+                said = (
+                    f"its texts by id, such as {one.values(one.keys[''])[0]!r:.40}, and {other.table.path} has no ids"
                 )
+                whole = ", or say --format=P if the ids are part of the texts" * (one.table.layout == "P")
+                raise one.table.error(f"has {said}; give both in the same form{whole}")
 
     def refuse_other_order(self, indices: set[int]) -> None:
         """Raise UserError if columns of other names hold the same values in another order: rows are not parallel."""
@@ -229,53 +230,49 @@ class Join:
                 whole = len(both) == min(len(ids), len(reference_ids))
                 if whole and moved and outputs.titles([column]) != references.titles([other]):
                     named = option("--id", [references.table.titles[other], outputs.table.titles[column]])
-                    raise UserError(
-                        f"{outputs.table.path}: its {outputs.titles([column])} and {references.titles([other])} of "
-                        f"{references.table.path} hold the same values in another order, but the names are not one "
-                        f"key; say {named} to join by them, or --id=rows to join row by row."
-                    )
+                    two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
+                    said = f"its {two} hold the same values in another order, but the names are not one key"
+                    raise outputs.table.error(f"{said}; say {named} to join by them, or --id=rows to join row by row")
 
     def places(self, notes: list[str]) -> list[int]:
         """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
         if not self.of_references:
             return self.parallel(notes)
         ids, reference_ids = self.ids()
-        path, table = self.references.table.path, self.references.table
+        table = self.references.table
         distinct = len({*ids}) == len(ids)  # what only the references repeat are several references of one text
-        grouped = table.grouped or (distinct and self.said.endswith(STATED))
+        grouped = table.grouped or (distinct and (self.stated or table.titles is None))
         if ids == reference_ids and not grouped:
             return [*range(len(ids))]
         place_of: dict[str, int] = {}
         texts_of: dict[str, set[str]] = defaultdict(set)
         for place, key in enumerate(reference_ids):
             place_of.setdefault(key, place)
-            texts_of[key].add(str(self.references.table.rows[place][self.references.text]))
+            texts_of[key].add(str(table.rows[place][self.references.text]))
             if len(texts_of[key]) > 1 and not grouped:
                 both = [(table, self.of_references), (self.outputs.table, self.of_outputs)]
                 titles = list(dict.fromkeys(of.titles[i] for of, places in both for i in places if of.titles))
                 first = f"say {option('--id', titles)}" if distinct and titles else "write {id: [texts]}"
-                raise UserError(
-                    f"{path}: the id {key!r:.60} has several references (ids: "
-                    f"{self.references.titles(self.of_references)}); {HOW}; if they are several references of one "
-                    f"text, {first}: the first of them counts."
-                )
+                said = f"the id {key!r:.60} has several references (ids: {self.references.titles(self.of_references)})"
+                how = f"if they are several references of one text, {first}: the first of them counts"
+                raise table.error(f"{said}; {HOW}; {how}")
         if missing := [key for key in ids if key not in place_of]:
-            some = ids[:: len(ids) // MOST_ENDS**3 + 1]
-            ends = {next((key.removeprefix(of) for of in place_of if of and key.startswith(of)), "") for key in some}
-            if all(re.match(r"[\W_]", end) for end in ends) and len(ends) <= MOST_ENDS:
-                behind = join_names([*map(repr, sorted(ends))])
-                raise UserError(
-                    f"{self.outputs.table.path}: its ids are those of {path} with {behind} behind them, as of systems; "
-                    "give one file for each, with the ids of the references."
-                )
-            raise UserError(
-                f"{self.outputs.table.path}: the id {missing[0]!r:.60} is not in {path}, whose first id is "
-                f"{reference_ids[0]!r:.60} ({len(missing)} of {len(ids)} ids are missing there; ids: {self.titles()}); "
-                f"give the file with the references of these texts, or {HOW}."
-            )
+            self.refuse_missing(ids, missing, [*place_of])
         if several := sum(len(texts_of[key]) > 1 for key in {*ids}):
             notes.append(f"{count_of(several, 'id has', 'ids have')} several references; the first of them counts")
         return [place_of[key] for key in ids]
+
+    def refuse_missing(self, ids: list[str], missing: list[str], known: list[str]) -> None:
+        """Raise UserError for ids of the predictions that are not among those of the references."""
+        table, of = self.outputs.table, self.references.table.path
+        some = ids[:: len(ids) // MOST_ENDS**3 + 1]
+        ends = {next((key.removeprefix(one) for one in known if one and key.startswith(one)), "") for key in some}
+        if all(re.match(r"[\W_]", end) for end in ends) and len(ends) <= MOST_ENDS:
+            said = f"its ids are those of {of} with {join_names([*map(repr, sorted(ends))])} behind them, as of systems"
+            raise table.error(f"{said}; give one file for each, with the ids of the references")
+        said = f"the id {missing[0]!r:.60} is not in {of}, whose first id is {known[0]!r:.60}"
+        said += f" ({len(missing)} of {len(ids)} ids are missing there; ids: {self.titles()})"
+        raise table.error(f"{said}; give the file with these references, or {HOW}")
 
     def groups(self) -> tuple[list[int], str]:
         """Return the first reference of each group, if there are as many groups as outputs, and what divides them."""
@@ -289,36 +286,27 @@ class Join:
         return [], ""
 
     def parallel(self, notes: list[str]) -> list[int]:
-        """Cut empty texts at the end of the longer file, or take the first reference of each group.
-
-        Raises UserError if the numbers of rows still differ.
-        """
+        """Cut empty texts at the end of the longer file, or take the first reference of each group."""
         sides = (self.outputs, self.references)
         counts = [len(side.table.rows) for side in sides]
-        n = min(counts)
-        if any(row[side.text] for side in sides for row in side.table.rows[n:]):
-            starts, what = self.groups()
-            if starts:
-                notes.append(f"each output has a group of references, divided by {what}; the first of a group counts")
-                return starts
-            ids = [join_names([side.table.shown(i) for i in side.columns.values()]) for side in sides[::-1]]
-            how = f" ({ids[0]}; {ids[1]}), or say --id=REFERENCE_ID,PREDICTION_ID to join by ids" if all(ids) else ""
-            raise UserError(
-                f"{self.outputs.table.path}: {counts[0]} texts, and {counts[1]} references in "
-                f"{self.references.table.path}; expected as many references as texts, in the same order; look for "
-                f"missing or extra lines, or for a header of unknown names in one file{how}."
-            )
-        return [*range(n)]
+        if not any(row[side.text] for side in sides for row in side.table.rows[min(counts) :]):
+            return [*range(min(counts))]
+        starts, what = self.groups()
+        if starts:
+            notes.append(f"each output has a group of references, divided by {what}; the first of a group counts")
+            return starts
+        ids = [join_names([side.table.shown(i) for i in side.columns.values()]) for side in sides[::-1]]
+        how = f" ({ids[0]}; {ids[1]}), or say --id=REFERENCE_ID,PREDICTION_ID to join by ids" if all(ids) else ""
+        said = f"{counts[0]} texts, and {counts[1]} references in {self.references.table.path}; expected as many"
+        look = "look for missing or extra lines, or for a header of unknown names in one file"
+        raise self.outputs.table.error(f"{said}, in the same order; {look}{how}")
 
 
 def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None) -> tuple[Table, Columns]:
-    """Return two files as one table, and what its columns hold. `option_id`: the columns of `--id`, or `ROWS`.
-
-    Raises UserError if no key is in both files and they differ in length, or if ids have no or several references.
-    """
+    """Return two files as one table, and what its columns hold. `option_id`: the columns of `--id`, or `ROWS`."""
     join = Join(outputs, references).choose(option_id)
     notes = [*outputs.table.notes, *references.table.notes]
-    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
+    changed: Changed = {}
     parts = outputs.table
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
@@ -334,13 +322,16 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
         two = divided(references.table.keep(places), references.read(join.of_references), truth)
         parts = one if one.blocks else two
     grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
-    more = 0 if grouped else len(references.table.rows) - len({*places})
+    keys = references.values(join.of_references) if join.of_references else range(len(references.table.rows))
+    used = {keys[place] for place in places}
+    more = 0 if grouped else sum(key not in used for key in keys)
     kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "
     kind += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
-    kind += f"; {join.said}" if join.said else ""
     layout, unit = ("K", "id") if join.of_references else ("P", "line")
     rows = [*zip(truth, predictions, *about.values(), strict=True)]
-    notes = (*notes, *conversions(changed))
     path, blocks, why = outputs.table.path, parts.blocks[: len(rows)], parts.why
-    table = Table(path, layout, kind, None, rows, unit=unit, notes=notes, blocks=blocks, why=why)
+    table = Table(
+        path, layout, f"{kind}; {join.said()}", None, rows, unit=unit, notes=(*notes, *conversions(changed)),
+        blocks=blocks, why=why,
+    )  # fmt: skip
     return table, Columns(0, {(UNKNOWN, UNKNOWN): 1}, {name: [i] for i, name in enumerate(about, 2)})

@@ -28,7 +28,8 @@ from eeg2text_jax.instrument.predictions._printed import (
     table_with,
     tables_among,
 )
-from eeg2text_jax.instrument.predictions.columns import parse_list
+from eeg2text_jax.instrument.predictions._samples import parse_list
+from eeg2text_jax.instrument.predictions.columns import NUMBERS
 
 BLOCKS = {  # layout -> its labels and what closes a block
     "A": ({"target_string", "predicted_string_with_tf", "predicted_string"}, "#"),
@@ -47,6 +48,7 @@ LABEL_WORDS = re.compile(
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|(\S+) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
+OF_SPEECHBRAIN = re.compile(r"(\S+), %WER .*\[.*\]")
 COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=[\['\"])|\s[-=]>|[<>](?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
@@ -90,28 +92,29 @@ class Printed:
     def core(self) -> list[str]:
         return [self.reference, *self.predictions]
 
+    @functools.cached_property
+    def titles(self) -> dict[str, str]:
+        """Name of a label -> as it is written first."""
+        return {label.name: label.title for labels in reversed(self.marks) for label in labels}
+
     def head(self, i: int) -> str:
         """Return the words before the first colon of a line in lower case, "" without a colon."""
         mark = HEAD.match(self.lines[i])
         return mark[1].lower() if mark else ""
 
-    def expected(self) -> str:
-        titles = {label.name: label.title.lower() for labels in reversed(self.marks) for label in labels}
-        return ", ".join(f"'{titles[name]}:'" for name in self.core)
-
     def error(self, i: int, what: str) -> UserError:
         return UserError(f"{self.path}, line {i + 1}: {what}")
+
+    def unused(self, places: Sequence[int], what: str, example: Sequence[int] = ()) -> list[str]:
+        """Return a note on lines that are not used, if there are any, with the first example, or else the first."""
+        shown = [*example, *places][:1]
+        return [f"{len(places)} {what}, such as line {i + 1}: {self.lines[i].strip()!r:.60}" for i in shown]
 
 
 def labelled_table(
     printed: Text, names: Names, labels: Sequence[str] | None = None, wanted: Sequence[str] = ()
 ) -> Table | None:
-    """Return the samples of a printed text; None if no reference and prediction have labels or columns.
-
-    `labels` are the two labels of references and predictions, in place of known names; `wanted` are the columns of a
-    table in the text. Raises UserError for a damaged block, for a text that may go on below its line, and for labels
-    that may be several.
-    """
+    """Return the samples of a printed text, with two `labels` or known names, or a table in it; None without any."""
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in printed.lines[:9]):
         return word_table(printed.path, printed.lines)
     tables = [] if labels else [*tables_among(printed, names, wanted)]
@@ -127,18 +130,18 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     find = finder(names) if labels is None else stated_finder(labels, lines)
     marks = [find(line) for line in lines]
     marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
+    marks = marks if labels else without_figures(marks, lines)
     ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
     rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]
     text = Printed(path, lines, marks, rules, log=bool(printed.kind))
     on_one_line = choose(text, names, labels)
     if not text.reference:
         return None
-    rows, numbers, notes = on_one(text) if on_one_line else blocks(text, names) if text.closing else pairs(text)
+    rows, numbers, notes = on_one(text) if on_one_line else blocks(text) if text.closing else pairs(text)
     if not rows:
         return None
     used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
     parts = printed.parts(numbers, used_lines, headed=not text.closing)
-    titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     single, (rows, numbers) = len(rows), batches(rows, text.core, numbers)
     if len(rows) > single:
@@ -149,9 +152,20 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     cells = [[" ".join(c.split()) for c in row] if aligned else [*row] for row in zip(*columns, strict=True)]
     layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
-    kind, heads = f"{printed.kind}labelled lines", [titles[name] for name in used]
+    kind, heads = f"{printed.kind}labelled lines", [text.titles[name] for name in used]
     roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, heads, cells, numbers, notes=tuple(notes), roles=roles, blocks=parts)
+
+
+def without_figures(marks: list[list[Label]], lines: Sequence[str]) -> list[list[Label]]:
+    """Leave out the labels of lines on which they have numbers alone, wherever they stand: these are figures."""
+    texts: dict[tuple[str, ...], list[str]] = {}
+    for labels, line in zip(marks, lines, strict=True):
+        ends = [*(label.start for label in labels[1:]), None]
+        of_line = texts.setdefault(tuple(label.name for label in labels), [])
+        of_line += [line[label.text : end].strip(" ,;|") for label, end in zip(labels, ends, strict=False)]
+    figures = {names for names, of in texts.items() if of and all(map(NUMBERS.fullmatch, of))}
+    return [[] if tuple(label.name for label in labels) in figures else labels for labels in marks]
 
 
 def batches(rows: Rows, core: Sequence[str], numbers: Sequence[int]) -> tuple[Rows, list[int]]:
@@ -192,7 +206,7 @@ def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
 def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the pairs that fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`) or Kaldi (`ID ref R`, `ID hyp P`) prints.
 
-    None if the ids of both sides differ, or there are none.
+    Or SpeechBrain: below `ID, %WER ...` the reference's words, a line of marks, the prediction's words.
     """
     sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     first: dict[str, int] = {}
@@ -201,13 +215,16 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
             letter, key, coded, word, text = found.groups()
             sides[(letter or word) in ("H", "hyp")].setdefault(key or coded, text if letter else " ".join(text.split()))
             first.setdefault(key or coded, number)
+    for i, found in enumerate(map(OF_SPEECHBRAIN.fullmatch, lines[:-3])):
+        if found:
+            for side, line in zip(sides, (lines[i + 1], lines[i + 3]), strict=True):
+                side[found[1]] = " ".join(word for word in map(str.strip, line.split(" ; ")) if word != "<eps>")
+            first[found[1]] = i + 1
     if not first or sides[0].keys() != sides[1].keys():
         return None
-    kind, rows = (
-        "lines of fairseq or Kaldi, the first hypothesis each",
-        [[side[key] for side in sides] for key in first],
-    )
-    return Table(path, "C2", kind, ["reference", "hypothesis"], rows, [*first.values()], roles=FIRST_TWO)
+    kind, heads = "lines of fairseq, Kaldi or SpeechBrain, the first hypothesis each", ["reference", "hypothesis"]
+    rows = [[side[key] for side in sides] for key in first]
+    return Table(path, "C2", kind, heads, rows, [*first.values()], roles=FIRST_TWO)
 
 
 def systems_of(printed: Text) -> Table | None:
@@ -263,7 +280,7 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
     A number between a label and its colon is of the sample, not of its text: `Truth 0: ...`; and so is one in a label
     that is on one line only.
     """
-    names = [*map(plain_label, labels)]
+    names = [normalize(label.strip(" :")) for label in labels]
     if len({*names}) != 2 or len(labels) != 2:
         raise UserError(f"--labels={','.join(labels)}: expected two labels, of references and of predictions.")
     words = [[*map(re.escape, label.strip(" :").split())] for label in labels]
@@ -283,19 +300,12 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
     ]
 
 
-def plain_label(label: str) -> str:
-    return normalize(label.strip(" :"))
-
-
 def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
-    """Set the labels of `text` that are read, and its closing rule; return whether both labels are on one line.
-
-    `text.reference` stays empty if no reference and prediction have labels. Raises UserError if several may be meant.
-    """
+    """Set the labels of `text` that are read, if any, and its closing rule; return whether both are on one line."""
 
     def side(name: str) -> str:
         if labels:
-            return "reference" if name == plain_label(labels[0]) else "prediction"
+            return "reference" if name == normalize(labels[0].strip(" :")) else "prediction"
         base = names.split_mode(name)[0]
         if names.form("prediction", base) or names.condition(base):
             return "prediction"
@@ -343,87 +353,67 @@ def other_heads(text: Printed) -> tuple[set[str], list[str]]:
     blocks suffice if they begin with one of `LABEL_WORDS`. Other words are part of a prediction.
     """
     count = sum(bool(marks) and marks[0].name == text.reference for marks in text.marks)
-    places = [i for i, marks in enumerate(text.marks) if text.head(i) and not text.rules[i]]
     used = {*text.core, *text.about}
-    places = [i for i in places if not (text.marks[i] and text.marks[i][0].name in used)]
-    heads = Counter(map(text.head, places))
+    places = [i for i, marks in enumerate(text.marks) if not text.rules[i] and not (marks and marks[0].name in used)]
+    heads = Counter(filter(None, map(text.head, places)))
     valued = Counter(text.head(i) for i in places if text.lines[i].partition(":")[2].strip())
-    unused, notes, doubtful = set(), [], []
+    unused, doubtful = {}, []
     for head, n in heads.items():
         certain = 2 * n >= count if LABEL_WORDS.match(head) else 10 * valued[head] >= 9 * count
         if TOKENS.match(head) or (n >= 3 and certain):
-            unused.add(head)
-            notes.append(
-                f"{n} lines '{head}:' are of no known label; these lines, and lines that follow them, are not used"
-            )
+            unused[head] = f"{n} lines '{head}:' are of no known label; they and the lines below are not used"
         elif n >= max(3, 0.01 * count):
             doubtful.append(f"'{head}:' ({n})")
-    if doubtful:
-        notes.append(f"lines that look like labels were read as text of predictions: {', '.join(doubtful[:5])}")
-    return unused, notes
+    said = f"lines that look like labels were read as text of predictions: {', '.join(doubtful[:5])}"
+    return {*unused}, [*unused.values(), *[said][: len(doubtful)]]
 
 
-def blocks(text: Printed, names: Names) -> Pairs:
-    """Return the samples of blocks that a rule closes; a prediction may span lines.
-
-    Raises UserError with the line of a block that lacks a label, has one twice, or is not closed.
-    """
+def blocks(text: Printed) -> Pairs:
+    """Return the samples of blocks that a rule closes; a prediction may span lines."""
     unused, notes = other_heads(text)
-    opening = "start" if text.closing == "end" else ""
-    used = {*text.core, *text.about}
-    titles = {label.name: label.title.lower() for marks in text.marks for label in marks}
-    rows: list[dict[str, str]] = []
+    used, closing = (*text.core, *text.about), ("start", "end") if text.closing == "end" else (text.closing,)
+    expected = ", ".join(f"'{text.titles[name].lower()}:'" for name in text.core)
+    rows: Rows = []
     numbers: list[int] = []
-    fields: dict[str, list[str]] = {}
     strays: list[int] = []
-    current, begin = "", None
+    fields: dict[str, list[str]] = {}
+    current, begin = "", 0
     for i, line in enumerate(text.lines):
-        label, head, rule = (text.marks[i] or [None])[0], text.head(i), text.rules[i]
-        if opening and rule == opening:
-            if begin is not None:
-                what = f"begins a new block, but the block of line {begin + 1} is not complete; repair the file."
-                raise text.error(i, what)
-            begin = i
-        elif rule == text.closing:
-            if not fields and rows:
-                raise text.error(i, f"the block closed here has no {text.expected()}; repair it.")
-            if missing := [name for name in (*text.core, *text.about) if name not in fields] if fields else []:
-                raise text.error(begin, f"this block has no '{titles[missing[0]]}:'; repair the block.")
+        label, head = (text.marks[i] or [None])[0], text.head(i)
+        if text.rules[i] in closing:
+            if missing := [name for name in used if fields and name not in fields]:
+                what = f"this block has no '{text.titles[missing[0]].lower()}:'; repair the block."
+                raise text.error(begin, what)
             if fields:
                 rows.append({name: "\n".join(parts).rstrip("\n") for name, parts in fields.items()})
                 numbers.append(begin + 1)
-            fields, current, begin = {}, "", None
-        elif label and label.name in used and label.start <= len(line) - len(line.lstrip()):
-            if label.name in fields or (opening and begin is None):
-                where = f"in the block of line {begin + 1}" if begin is not None else "outside a block"
-                what = f"a second '{titles[label.name]}:' {where}" if label.name in fields else f"a label {where}"
+            elif rows and len(closing) == 1:
+                raise text.error(i, f"the block closed here has no {expected}; repair it.")
+            fields, current = {}, ""
+        elif label and label.name in used and not line[: label.start].strip():
+            current, begin = label.name, begin if fields else i
+            if current in fields:
+                what = f"a second '{text.titles[current].lower()}:' in the block of line {begin + 1}"
                 raise text.error(i, f"{what}; restore the missing or damaged line between two blocks.")
-            begin = i if begin is None else begin
-            current = label.name
             fields[current] = [line[label.text :].removeprefix(" ")]
         elif head in unused:
             current = "?"  # the lines below belong to a label that is not used
         elif head and LABEL_WORDS.match(head):
-            what = (
-                f"the label '{head}:' is not in every block; expected {text.expected()}; remove the line if it is not "
-            )
-            raise text.error(i, f"{what}part of the text, or correct the label.")
+            what = f"the label '{head}:' is not in every block; expected {expected}"
+            raise text.error(i, f"{what}; remove the line if it is not part of the text, or correct the label.")
         elif current in text.predictions:
             fields[current].append(line)
         elif not current and line.strip() and LOG_LINE.search(line):
             strays.append(i)
         elif current != "?" and line.strip():
-            raise text.error(i, f"expected one of {text.expected()}, found {line!r:.60}.")
-    if begin is not None:
+            raise text.error(i, f"expected one of {expected}, found {line!r:.60}.")
+    if fields:
         raise text.error(begin, "the block that begins here is not closed; repair or remove it.")
-    return rows, numbers, [*notes, *unused_lines(text, strays, "other lines are not used", strays[:1])]
+    return rows, numbers, [*notes, *text.unused(strays, "other lines are not used")]
 
 
 def pairs(text: Printed) -> Pairs:
-    """Return the samples whose labels are on lines of their own; each begins with the label that is first in the file.
-
-    A label without a partner is left out. Raises UserError if a text may go on below its line.
-    """
+    """Return the samples whose labels are on lines of their own; each begins with the first label of the file."""
     with_texts_below(text)
     order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}
@@ -440,9 +430,8 @@ def pairs(text: Printed) -> Pairs:
     row: dict[str, str] = {}
     begin = 0
     for i, marks in enumerate(text.marks):
-        if not marks or marks[0].name not in used:
+        if not marks or (name := marks[0].name) not in used:
             continue
-        name = marks[0].name
         if name in row or (not row and name != order[0]):
             lost.append(begin if row else i)
             row = {}
@@ -460,24 +449,20 @@ def pairs(text: Printed) -> Pairs:
         what = "has no partner; repair the pairs, or name two labels with --labels=TRUE,PREDICTED."
         raise text.error(at, f"{text.lines[at].strip()!r:.60} {what}")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
-    notes = unused_lines(text, strays, "other lines are not used", (follow or strays)[:1])
-    return rows, numbers, [*notes, *unused_lines(text, lost, "labels without a partner are not used", lost[:1])]
+    notes = text.unused(strays, "other lines are not used", follow)
+    return rows, numbers, [*notes, *text.unused(lost, "labels without a partner are not used")]
 
 
 def with_texts_below(text: Printed) -> None:
     """Move each text that stands below its label to the label's line, if all references stand so."""
-    places = [i for i, marks in enumerate(text.marks) if marks and marks[0].name in text.core]
-    references = [i for i in places if text.marks[i][0].name == text.reference]
-    if any(text.lines[i][text.marks[i][0].text :].strip() for i in references):
+    places = {i: marks[0] for i, marks in enumerate(text.marks) if marks and marks[0].name in text.core}
+    bare = [i for i, label in places.items() if not text.lines[i][label.text :].strip()]
+    if any(label.name == text.reference and i not in bare for i, label in places.items()):
         return
-    for i in places:
+    for i in bare:
         below = next((k for k in range(i + 1, len(text.lines)) if text.lines[k].strip()), None)
-        if below is not None and not text.marks[below] and not text.lines[i][text.marks[i][0].text :].strip():
+        if below is not None and not text.marks[below]:
             text.lines[i], text.lines[below] = text.lines[i] + text.lines[below].strip(), ""
-
-
-def unused_lines(text: Printed, places: Sequence[int], what: str, example: Sequence[int]) -> list[str]:
-    return [f"{len(places)} {what}, such as line {i + 1}: {text.lines[i].strip()!r:.60}" for i in example]
 
 
 def on_one(text: Printed) -> Pairs:
@@ -495,4 +480,4 @@ def on_one(text: Printed) -> Pairs:
     for mark in ("->", "|", ";", ",", "/"):
         if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):
             rows = [{**row, left: row[left].removesuffix(mark).rstrip()} for row in rows]
-    return rows, [i + 1 for i in places], unused_lines(text, lost, "other lines are not used", lost[:1])
+    return rows, [i + 1 for i in places], text.unused(lost, "other lines are not used")

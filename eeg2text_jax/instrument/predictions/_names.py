@@ -3,7 +3,6 @@
 `names.toml` has the names; `--names=FILE` adds a user's file of the same form.
 """
 
-import dataclasses
 import functools
 import itertools
 import os
@@ -44,58 +43,35 @@ def join_names(names: Sequence[str], most: int = 8, room: int = 200, mark: str =
     return mark.join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
-@dataclasses.dataclass(frozen=True)
 class Names:
     """What the names of columns mean; names are compared in the form of `normalize`."""
 
-    sections: Mapping[str, Any]  # the content of `names.toml`
-    claimed: Mapping[str, str] = dataclasses.field(default_factory=dict)  # name in a user's file -> its section
-
-    @functools.cached_property
-    def pairs(self) -> list[tuple[str, str]]:
-        return [(reference, prediction) for reference, prediction in self.sections[LIST_OF_PAIRS]]
-
-    @functools.cached_property
-    def fields(self) -> dict[str, str]:
-        """Name of a column -> field of `Samples.about`, such as "subject"."""
-        return self._key_of("field")
-
-    @functools.cached_property
-    def keys(self) -> dict[str, str]:
-        """Name of a column -> key by which files are joined, such as "id"; in order of preference."""
-        return self._key_of("key")
-
-    @functools.cached_property
-    def _conditions(self) -> dict[str, str]:
-        return self._key_of("condition")
-
-    def _key_of(self, section: str) -> dict[str, str]:
-        return {name: key for key, names in self.sections[section].items() for name in names}
-
-    @functools.cached_property
-    def _forms(self) -> dict[str, dict[str, str]]:
-        """Side -> name of a text column -> form of its text ("text" or "phonemes")."""
-        forms: dict[str, dict[str, str]] = {side: {} for side in SIDES}
+    def __init__(self, sections: Mapping[str, Any], claimed: Mapping[str, str]) -> None:
+        """`sections`: the content of `names.toml`; `claimed`: name in a user's file -> its section."""
+        self.sections = sections
+        self.pairs = [(reference, prediction) for reference, prediction in sections[LIST_OF_PAIRS]]
+        # Name of a column -> field, such as "subject"; key by which files are joined, in order of preference.
+        self.fields, self.keys, self._conditions = (
+            {name: key for key, names in sections[of].items() for name in names} for of in ("field", "key", "condition")
+        )
+        self.maybe = (*sections["reference"]["maybe"],)
+        self.either = (*sections["either"]["names"], *sections["nouns"]["text"])
+        self._forms: dict[str, dict[str, str]] = {}  # side -> name of a text column -> form of its text
         for place, side in enumerate(SIDES):
-            names, marks = self.sections[side]["names"], self.sections[side]["marks"]
-            form_of = dict.fromkeys((pair[place] for pair in self.pairs if pair[place] not in self.maybe), TEXT)
-            for form, nouns in self.sections["nouns"].items():
-                form_of |= {f"{a}_{b}": form for m in marks for n in nouns for a, b in ((m, n), (n, m))}
-            forms[side] = {name: form for name, form in form_of.items() if self.claimed.get(name, side) == side}
-            forms[side] = dict.fromkeys(names, TEXT) | forms[side]
-        return forms
-
-    @functools.cached_property
-    def maybe(self) -> tuple[str, ...]:
-        return tuple(self.sections["reference"]["maybe"])
-
-    @functools.cached_property
-    def either(self) -> tuple[str, ...]:
-        return (*self.sections["either"]["names"], *self.sections["nouns"]["text"])
+            forms = dict.fromkeys((pair[place] for pair in self.pairs if pair[place] not in self.maybe), TEXT)
+            for form, nouns in sections["nouns"].items():
+                marked = itertools.product(sections[side]["marks"], nouns)
+                forms |= {name: form for a, b in marked for name in (f"{a}_{b}", f"{b}_{a}")}
+            forms = {name: form for name, form in forms.items() if claimed.get(name, side) == side}
+            self._forms[side] = dict.fromkeys(sections[side]["names"], TEXT) | forms
 
     def form(self, side: str, name: str) -> str:
         """Return the form of the text in a column of `side` ("reference" or "prediction"), "" if it is none."""
         return self._forms[side].get(name, "")
+
+    def has_both(self, names: Sequence[str]) -> bool:
+        """Return whether there are names of texts of both sides."""
+        return all(any(self.form(side, name) for name in names) for side in SIDES)
 
     def condition(self, name: str) -> str:
         """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
@@ -169,56 +145,45 @@ class Names:
 
 @functools.cache
 def built_in() -> Names:
-    return Names(tomllib.loads((Path(__file__).with_name("names.toml")).read_text("utf8")))
+    return Names(tomllib.loads((Path(__file__).with_name("names.toml")).read_text("utf8")), {})
 
 
 def load_names(path: str | os.PathLike[str] | None) -> Names:
-    """Return the built-in names with those of a user's file. Raises UserError if the file has another form.
-
-    A name in the user's file means only what it means there.
-    """
+    """Return the built-in names with those of a user's file, of which a name means only what it means there."""
+    usual = built_in().sections
     if path is None:
         return built_in()
     try:
         added = tomllib.loads(Path(path).read_text("utf8"))
-    except (OSError, ValueError) as error:
-        form = "; write it as instrument/predictions/names.toml, UTF-8 text" if isinstance(error, ValueError) else ""
-        raise UserError(f"{path}: {f'not TOML ({error})' if form else f'cannot be read ({error})'}{form}.") from error
-    usual = built_in().sections
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error}).") from error
+    except ValueError as error:
+        form = "write it as instrument/predictions/names.toml, UTF-8 text"
+        raise UserError(f"{path}: not TOML ({error}); {form}.") from error
     claimed: dict[str, str] = {}
     for section, content in added.items():
         if section not in usual:
             raise UserError(f"{path}: there is no section {section!r}; {did_you_mean(section, usual)}")
-        lists = {LIST_OF_PAIRS: content} if section == LIST_OF_PAIRS else content
-        if not isinstance(lists, dict):
-            raise UserError(f"{path}: {section} is {content!r:.60}; expected a section [{section}] of lists of names.")
-        for key, listed in lists.items():
-            if section not in (LIST_OF_PAIRS, "condition", "key") and key not in usual[section]:
-                raise UserError(f"{path}, [{section}]: there is no {key!r}; {did_you_mean(key, usual[section])}")
-            kinds = [[*map(type, one)] if isinstance(one, list) else type(one) for one in listed]
-            if not isinstance(listed, list) or any(
-                kind != ([str, str] if listed is content else str) for kind in kinds
-            ):
-                what = "pairs is" if listed is content else f"{section}.{key} is"
-                of = "pairs of names" if listed is content else "names"
-                raise UserError(f"{path}: {what} {listed!r:.60}; expected a list of {of}.")
-            if listed is content:
-                claimed |= {normalize(name): side for pair in listed for name, side in zip(pair, SIDES, strict=True)}
-            elif key != "marks" and section != "nouns":
-                claimed |= dict.fromkeys(normalize_names(listed), section)
-    return Names(_merged(usual, added, claimed), claimed)
-
-
-def _merged(usual: Mapping[str, Any], added: Mapping[str, Any], claimed: Mapping[str, str]) -> dict[str, Any]:
-    """Return both dictionaries as one; names that the user's file has go first, and have no other meaning."""
-    merged: dict[str, Any] = {}
-    for section, content in usual.items():
-        mine = added.get(section, {})
         if section == LIST_OF_PAIRS:
-            left = [pair for pair in content if all(claimed.get(n, s) == s for n, s in zip(pair, SIDES, strict=True))]
-            merged[section] = [*map(normalize_names, mine), *left]
+            pairs = content if isinstance(content, list) else [content]
+            if not all(isinstance(pair, list) and [*map(type, pair)] == [str, str] for pair in pairs):
+                raise UserError(f"{path}: pairs is {content!r:.60}; expected a list of pairs of names.")
+            claimed |= {normalize(name): side for pair in content for name, side in zip(pair, SIDES, strict=True)}
             continue
-        left = {key: [n for n in names if n not in claimed or key == "marks"] for key, names in content.items()}
-        keys = {**content, **mine}
-        merged[section] = {key: [*normalize_names(mine.get(key, [])), *left.get(key, [])] for key in keys}
-    return merged
+        if not isinstance(content, dict):
+            raise UserError(f"{path}: {section} is {content!r:.60}; expected a section [{section}] of lists of names.")
+        for key, names in content.items():
+            if section not in ("condition", "key") and key not in usual[section]:
+                raise UserError(f"{path}, [{section}]: there is no {key!r}; {did_you_mean(key, usual[section])}")
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise UserError(f"{path}: {section}.{key} is {names!r:.60}; expected a list of names.")
+            if key != "marks" and section != "nouns":
+                claimed |= dict.fromkeys(normalize_names(names), section)
+    mine, others = added.pop(LIST_OF_PAIRS, []), usual[LIST_OF_PAIRS]
+    kept = [pair for pair in others if all(claimed.get(n, s) == s for n, s in zip(pair, SIDES, strict=True))]
+    merged: dict[str, Any] = {LIST_OF_PAIRS: [*map(normalize_names, mine), *kept]}
+    for section in usual.keys() - {LIST_OF_PAIRS}:
+        left = {key: [n for n in of if n not in claimed or key == "marks"] for key, of in usual[section].items()}
+        mine = {key: normalize_names(names) for key, names in added.get(section, {}).items()}
+        merged[section] = {key: [*mine.get(key, []), *left.get(key, [])] for key in {**left, **mine}}
+    return Names(merged, claimed)

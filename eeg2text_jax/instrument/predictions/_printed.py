@@ -1,8 +1,7 @@
 """What programs print: logs, outputs of notebooks and pages as plain lines, the tables among them, and their parts."""
 
-import bisect
 import contextlib
-import dataclasses
+import functools
 import html
 import itertools
 import json
@@ -11,12 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from etils import epath
-
 from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize_names
+from eeg2text_jax.instrument.predictions._names import Names, normalize_names
 from eeg2text_jax.instrument.predictions.columns import holds_words
-from eeg2text_jax.instrument.predictions.packed import Lines
+from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
 NOTEBOOK = b'"nbformat"'
@@ -39,6 +36,7 @@ EPOCH = re.compile(
     r"\b(epoch|step|iteration)\b\D{0,6}(\d+)|^\s*\[(\d+)/\d+\](?=.*\b(?:loss|acc|accuracy|lr|train|valid)\b)",
     re.IGNORECASE,
 )
+SAVED = re.compile(r"\bsav(?:ing|ed)\b", re.IGNORECASE)  # of an epoch that has ended
 HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends a line
     r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|([^\W\d][^:|]{0,60}):)\s*"
 )
@@ -53,17 +51,30 @@ BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two te
 FEWEST = 2  # pairs that a text with other lines must have
 
 
-@dataclasses.dataclass(frozen=True)
 class Text:
-    """The lines that a program printed, without escapes and progress bars.
+    """The lines that a program printed, without escapes and progress bars: those of a log, a notebook or a page (HTML).
 
     `kind` says where they come from, "" for a file of lines; `cells` has the cell of a notebook of each line.
     """
 
-    path: epath.Path
-    lines: list[str]
-    kind: str = ""
-    cells: Sequence[str] = ()
+    def __init__(self, file: Lines) -> None:
+        self.path, self.kind, self._file = file.path, "", file
+        self.cells: Sequence[str] = ()
+        if file.kind == TEXT and PAGE.match(file.data):
+            self.kind, self.lines = "a page, ", plain_lines(shown_text({"text/html": "\n".join(file)}))
+        if file.kind == TEXT and NOTEBOOK in file.data:
+            with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
+                cells = json.loads("\n".join(file))["cells"]
+                outputs = [
+                    (f"cell {i}", output) for i, cell in enumerate(cells, 1) for output in cell.get("outputs") or []
+                ]
+                lines = [(line, cell) for cell, output in outputs for line in plain_lines(output_text(output))]
+                self.lines, self.cells = [line for line, _ in lines], [cell for _, cell in lines]
+                self.kind = "printed outputs of a notebook, "
+
+    @functools.cached_property
+    def lines(self) -> list[str]:
+        return plain_lines("\n".join(self._file))
 
     def parts(
         self, numbers: Sequence[int], used: Collection[int], *tables: Sequence[str], headed: bool = True
@@ -73,24 +84,19 @@ class Text:
         `used` are the lines of all pairs, `tables` further parts of each pair. Parts other than epochs count if there
         are fewer than pairs; `headed`: whether headings divide the text. [] if there is one part.
         """
-        starts: tuple[dict[int, str], dict[int, str]] = ({0: ""}, {0: ""})  # of epochs and of sections, by line
-        seen: set[str] = set()
+        parts: dict[int, tuple[str, str]] = {}  # line -> epoch and section
+        now, seen = ["", ""], set()
         for number, line in enumerate(self.lines, 1):
-            if number in used or not line.strip():
-                continue
-            if epoch := EPOCH.search(line):
-                said, of = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", starts[0]
-            elif headed and (title := heading(self.lines, number - 1)):
-                said, of = repr(title[:40]), starts[1]
-            else:
-                continue
-            if said != next(reversed(of.values())):
-                of[number] = f"{said} of line {number}" if said in seen else said
+            said, which = "", 1
+            if number not in used and (epoch := EPOCH.search(line)) and not SAVED.search(line):
+                said, which = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", 0
+            elif number not in used and headed and (title := heading(self.lines, number - 1)):
+                said = repr(title[:40])
+            if said not in ("", now[which]):
+                now[which] = f"{said} of line {number}" if said in seen else said
                 seen.add(said)
-        columns: list[Sequence[str]] = []
-        for of in starts:
-            places, names = [*of], [*of.values()]
-            columns.append([names[bisect.bisect(places, n) - 1] for n in numbers])
+            parts[number] = now[0], now[1]
+        columns: list[Sequence[str]] = [[parts[n][which] for n in numbers] for which in (0, 1)]
         columns += [[self.cells[n - 1] for n in numbers] if self.cells else [""] * len(numbers), *tables]
         counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or len({*c}) < len(c))]
         return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]
@@ -101,24 +107,6 @@ def heading(lines: Sequence[str], i: int) -> str:
     found = HEADING.fullmatch(lines[i])
     ruled = re.fullmatch(r"\s*[=~*#-]{3,}\s*", "".join(lines[i + 1 : i + 2])) and re.match(r"\s*[^\W\d]", lines[i])
     return (found[1] or found[3] or found[4]).strip() if found else lines[i].strip() if ruled else ""
-
-
-def is_shown(file: Lines) -> bool:
-    return NOTEBOOK in file.data or bool(PAGE.match(file.data))
-
-
-def printed_text(file: Lines) -> Text:
-    """Return the lines of a log, those that a notebook printed, or those of a page (HTML)."""
-    if PAGE.match(file.data):
-        return Text(file.path, plain_lines(shown_text({"text/html": "\n".join(file)})), "a page, ")
-    with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        if NOTEBOOK in file.data:
-            cells = json.loads("\n".join(file))["cells"]
-            outputs = [(f"cell {i}", output) for i, cell in enumerate(cells, 1) for output in cell.get("outputs") or []]
-            lines = [(line, cell) for cell, output in outputs for line in plain_lines(output_text(output))]
-            kind = "printed outputs of a notebook, "
-            return Text(file.path, [line for line, _ in lines], kind, [cell for _, cell in lines])
-    return Text(file.path, plain_lines("\n".join(file)))
 
 
 def plain_lines(text: str) -> list[str]:
@@ -165,8 +153,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
 
     def is_head(row: Sequence[str]) -> bool:
         plain = normalize_names(row)
-        known = all(any(names.form(side, name) for name in plain) for side in SIDES)
-        return known or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
+        return names.has_both(plain) or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
 
     lines = unfolded(
         [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in text.lines]
@@ -272,19 +259,28 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
     def fits(table: Table) -> bool:
         if wanted:
             return all(map(str.isdigit, wanted)) or {*normalize_names(wanted)} <= {*(table.names or ())}
-        texts = [name for i, name in enumerate(table.names or ()) if holds_words(table, i)]
-        return all(any(names.form(side, name) for name in texts) for side in SIDES)
+        return names.has_both([name for i, name in enumerate(table.names or ()) if holds_words(table, i)])
 
     fitting = [table for table in tables if fits(table)]
     return max(fitting, key=lambda table: len(table.rows), default=None)
 
 
-def recurring_heads(lines: Iterable[str]) -> list[str]:
+def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return words before colons, arrows or hyphens that begin several lines, the most frequent first, for messages.
 
-    Words that differ only in a number are one label: the number is of the sample.
+    And those of them before texts, of two words at least, on half of their lines or on the lines below. Words that
+    differ only in a number are one label: the number is of the sample.
     """
-    found = [mark[1] or mark[2] for line in lines if (mark := MARKED.match(line.strip()))]
-    counts = Counter(NUMBER.sub("", head) for head in found)
-    written = {NUMBER.sub("", head): re.sub(r"(?<=\w)\s+\d+$", "", head) for head in reversed(found)}
-    return [written[head] for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
+    written: dict[str, str] = {}
+    counts, spoken = Counter[str](), Counter[str]()
+    for line, below in itertools.pairwise([*(line.strip() for line in lines if line.strip()), ""]):
+        if mark := MARKED.match(line):
+            head = mark[1] or mark[2]
+            plain = NUMBER.sub("", head)
+            written.setdefault(plain, re.sub(r"(?<=\w)\s+\d+$", "", head))
+            text = line[mark.end() :].strip() or below
+            times = 2 if text.startswith(("['", '["')) else 1  # a list has several texts
+            counts[plain] += times
+            spoken[plain] += times * bool(re.search(r"[^\W\d]\S* +[^\W\d]", text))
+    heads = [head for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
+    return [written[h] for h in heads], [written[h] for h in heads if 2 * spoken[h] >= counts[h]]

@@ -5,21 +5,20 @@ each further line one prediction of one sample in one cell (training condition, 
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import re
 import sys
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import replacing, utf8
-from eeg2text_jax.data.clock import MOST_WHOLE, parse_span, parse_time
+from eeg2text_jax.data.clock import MOST_WHOLE, parse_span
 from eeg2text_jax.instrument.predictions.packed import Lines
 
 UNKNOWN = "unknown"  # a value that a file does not state
@@ -118,15 +117,14 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._ids: dict[int, int] = {}
+        self._seen: dict[Any, Any] = {}
         self._lists: dict[str, list[int]] = {}
 
     def text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
+        return self._seen.setdefault(text, text)
 
     def ids(self, ids: list[int]) -> list[int]:
-        return [self._ids.setdefault(i, i) for i in ids]
+        return [self._seen.setdefault(i, i) for i in ids]
 
     def reference_ids(self, reference: str, ids: list[int]) -> list[int]:
         earlier = self._lists.get(reference)
@@ -137,42 +135,38 @@ class Shared:
 
 def parse_predictions(lines: Lines) -> PredictionSet:
     """Return the content of a file in our format; see `read_predictions`."""
-    path = lines.path
     header: dict[str, Any] = {}
-    predictions: list[Prediction] = []
+    first: list[Prediction] = []
     further: list[Prediction] = []
-    first_line: dict[tuple, dict[str, int]] = {}
+    places: dict[tuple, dict[str, int]] = {}  # cell and hypothesis -> sample -> number of its line
     shared = Shared()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        row = parse_object(line, path, number)
+    for number, where, row in objects_of(lines):
         if set(row) == {"header"}:
-            if header or predictions or further:
-                raise UserError(f"{path}, line {number}: a second header; give each file to the command on its own.")
-            header = _typed("header", row["header"], dict, path, number)
+            if header or first or further:
+                raise UserError(f"{where}: a second header; give each file to the command on its own.")
+            header = _typed("header", row["header"], dict, where)
             continue
-        prediction = own_row(row, path, number, shared)
+        prediction = own_row(row, where, shared)
         *cell, sample = row_key(prediction)
-        previous = first_line.setdefault((*cell, prediction.hypothesis or 0), {}).setdefault(sample, number)
+        previous = places.setdefault((*cell, prediction.hypothesis or 0), {}).setdefault(sample, number)
         if previous != number:
+            said = f"sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} already"
             raise UserError(
-                f"{path}, line {number}: sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} "
-                "already; expected each hypothesis once with these conditions, seed and mode; remove one."
+                f"{where}: {said}; expected each hypothesis once with these conditions, seed and mode; remove one."
             )
-        (further if prediction.hypothesis else predictions).append(prediction)
+        (further if prediction.hypothesis else first).append(prediction)
     for p in further:
         *cell, sample = row_key(p)
-        if sample not in first_line.get((*cell, 0), {}):
-            number = first_line[*cell, p.hypothesis][sample]
-            raise UserError(
-                f"{path}, line {number}: is hypothesis {p.hypothesis} of sample {p.sample_id!r}, whose first "
-                "(hypothesis 0) is not in the file; decode again, or number hypotheses from 0."
+        if sample not in places.get((*cell, 0), {}):
+            said = (
+                f"is hypothesis {p.hypothesis} of sample {p.sample_id!r}, whose first (hypothesis 0) is not in the file"
             )
-    if not predictions:
-        raise UserError(f"{path}: no predictions in the file; `eeg2text decode` writes one JSON object a line.")
+            where = f"{lines.path}, line {places[*cell, p.hypothesis][sample]}"
+            raise UserError(f"{where}: {said}; decode again, or number hypotheses from 0.")
+    if not first:
+        raise UserError(f"{lines.path}: no predictions in the file; `eeg2text decode` writes one JSON object a line.")
     notes = (f"{len(further)} further hypotheses are neither scored nor audited",) if further else ()
-    return PredictionSet(predictions, header, "jsonl", path, notes, tuple(further), digest=lines.digest)
+    return PredictionSet(first, header, "jsonl", lines.path, notes, tuple(further), digest=lines.digest)
 
 
 def row_key(prediction: Prediction) -> tuple:
@@ -216,31 +210,45 @@ def refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 DECODER = json.JSONDecoder(object_pairs_hook=refuse_repeated_names)
 
 
-def parse_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
-    """Return the JSON object on a line; messages state the line's `number`. Raises UserError if it is no object."""
+def parse_object(line: str, where: str) -> dict[str, Any]:
+    """Return the JSON object on a line; `where` begins messages. Raises UserError if it is no object."""
     try:
         row = DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", str(error))
-        raise UserError(f"{path}, line {number}: not JSON ({reason}); expected one object a line.") from error
-    return _typed("line", row, dict, path, number)
+        raise UserError(f"{where}: not JSON ({reason}); expected one object a line.") from error
+    return _typed("line", row, dict, where)
+
+
+def objects_of(lines: Lines) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield the number of each line with content, its place for messages, and its JSON object."""
+    path = str(lines.path)  # of a bucket, this takes time
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, f"{path}, line {number}", parse_object(line, f"{path}, line {number}")
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Prediction)}
+LARGEST = sys.float_info.max  # an integer may exceed it; math.isfinite would raise for such an integer
+# Field of numbers -> its type, least and largest value, and what is expected.
+NUMBERS: dict[str, tuple[Any, float, float, str]] = {
+    **dict.fromkeys(("n_words", "seed", "n_tokens", "order"), (int, 0, MOST_WHOLE, "a whole number, 0 to 2^63 - 1")),
+    "hypothesis": (int, 0, MOST_WHOLE, "0 for the first, 1 for the next"),
+    **dict.fromkeys(("nll", "onset"), ((int, float), -LARGEST, LARGEST, "a finite number")),
+    "duration": ((int, float), 0, LARGEST, "seconds, 0 or more"),
+}
 SHARED_TEXT = ("subject", "task", "sentence_id", "train_condition", "eval_condition", "mode", "reference", "recording")
 
 
-def own_row(
-    row: dict[str, Any], path: epath.Path, number: int, shared: Shared, modes: Sequence[str] = MODES
-) -> Prediction:
+def own_row(row: dict[str, Any], where: str, shared: Shared, modes: Sequence[str] = MODES) -> Prediction:
     """Return a line's JSON object as a prediction. Raises UserError if a field is missing, unknown or invalid."""
     if missing := [name for name, f in FIELDS.items() if name not in row and f.default is dataclasses.MISSING]:
-        raise UserError(f"{path}, line {number}: the field {missing[0]!r} is missing.")
+        raise UserError(f"{where}: the field {missing[0]!r} is missing.")
     if unknown := [name for name in row if name not in FIELDS]:
-        raise UserError(f"{path}, line {number}: unknown field {unknown[0]!r}; the fields are {', '.join(FIELDS)}.")
-    values = {name: _value(name, value, path, number) for name, value in row.items()}
+        raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join(FIELDS)}.")
+    values = {name: _value(name, value, where) for name, value in row.items()}
     if values["mode"] not in modes:
-        raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(modes)}.")
+        raise UserError(f"{where}: mode is {values['mode']!r}; expected one of {', '.join(modes)}.")
     for name in SHARED_TEXT:
         if values.get(name) is not None:
             values[name] = shared.text(values[name])
@@ -251,186 +259,48 @@ def own_row(
     return Prediction(**values)
 
 
-def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
+def _value(name: str, value: Any, where: str) -> Any:
     """Return the value of the field `name`. Raises UserError if its type is wrong or it is out of range."""
     if value is None and FIELDS[name].default is None:
         return None
-    if name in ("reference_tokens", "prediction_tokens"):
-        for token in _typed(name, value, list, path, number):
-            if type(token) is not int:
-                _typed(f"{name} item", token, int, path, number)
-        return value
     if name == "story_time":
-        return parse_span(value, f"{path}, line {number}")
-    if name in ("nll", "onset", "duration"):
-        largest = sys.float_info.max  # an integer may exceed it; math.isfinite would raise for such an integer
-        if not abs(_typed(name, value, (int, float), path, number)) <= largest:
-            raise UserError(f"{path}, line {number}: {name} is {value!r:.40}; expected a finite number.")
-        if value < 0 and name == "duration":
-            raise UserError(f"{path}, line {number}: duration is {value!r:.40}; expected seconds, 0 or more.")
+        return parse_span(value, where)
+    if name in NUMBERS:
+        kind, least, most, wanted = NUMBERS[name]
+        if not least <= _typed(name, value, kind, where) <= most:
+            raise UserError(f"{where}: {name} is {value!r:.40}; expected {wanted}.")
         return value
-    if name in ("n_words", "seed", "n_tokens", "hypothesis", "order"):
-        if not 0 <= _typed(name, value, int, path, number) <= MOST_WHOLE:
-            wanted = {"hypothesis": "0 for the first, 1 for the next"}.get(name, "a whole number from 0 to 2^63 - 1")
-            raise UserError(f"{path}, line {number}: {name} is {value!r:.40}; expected {wanted}.")
-        return value
-    return _typed(name, value, str, path, number)
+    if name not in ("reference_tokens", "prediction_tokens"):
+        return _typed(name, value, str, where)
+    for token in _typed(name, value, list, where):
+        if type(token) is not int:
+            _typed(f"{name} item", token, int, where)
+    return value
 
 
-def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Path, number: int) -> Any:
+def _typed(name: str, value: Any, kind: type | tuple[type, ...], where: str) -> Any:
     """Return `value` unchanged. Raises UserError if it is not of `kind`, is a boolean, or has a broken character."""
     if not isinstance(value, kind) or isinstance(value, bool):
         names: dict[Any, str] = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
-        wanted = names.get(kind, "a number")
-        raise UserError(f"{path}, line {number}: {name} is {json.dumps(value)[:60]}; expected {wanted}.")
+        raise UserError(f"{where}: {name} is {json.dumps(value)[:60]}; expected {names.get(kind, 'a number')}.")
     if isinstance(value, str) and not value.isascii():
-        refuse_surrogates(value, f"{path}, line {number}: {name}")
+        refuse_surrogates(value, f"{where}: {name}")
     return value
 
 
 def refuse_surrogates(text: str, what: str) -> None:
     """Raise UserError if a text has half of a UTF-16 surrogate pair (no valid character); `what` begins the message."""
     if broken := SURROGATE.search(text):
-        raise UserError(
-            f"{what} holds the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}; correct or "
-            "remove the character."
-        )
+        said = f"the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}"
+        raise UserError(f"{what} holds {said}; correct or remove the character.")
 
 
-# Samples in other layouts than ours as predictions; what their columns say of condition, mode and split.
-
-EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
-CONTROLS = ("noise", "random", "random_noise", "gaussian_noise", "shuffled", "random_eeg", "zero", "zero_eeg", "zeros")
-RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # signals other than EEG
-MODE_FIELDS = ("mode", "forced", "decoding")  # fields that state whether a prediction is teacher-forced
 FORCED = {"teacher_forced", "teacher_forcing", "with_teacher_forcing", "forced"}
 FORCED |= {"tf", "with_tf", "w_tf", "w/_tf", "w/tf"}
 FREE = {"free_running", "autoregressive", "ar", "generate", "generated", "no_tf", "without_tf", "w/o_tf"}
-YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
-MOST_CONDITIONS = 12  # a column with more distinct values is not read as conditions
-MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a missing value
-
-
-@dataclasses.dataclass(frozen=True)
-class Samples:
-    """The samples of a file, column by column; `numbers` has the number of each sample's `unit` in the file."""
-
-    path: epath.Path
-    references: Sequence[str]
-    outputs: Mapping[tuple[str, str], Sequence[str]]  # (evaluation condition, mode) -> predicted texts
-    about: Mapping[str, Sequence[str]]  # field, such as "subject" -> values
-    numbers: Sequence[int]
-    unit: str
-
-    def where(self, row: int) -> str:
-        return f"{self.path}, {self.unit} {self.numbers[row]}"
-
-    def groups(self) -> dict[str, dict[str, Counter]]:
-        """Return column of labels -> `sentence_key` of a reference -> number of its samples with each label."""
-        columns = {name.removeprefix("group "): v for name, v in self.about.items() if name.startswith("group ")}
-        return {name: count_labels(zip(self.references, labels, strict=True)) for name, labels in columns.items()}
-
-    @property
-    def named(self) -> bool:
-        """Whether a column `eval_condition`, or names of columns, say what the encoder was fed."""
-        return "eval_condition" in self.about or any(condition != UNKNOWN for condition, _ in self.outputs)
-
-    def fed(self) -> list[str]:
-        """Return what a column such as `input` says that the encoder was fed; [] where other columns say it."""
-        return [] if self.named else [*map(condition_name, self.about.get("condition", ()))]
-
-    def conditions(self) -> list[str]:
-        """Return the values of `fed` if they are a few conditions, EEG among them; else []."""
-        fed = self.fed()
-        few = 2 <= len({*fed}) <= min(MOST_CONDITIONS, len(fed) * len(self.outputs) // 2)
-        return fed if few and "eeg" in fed and "" not in fed else []
-
-
-def complete(samples: Samples) -> list[Prediction]:
-    """Return a prediction for each predicted text of each sample; missing values become "unknown", a missing seed 0.
-
-    Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice with one condition, seed and mode.
-    """
-    fed, conditions = samples.fed(), samples.conditions()
-    if (other := RECORDINGS & {*fed}) and "eeg" in fed:
-        raise UserError(
-            f"{samples.path}: the column of conditions holds eeg and {', '.join(sorted(other))}, which is another "
-            "recording and no control; give the rows of one recording, or name what was fed in a column eval_condition."
-        )
-    predictions: list[Prediction] = []
-    seen: dict[tuple, int] = {}
-    shared = Shared()
-    sentences: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
-    for number, reference in enumerate(map(shared.text, samples.references)):
-        if reference not in sentences:
-            digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
-            sentences[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
-        about = {name: values[number] for name, values in samples.about.items()}
-        subject, task = (
-            UNKNOWN if about.get(name, "").strip().lower() in MISSING else shared.text(about[name].strip())
-            for name in ("subject", "task")
-        )
-        timed = "onset" in about or "order" in about
-        fields = {
-            "sample_id": about.get("sample_id", f"row-{number + 1}"),
-            "subject": subject,
-            "task": task,
-            "sentence_id": shared.text(about.get("sentence_id", sentences[reference][0])),
-            "n_words": sentences[reference][1],
-            "train_condition": shared.text(about.get("train_condition", UNKNOWN)),
-            "seed": _seed(about, samples, number),
-            "reference": reference,
-            **(parse_time(about, samples.where(number), default=f"{subject}/{task}") if timed else {}),
-        }
-        for (condition, mode), texts in samples.outputs.items():
-            condition = shared.text(about.get("eval_condition", conditions[number] if conditions else condition))
-            mode = _mode(about, mode, samples, number)
-            prediction = Prediction(**fields, eval_condition=condition, mode=mode, prediction=texts[number])
-            if "sample_id" in about:
-                key = (*row_key(prediction), fed[number] if fed else "")
-                if (first := seen.setdefault(key, number)) != number:
-                    raise UserError(
-                        f"{samples.where(number)}: sample {prediction.sample_id!r} is on "
-                        f"{samples.where(first).rpartition(', ')[2]} already; expected it once with these conditions, "
-                        "seed and mode; remove one."
-                    )
-            predictions.append(prediction)
-    return predictions
-
-
-def _seed(about: Mapping[str, str], samples: Samples, row: int) -> int:
-    stated = about.get("seed", "0")
-    if not (stated.isascii() and stated.isdigit() and len(stated) < 19):
-        raise UserError(f"{samples.where(row)}: seed is {stated!r:.40}; expected a whole number.")
-    return int(stated)
-
-
-def _mode(about: Mapping[str, str], mode: str, samples: Samples, row: int) -> str:
-    """Return the mode that a sample's fields or else `mode` state, or "unknown". Raises UserError for another mode."""
-    stated = mode_name(about.get("mode", mode)) or UNKNOWN
-    if stated not in (*MODES, UNKNOWN):
-        raise UserError(f"{samples.where(row)}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
-    if stated == UNKNOWN and "decoding" in about:  # this field may name a search instead of a mode
-        stated = mode_name(about["decoding"])
-    if stated not in MODES and "forced" in about:
-        forced = about["forced"].strip().lower()
-        stated = "teacher_forced" if forced in YES else "free_running" if forced in NO else mode_name(forced)
-    return stated if stated in MODES else UNKNOWN
 
 
 def mode_name(text: str) -> str:
     """Return the mode that a text such as "with TF" means, or the text itself if it is no known name."""
     word = normalize(text)
     return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text
-
-
-def condition_name(value: str) -> str:
-    """Return our name of a condition, such as "eeg" for "Real EEG"; other values become lower case with `_`."""
-    word = normalize(value)
-    return EEG_NAMES.get(word, word)
-
-
-def fed_word(value: str) -> str:
-    """Return the condition if a value is surely the name of EEG or a control, else ""."""
-    word = condition_name(value) if len(value) < 20 else ""
-    return word if word == "eeg" or word in CONTROLS else ""

@@ -45,11 +45,11 @@ Rows = Iterator[Sequence[Any]]
 
 
 class Lines:
-    """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`) and byte order mark.
+    """The lines of a UTF-8 file without their ends (`\n`, `\r\n` or `\r`) and byte order mark.
 
     Other kinds of files are converted first, see `as_text`; `kind` names the kind, `digest` is the SHA-256. The file is
     read once (it may be a pipe) and kept as bytes; each pass decodes one line at a time, so a large file is never in
-    memory as text. Raises UserError if the file cannot be read, and at a line that is not UTF-8.
+    memory as text.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -70,23 +70,21 @@ class Lines:
             try:
                 yield self.data[start:end].decode()
             except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{self.path}, line {number}: not UTF-8 text ({error.reason}); convert the file to UTF-8"
-                    f"{conversion(self.data, self.path)}."
-                ) from error
+                text = self.data.decode("cp1252", "replace")
+                windows = not {"\0", "\ufffd"} & {*text} and 4 * sum(not c.isascii() for c in text) < len(text)
+                how = f", for example with `iconv -f WINDOWS-1252 -t UTF-8 {self.path.name} > new`" * windows
+                said = f"{self.path}, line {number}: not UTF-8 text ({error.reason})"
+                raise UserError(f"{said}; convert the file to UTF-8{how}.") from error
             start, number = end + 1, number + 1
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a file with `\\n` as line ends; see `Lines`."""
+    """Return the text of a file with `\n` as line ends; see `Lines`."""
     return "\n".join(Lines(path))
 
 
 def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the content of a file as UTF-8 text, and its kind in words.
-
-    Raises UserError for a damaged or too large archive, an unsupported kind of file, or if a library is missing.
-    """
+    """Return the content of a file as UTF-8 text, and its kind in words."""
     if data.startswith(b"\x1f\x8b"):
         with damaged(path, "a gzip file that cannot be unpacked", "copy it again"):
             data = unpacked(gzip.GzipFile(fileobj=io.BytesIO(data)), path)
@@ -95,24 +93,15 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     kinds += [("a tar archive", "unpack it, and give one of its files")] if data[257:262] == b"ustar" else []
     for kind, cure in kinds:
         raise UserError(f"{path}: {kind}; {cure}.")
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if utf_16 or (data.isascii() and len(re.findall(rb"\+A[A-Za-z0-9+/]{2}-", data[:500])) > 3):
         with contextlib.suppress(UnicodeDecodeError):
-            return data.decode("utf-16").encode(), TEXT
-    if data.isascii() and len(re.findall(rb"\+A[A-Za-z0-9+/]{2}-", data[:500])) > 3:
-        with contextlib.suppress(UnicodeDecodeError):
-            return data.decode("utf-7").encode(), TEXT
+            return data.decode("utf-16" if utf_16 else "utf-7").encode(), TEXT
     if data.startswith(b"PAR1"):
         return as_csv(parquet_rows(data, path), path), "Parquet"
     if data.startswith(b"\x89HDF"):
         return as_csv(hdf5_rows(data, path), path), "HDF5"
     return zip_text(data, path) if data.startswith(b"PK\x03\x04") else (data, TEXT)
-
-
-def conversion(data: bytes, path: epath.Path) -> str:
-    """Return a hint to the command that converts Windows text to UTF-8, "" if the bytes are no Windows text."""
-    text = data.decode("cp1252", "replace")
-    likely = not {"\0", "\ufffd"} & {*text} and 4 * sum(not character.isascii() for character in text) < len(text)
-    return f", for example with `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if likely else ""
 
 
 @contextlib.contextmanager
@@ -125,72 +114,61 @@ def damaged(path: epath.Path, what: str, cure: str, *more: type[Exception]) -> I
 
 
 def unpacked(file: Any, path: epath.Path) -> bytes:
-    """Return the content of a file in an archive. Raises UserError if it is larger than `LARGEST`."""
+    """Return the content of a file in an archive, which may have up to `LARGEST` bytes."""
     with file:
         content = file.read(LARGEST + 1)
-    return content if len(content) <= LARGEST else refuse_large(path)
+    refuse_large(path, len(content))
+    return content
 
 
-def refuse_large(path: epath.Path) -> Any:
-    raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save a part of its texts as CSV.")
+def refuse_large(path: epath.Path, size: int = 0, cells: int = 0) -> None:
+    """Raise UserError for more than `LARGEST` bytes or `CELLS` cells: one text, repeated, is small if packed."""
+    if cells > CELLS:
+        raise UserError(f"{path}: the table has more than {CELLS:,} cells; save its columns of texts as CSV.")
+    if size > LARGEST:
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save a part of its texts as CSV.")
 
 
 def parquet_rows(data: bytes, path: epath.Path) -> Rows:
-    """Yield the names of the columns, then every row. Raises UserError without pyarrow or for a damaged file."""
+    """Yield the names of the columns, then every row."""
     parquet = library("pyarrow.parquet", "parquet")
     with damaged(path, "cannot be read as Parquet", "write it again", *parquet_errors()):
         file = parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
-        if file.metadata.num_rows * file.metadata.num_columns > CELLS:  # a file of one text, repeated, is small
-            refuse_cells(path)
+        refuse_large(path, cells=file.metadata.num_rows * file.metadata.num_columns)
         yield file.schema_arrow.names
         for batch in file.iter_batches():
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def refuse_cells(path: epath.Path) -> None:
-    raise UserError(f"{path}: the table has more than {CELLS:,} cells; save its columns of texts as CSV.")
-
-
 def hdf5_rows(data: bytes, path: epath.Path) -> Rows:
-    """Yield names and rows of the texts and numbers of an HDF5 file: attributes of its groups (a trial each), or texts.
-
-    Raises UserError if the file has neither, or is damaged.
-    """
+    """Yield names and rows of the texts of an HDF5 file: attributes of its groups (a trial each), or its own."""
     h5py = library("h5py", "h5py")
     with damaged(path, "cannot be read as HDF5", "copy it again"), h5py.File(io.BytesIO(data), "r") as file:
         trials = [item.attrs for item in file.values() if isinstance(item, h5py.Group)]
         if trials and any(isinstance(value, str | bytes) for value in trials[0].values()):
-            titles = list(trials[0])
-            rows = [[attributes.get(name) for name in titles] for attributes in trials]
-        else:
-            flat = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.ndim == 1}
-            texts = [name for name, item in flat.items() if h5py.check_string_dtype(item.dtype)]
-            length = max((len(flat[name]) for name in texts), default=0)
-            titles = [name for name in texts if len(flat[name]) == length]
-            if length * len(titles) > CELLS:  # before anything is read: a small file may declare a huge table
-                refuse_cells(path)
-            if sum(flat[name].nbytes for name in titles) > LARGEST:
-                refuse_large(path)
-            rows = [*zip(*(flat[name][()] for name in titles), strict=True)]
-        if not titles:
+            yield [*trials[0]]
+            yield from ([attributes.get(name) for name in trials[0]] for attributes in trials)
+            return
+        flat = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.ndim == 1}
+        texts = {name: item for name, item in flat.items() if h5py.check_string_dtype(item.dtype)}
+        texts = {name: item for name, item in texts.items() if len(item) == max(map(len, texts.values()))}
+        if not texts:
             raise UserError(f"{path}: an HDF5 file without texts of trials; {AS_TEXT}.")
-        yield titles
-        yield from rows
+        # Before anything is read: a small file may declare a huge table.
+        refuse_large(path, sum(item.nbytes for item in texts.values()), sum(map(len, texts.values())))
+        yield [*texts]
+        yield from zip(*(item[()] for item in texts.values()), strict=True)
 
 
 def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the text of an Excel workbook, or of the only file in a zip archive, and its kind in words.
-
-    Raises UserError for an archive of several files, a damaged or too large one, and one that holds a pickle or arrays.
-    """
+    """Return the text of an Excel workbook, or of the only file in a zip archive, and its kind in words."""
     with (
         damaged(path, "a zip archive that cannot be read", "copy it again"),
         zipfile.ZipFile(io.BytesIO(data)) as archive,
     ):
         entries = [e for e in archive.infolist() if not e.is_dir() and not e.filename.startswith("__MACOSX/")]
         names = [entry.filename for entry in entries]
-        if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-            refuse_large(path)
+        refuse_large(path, sum(entry.file_size for entry in archive.infolist()))
         if "xl/workbook.xml" in names:
             return excel_text(data, path)
         if names and all(name.endswith(".npy") for name in names):
@@ -207,10 +185,7 @@ def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read.
-
-    Raises UserError for a damaged workbook, or if two sheets have the same columns, as for two conditions.
-    """
+    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read."""
     openpyxl = library("openpyxl", "xlsx")
     with damaged(path, "cannot be read as an Excel file", "save it as CSV"):
         sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets
@@ -218,12 +193,10 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
             sheet.reset_dimensions()  # rows end at their last cell; the size that a file states may be anything
         heads = {sheet.title: head for sheet in sheets if (head := _header(sheet))}
         sheet = next((sheet for sheet in sheets if sheet.title in heads), sheets[0])
-        alike = [title for title, (_, names) in heads.items() if names == heads[sheet.title][1]]
+        alike = [repr(title) for title, (_, names) in heads.items() if names == heads[sheet.title][1]]
         if len(alike) > 1:
-            raise UserError(
-                f"{path}: the sheets {', '.join(map(repr, alike))} hold tables of the same columns, but only one sheet "
-                "can be read; save each sheet as a file."
-            )
+            said = f"the sheets {', '.join(alike)} hold tables of the same columns, but only one sheet can be read"
+            raise UserError(f"{path}: {said}; save each sheet as a file.")
         others = ", ".join(repr(other.title) for other in sheets if other is not sheet)
         kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"
         rows = _filled(sheet.iter_rows(values_only=True), heads.get(sheet.title, (0, ()))[0])
@@ -253,22 +226,16 @@ def _filled(rows: Rows, above: int) -> Rows:
 
 
 def as_csv(rows: Rows, path: epath.Path) -> bytes:
-    """Return rows of cells as CSV; None becomes "", a list becomes JSON.
-
-    Raises UserError beyond `LARGEST` bytes, `CELLS` cells (an empty row counts as one), or `SECONDS`.
-    """
+    """Return rows of cells as CSV; None becomes "", a list becomes JSON. An empty row counts as one cell."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     cells, end = 0, time.monotonic() + SECONDS
     for row in rows:
         cells += max(len(row), 1)
-        if cells > CELLS:
-            refuse_cells(path)
+        writer.writerow(map(_cell, row))
+        refuse_large(path, out.tell(), cells)
         if time.monotonic() > end:
             raise UserError(f"{path}: the table takes more than {SECONDS} s to read; save its columns of texts as CSV.")
-        writer.writerow(map(_cell, row))
-        if out.tell() > LARGEST:
-            refuse_large(path)
     return out.getvalue().encode("utf8", "surrogatepass")
 
 

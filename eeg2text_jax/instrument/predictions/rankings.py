@@ -31,8 +31,8 @@ from eeg2text_jax.instrument.predictions.file import (
     FIELDS,
     Prediction,
     Shared,
+    objects_of,
     own_row,
-    parse_object,
     row_key,
     sentence_key,
 )
@@ -173,76 +173,67 @@ def is_rankings(path: str | os.PathLike[str]) -> bool:
 def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
     """Read a file of `write_rankings`. Raises UserError with the number of an invalid line."""
     lines = Lines(path)
-    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-    number, first = next(numbered, (1, "{}"))
-    header = parse_object(first, lines.path, number).get("header")
+    objects = objects_of(lines)
+    _, where, first = next(objects, (1, f"{path}, line 1", {}))
+    header = first.get("header")
     if not isinstance(header, dict) or not isinstance(header.get("candidates"), dict):
-        raise UserError(f"{lines.path}, line {number}: expected a header with lists of candidates; decode again.")
-    lists = {name: _candidates(name, rows, lines.path) for name, rows in header["candidates"].items()}
+        raise UserError(f"{where}: expected a header with lists of candidates; decode again.")
+    lists = {name: _candidates(name, rows, f"{path}: ") for name, rows in header["candidates"].items()}
     rows: list[Ranking] = []
     seen: dict[tuple, int] = {}
     shared = Shared()
-    for number, line in numbered:
-        row = _ranking(parse_object(line, lines.path, number), lists, lines.path, number, shared)
-        if seen.setdefault(row_key(row), number) != number:
-            raise UserError(
-                f"{lines.path}, line {number}: sample {row.sample_id!r} is on line {seen[row_key(row)]} already; "
-                "remove one of the two lines."
-            )
+    for number, where, content in objects:
+        row = _ranking(content, lists, where, shared)
+        if (before := seen.setdefault(row_key(row), number)) != number:
+            said = f"sample {row.sample_id!r} is on line {before} already"
+            raise UserError(f"{where}: {said}; remove one of the two lines.")
         rows.append(row)
     if not rows:
-        raise UserError(f"{lines.path}: no rankings in the file.")
+        raise UserError(f"{path}: no rankings in the file.")
     return RankingSet(rows, header, lines.path)
 
 
-def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
-    where = f"{path}: candidates {name!r}"
+def _candidates(name: str, rows: Any, where: str) -> Candidates:
     if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{where}: expected a list of at least two sentences, each a JSON object.")
+        raise UserError(f"{where}candidates {name!r}: expected a list of at least two sentences, each a JSON object.")
     for number, row in enumerate(rows, 1):
         for field, kind in CANDIDATE.items():
             value = row.get(field)
             if not isinstance(value, kind) or isinstance(value, bool) or (kind is not str and not 0 <= value <= MOST):
-                raise UserError(
-                    f"{where}, number {number}: {field} is {row.get(field)!r:.60}; expected "
-                    f"{'text' if kind is str else f'a number from 0 to {MOST:,}'}."
-                )
+                expected = "text" if kind is str else f"a number from 0 to {MOST:,}"
+                said = f"number {number}: {field} is {value!r:.60}; expected {expected}"
+                raise UserError(f"{where}candidates {name!r}, {said}.")
     references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in CANDIDATE)
     try:
         return Candidates(name, references, ids, tasks, np.array(n_words, float), np.array(strata))
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(f"{where}{error}") from None
 
 
-def _ranking(
-    row: dict[str, Any], lists: dict[str, Candidates], path: epath.Path, number: int, shared: Shared
-) -> Ranking:
-    where = f"{path}, line {number}"
-    rank_fields = {name: row.pop(name) for name in _OWN if name in row}
+def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str, shared: Shared) -> Ranking:
+    given = {name: row.pop(name) for name in _OWN if name in row}
     if unknown := [name for name in row if name not in FIELDS]:
         raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*FIELDS, *_OWN])}.")
     for name in ("seed", "n_words"):
         if type(row.get(name)) is int and abs(row[name]) > MOST:
             raise UserError(f"{where}: {name} is {row[name]!r:.60}; expected a whole number up to {MOST:,}.")
-    prediction = own_row({**row, **parse_time(row, where)}, path, number, shared, MODES)
-    candidates = lists.get(str(rank_fields.get("list", "")))
+    prediction = own_row({**row, **parse_time(row, where)}, where, shared, MODES)
+    candidates = lists.get(str(given.get("list", "")))
     if candidates is None:
-        raise UserError(f"{where}: list is {rank_fields.get('list')!r}; the header has {', '.join(lists)}.")
-    scores = rank_fields.get("scores")
+        raise UserError(f"{where}: list is {given.get('list')!r}; the header has {', '.join(lists)}.")
+    scores = given.get("scores")
     finite = isinstance(scores, list) and all(type(s) in (int, float) and abs(s) < 1e300 for s in scores)
     if not finite or len(scores) != len(candidates):
         raise UserError(f"{where}: expected scores, a finite number for each of {len(candidates)} candidates.")
     ranking = Ranking(**vars(prediction), scores=np.array(scores, float), candidates=candidates)
     try:
-        expected = {name: value for name, value in _line(ranking).items() if name in rank_fields}
+        made = _line(ranking)
     except KeyError:
         raise UserError(f"{where}: the reference {ranking.reference!r:.60} is not among the candidates.") from None
-    for name in ("n", "rank", "stratum_n", "stratum_rank", "score"):
-        if name in rank_fields and rank_fields[name] != expected[name]:
-            raise UserError(
-                f"{where}: {name} is {rank_fields[name]!r:.60}; its scores give {expected[name]!r}; correct the field, "
-                "or remove it."
-            )
+    for name, value in given.items():
+        if name not in ("list", "scores") and value != made[name]:
+            said = f"{name} is {value!r:.60}; its scores give {made[name]!r}"
+            raise UserError(f"{where}: {said}; correct the field, or remove it.")
     return ranking
 
 

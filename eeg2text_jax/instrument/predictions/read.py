@@ -1,11 +1,15 @@
-"""Read a predictions file of any layout, recognised by its content, and describe it in words."""
+"""Read a predictions file of any layout, recognised by its content, and describe it in words.
+
+`Lines` of any file become a `Table` (_containers, _printed, _labelled), two tables one (_joins); `Columns` say what it
+holds (columns); its rows become predictions (_samples). Each of these steps raises UserError for what it cannot read.
+"""
 
 import dataclasses
 import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -25,31 +29,33 @@ from eeg2text_jax.instrument.predictions._containers import (
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
-from eeg2text_jax.instrument.predictions._printed import Text, is_shown, printed_text, recurring_heads, tables_among
-from eeg2text_jax.instrument.predictions.columns import (
+from eeg2text_jax.instrument.predictions._printed import Text, recurring_heads, tables_among
+from eeg2text_jax.instrument.predictions._samples import (
     FEWEST_WITH_MARKS,
+    conditions_of,
     conversions,
+    predictions_of,
+    stated,
+)
+from eeg2text_jax.instrument.predictions.columns import (
+    SAID,
     describe_columns,
     divided,
-    most_alike,
+    likely,
     option,
     roles,
-    samples,
     spaced,
     split_list,
-    stated,
     test_part,
     ways,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
-    MODE_FIELDS,
     MODES,
     UNKNOWN,
     Prediction,
     PredictionSet,
-    Samples,
-    complete,
+    count_labels,
     is_own,
     mode_name,
     parse_predictions,
@@ -91,12 +97,12 @@ def read_any(
     path: str | os.PathLike[str],
     *,
     layout: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     mode: str | None = None,
     groups: Sequence[str] = (),
     reference: str | os.PathLike[str] | None = None,
-    id: Sequence[str] | None = None,
-    labels: Sequence[str] | None = None,
+    id: Sequence[str] | str | None = None,
+    labels: Sequence[str] | str | None = None,
     block: str | int | None = None,
     names: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
@@ -128,6 +134,7 @@ def read_any(
       ['eeg', 'noise', 'shuffled']
     """
     path = epath.Path(at_hand(path))
+    columns, id, labels = (split_list(of) if isinstance(of, str) else of for of in (columns, id, labels))
     mode = mode if mode is None else mode_name(mode)
     for flag, what, value, known in (("format", "layout", layout, FORMATS), ("mode", "mode", mode, MODES)):
         if value not in (None, *known):
@@ -143,7 +150,7 @@ def read_any(
             f"--format={layout}: the file has only predictions; give their references with --reference=FILE."
         )
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
-        return in_mode(in_one_form(parse_predictions(lines)), mode)
+        return in_one_form(parse_predictions(lines), mode)
     if reference is None:
         table = table_of_file(lines, layout, vocabulary, columns or (), labels)
         used = roles(table, vocabulary, columns, groups)
@@ -156,22 +163,23 @@ def read_any(
 def set_of(
     table: Table, used: Columns, mode: str | None, digest: str = "", block: str | int | None = None
 ) -> PredictionSet:
-    """Return the rows of a table whose columns are known, of one mode and block, in one Unicode form.
-
-    Raises UserError if there are none, or a cell is no text.
-    """
+    """Return the rows of a table whose columns are known, of one mode and block, in one Unicode form."""
     table, part = test_part(in_block(without_footer(table, used), used, block), used)
-    notes = [*table.notes, *used.notes, *filter(None, [part])]
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
-    sample_set = samples(table, used, changed)
-    dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
-    predictions = complete(sample_set)
+    predictions = predictions_of(table, used, changed)
     if not predictions:
-        raise UserError(f"{table.path}: no predictions in the file.")
-    said, groups, has_seeds = describe_columns(table, used, dropped), sample_set.groups(), "seed" in sample_set.about
-    notes = (*notes, *conversions(changed))
-    read = PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
-    return in_mode(in_one_form(read), mode)
+        raise table.error("no predictions in the file")
+    notes = (*table.notes, *used.notes, *filter(None, [part]), *conversions(changed))
+    said = {"condition": conditions_of(table, used)[1], "split": part}
+    layout = describe_columns(table, used, [name for name, counts in said.items() if not counts])
+    references = [row.reference for row in predictions[:: len(used.predictions)]]
+    groups = {
+        name.removeprefix("group "): count_labels(zip(references, labels, strict=True))
+        for name, labels in stated(table, used.about).items()
+        if name.startswith("group ")
+    }
+    read = PredictionSet(predictions, {}, layout, table.path, notes, (), groups, digest, "seed" in used.about)
+    return in_one_form(read, mode)
 
 
 def table_of_file(
@@ -185,66 +193,62 @@ def table_of_file(
 ) -> Table:
     """Return the table that a file holds: JSON, a CSV with a known header, printed text, another CSV, lines.
 
-    `alone`: the file has both sides; else it is one of two files, and `columns` has its column. Raises UserError if it
-    holds no table, with a hint at what it may be.
+    `alone`: the file has both sides; else it is one of two files, and `columns` has its column.
     """
     plain = lines.kind == TEXT
     if not plain and (layout in ("P", "K") or not lines.kind.startswith("Excel")):
         layout = None  # a table whose columns have names, whatever the other file is
     if layout == "P" and plain:
         return lines_table(lines, names, "P")
-    printed = printed_text(lines) if plain and is_shown(lines) else Text(lines.path, [])
+    printed = Text(lines)
     if printed.kind and not alone:
         if tables := [table for table in tables_among(printed, names) if table.titles]:
             return max(tables, key=lambda table: len(table.rows))
         raise UserError(f"{lines.path}: {printed.kind}without a table; write its texts as lines or CSV.")
     table, refusal = None, None
     wanted = [column.partition("=")[2] or column for column in columns]
-    if not printed.kind and not labels and plain and layout in (None, "J", "K"):
+    data = not (printed.kind or labels)
+    if data and plain and layout in (None, "J", "K"):
         try:
             table = json_table(lines, names, alone=alone)
         except UserError as error:
             refusal = error
     if layout == "J" and table is None:
         raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
-    if table is None and refusal is None and not printed.kind and not labels and layout in (None, "F", "H"):
+    if data and not (table or refusal) and layout in (None, "F", "H"):
         table = csv_table(lines, names, layout, wanted, alone=alone)
-    unsure = table is None or (table.layout == "H" and layout is None and alone)
     labelled = None
-    if unsure and plain and not printed.kind:  # lines of a long table are not needed
-        printed = printed_text(lines)
-    if unsure and plain and layout in (None, *LAYOUTS):
+    unsure = table is None or (table.layout == "H" and layout is None and alone)
+    if plain and unsure and layout in (None, *LAYOUTS):
         labelled = labelled_table(printed, names, labels, () if table else wanted)
     if labelled and not alone:
-        raise UserError(
-            f"{lines.path}: is of layout {labelled.layout}, with references and predictions of its own; leave "
-            "--reference out, or give a file that has only predictions."
-        )
-    if labelled:
-        return labelled
-    if table is None and (refusal or alone):
+        said = f"is of layout {labelled.layout}, with references and predictions of its own"
+        raise labelled.error(f"{said}; leave --reference out, or give a file that has only predictions")
+    if not (labelled or table) and (refusal or alone):
         raise refusal or UserError(f"{lines.path}: {no_layout(printed, layout, labels, names)}")
-    return table or lines_table(lines, names)
+    return labelled or table or lines_table(lines, names)
 
 
 def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, names: Names) -> str:
     """Return the message for a text that is no table and has no known labels."""
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
-    heads, kind = recurring_heads(printed.lines), printed.kind
+    (heads, before_texts), kind = recurring_heads(printed.lines), printed.kind
     tables = [t for t in tables_among(printed, names) if len(spaced(t)) > 1 and (t.titles or len(t.rows) >= FEW)]
+    # Rows that differ in numbers alone are figures, such as losses.
+    tables = [t for t in tables if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in t.rows}) > 1]
     tables.sort(key=lambda table: -len(table.rows))
     if not (heads or tables or kind or layout in LAYOUTS):
         shown = [f"{line.strip():.60}" for line in printed.lines if line.strip()]
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
-    if two := names.contrasted(heads) or [heads[i] for i in names.likely(normalize_names(heads))]:
+    likely_heads = [before_texts[i] for i in names.likely(normalize_names(before_texts))]
+    if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
     for table in tables[:3]:
         rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
-        found = f"from line {table.numbers[0]}, {table.kind} ({rows})"
-        said += f"; {found}: {ways(table, most_alike(table) or spaced(table))}"
+        said += f"; from line {table.numbers[0]}, {table.kind} ({rows}): {ways(table, likely(table))}"
     said = f"no samples of known labels{said}"
     if kind:
         return f"{'a notebook whose printed outputs have' if 'notebook' in kind else f'{kind}with'} {said}."
@@ -253,15 +257,10 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
 
 def without_footer(table: Table, columns: Columns) -> Table:
     """Return a CSV up to a row of empty cells, if no row below has a reference and a prediction, with a note."""
-
-    def holds(row: Sequence[Any], places: Iterable[int]) -> bool:
-        return any(str(row[i]).strip() for i in places)
-
-    rows, last = table.rows, len(table.rows) if table.layout in ("F", "H") else 0
-    sides = [columns.reference], columns.predictions.values()
-    while last and not all(holds(rows[last - 1], side) for side in sides):
-        last -= 1
-    end = next((i for i in range(last, len(rows)) if last and not holds(rows[i], range(table.width))), len(rows))
+    rows, sides = table.rows if table.layout in ("F", "H") else [], [[columns.reference], columns.predictions.values()]
+    filled = [[bool(str(cell).strip()) for cell in row] for row in rows]
+    last = max((i for i, row in enumerate(filled) if all(any(row[k] for k in side) for side in sides)), default=None)
+    end = next((i for i, row in enumerate(filled) if last is not None and i > last and not any(row)), len(rows))
     if end == len(rows):
         return table
     note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
@@ -269,31 +268,35 @@ def without_footer(table: Table, columns: Columns) -> Table:
     return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
 
 
+POOLED = "all rows count as one system's outputs"
+NAMED = "; if they are systems, conditions or readers, name the column eval_condition or subject"
+
+
 def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note.
 
-    Parts are those that the layout states; the values of a column that is not used and divides the rows into sets of
-    the same references; or the first, second, ... rows of references that recur equally often. Raises UserError if
-    parts of several rows that the layout states repeat references and `block` does not choose, and for a block that is
-    not there.
+    Parts are those that the layout states, cut again where their references begin anew; the values of a column that is
+    not used and divides the rows into sets of the same references; or the first, second, ... rows of references that
+    recur equally often.
     """
     references = [str(row[used.reference]) for row in table.rows]
-    about = stated(table, used.about)
-    unread = Samples(table.path, references, dict.fromkeys(used.predictions, references), about, (), "")
-    if not (unread.named or unread.conditions()):
-        table = repeated(divided(table, used.used(("condition",)), references), about, references)
+    table = in_passes(table, references)
+    if not (used.named or conditions_of(table, used)[1]):
+        table = repeated(divided(table, used.used(("condition",)), references), used)
     rows: dict[str, list[int]] = {}
     for i, name in enumerate(table.blocks):
         rows.setdefault(name, []).append(i)
     numbers = {str(n): name for n, name in enumerate(rows, 1)}
-    named = join_names([f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()], 4)
+    blocks = [f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()]
+    named = join_names(blocks, 4) + (f", the last {blocks[-1]}" if len(blocks) > 4 else "")
     numbers |= {"last": next(reversed(rows))} if rows else {}
     if (choice := "" if block is None else str(block)) not in ("", "all", *numbers):
         offered = f"{len(rows)} blocks: {named}; choose one, last or all" if rows else "one block only"
         raise UserError(f"--block={choice}: there is no such block; {table.path} has {offered}.")
     if choice in numbers:
         note = f"only block {[*rows].index(numbers[choice]) + 1} of {len(rows)} is used: {numbers[choice]}"
-        return dataclasses.replace(table.keep(rows[numbers[choice]]), blocks=(), notes=(*table.notes, note))
+        part = dataclasses.replace(table.keep(rows[numbers[choice]]), blocks=(), why="", notes=(*table.notes, note))
+        return without_blocks(repeated(part, used))
     if not rows:
         return table
     first: dict[str, str] = {}  # reference -> its first block
@@ -302,27 +305,46 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     said = f"{table.why or 'the pairs stand in several parts of the file'} ({len(rows)} blocks: {named})"
     how = "--block=N takes one, --block=last the last"
     if again and not choice and not table.why:
-        raise UserError(f"{table.path}: {said}, which repeat references; {how}, --block=all all as of one system.")
+        raise table.error(f"{said}, which repeat references; {how}, --block=all all as of one system")
     said += f": {POOLED}{', as stated' if choice else f'; {how}'}{NAMED * bool(table.why)}"
     return dataclasses.replace(table, notes=(*table.notes, said))
 
 
-POOLED = "all rows count as one system's outputs"
-NAMED = "; if they are systems, conditions or readers, name the column eval_condition or subject"
-READER = ("subject", "task", "train_condition", "seed", *MODE_FIELDS)  # what tells rows of one sentence apart
+def in_passes(table: Table, references: Sequence[str]) -> Table:
+    """Return the table with each block cut where its references begin anew, if it holds the same ones several times.
+
+    So an epoch with several validations has a block for each.
+    """
+    passes: dict[str, list[list[str]]] = {}
+    places: list[int] = []
+    for name, text in zip(table.blocks, references, strict=False):
+        of = passes.setdefault(name, [[]])
+        if text in of[-1][:1]:
+            of.append([])
+        of[-1].append(text)
+        places.append(len(of))
+    again = {name for name, of in passes.items() if len(of) > 1 and all(one == of[0] for one in of)}
+    cut = [f"{name}, pass {n}" if name in again else name for name, n in zip(table.blocks, places, strict=True)]
+    return dataclasses.replace(table, blocks=cut)
 
 
-def repeated(table: Table, about: Mapping[str, Sequence[str]], references: Sequence[str]) -> Table:
+def without_blocks(table: Table) -> Table:
+    """Return the table as one part; a note says that it may be several."""
+    notes = [f"{table.why}: {POOLED}{NAMED}"] * bool(table.blocks)
+    return dataclasses.replace(table, blocks=(), why="", notes=(*table.notes, *notes))
+
+
+def repeated(table: Table, used: Columns) -> Table:
     """Return the table with a note if references recur and nothing says why, or `blocks` if all recur as often."""
-    if table.blocks:
-        return table
-    keys = [*zip(references, *(about[name] for name in READER if name in about), strict=True)]
+    about, references = stated(table, used.about), [str(row[used.reference]) for row in table.rows]
+    readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # what tells rows of one sentence apart
+    keys = [*zip(references, *(about[name] for name in readers if name in about), strict=True)]
     seen: Counter[tuple[str, ...]] = Counter()
     turns = [seen.update([key]) or seen[key] for key in keys]
-    rows, readers = sum(n for n in seen.values() if n > 1), "subject" in about
-    if rows <= (0 if readers else len(keys) // 2):
+    rows, subjects = sum(n for n in seen.values() if n > 1), "subject" in about
+    if table.blocks or rows <= (0 if subjects else len(keys) // 2):
         return table
-    why = f"{rows} rows share their {'subject and ' * readers}reference with another row, and no known column says why"
+    why = f"{rows} rows share their {'subject and ' * subjects}reference with another row, and no known column says why"
     if len({*seen.values()}) > 1:
         return dataclasses.replace(table, notes=(*table.notes, f"{why}: {POOLED}{NAMED}"))
     return dataclasses.replace(table, blocks=[f"row {turn} of each reference" for turn in turns], why=why)
@@ -334,67 +356,48 @@ def read_two(
 ) -> tuple[Table, Columns]:  # fmt: skip
     """Return the table of a file of predictions joined with a file of their references, and what its columns hold."""
     if layout not in (None, *SIDE_FORMATS):
-        raise UserError(
-            f"--format={layout}: files of this layout hold references themselves; with --reference, expected "
-            f"{' or '.join(SIDE_FORMATS)}; set one of these, or leave --reference out."
-        )
+        said, expected = "files of this layout hold references themselves", " or ".join(SIDE_FORMATS)
+        raise UserError(f"--format={layout}: {said}; with --reference, expected {expected}, or leave --reference out.")
     if columns and len(columns) != 2:
-        raise UserError(
-            f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
-            f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
-        )
+        expected = f"two columns: the reference's, in {reference.path}, and the prediction's, in {lines.path}"
+        raise UserError(f"--columns={','.join(columns)}: with --reference, expected {expected}.")
     tables, stated = [], columns or (None, None)
     for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
         if column and table.titles is None and table.layout in ("P", "K"):
-            raise UserError(
-                f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
-            )
+            raise table.error(f"there is no column {column!r}, as each line of the file is a text; leave --columns out")
         tables.append(table)
-    tables = tables if columns else cells_by_id(tables, names)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     if layout == "K" and not all(side.keys for side in sides):
-        raise UserError(
-            f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
-            "id; set --format=P to join them line by line."
-        )
+        said = f"--format=K joins texts by id, but some texts of this file or of {reference.path} have no id"
+        raise UserError(f"{lines.path}: {said}; set --format=P to join them line by line.")
     return join_files(sides[1], sides[0], ids)
 
 
-def cells_by_id(tables: list[Table], names: Names) -> list[Table]:
-    """Return references and outputs as texts by id, if both are of one header and a row of outputs has one cell.
+def in_one_form(read: PredictionSet, mode: str | None) -> PredictionSet:
+    """Return the rows of one mode (None: of all), with texts in the Unicode form NFC and a note on those in another.
 
-    So are matrices, such as words by language, of which some cells are predicted. Other tables are unchanged.
+    Rows of unknown mode get the mode. An é may be one character or two (NFC, NFD), which look the same and count as
+    different in every metric.
     """
-    heads, rows = zip(*([t.titles, t.rows] if t.titles else [t.rows[0], t.rows[1:]] for t in tables), strict=True)
-    plain, other = map(normalize_names, heads)
-    known = any(names.is_text(name) or name in names.fields for name in plain)
-    single = all(sum(bool(str(cell).strip()) for cell in row[1:]) == 1 for row in rows[1])
-    if plain != other or len(plain) < 3 or known or not single:
-        return tables
-    cells = [[(f"{row[0]}/{plain[i]}", cell) for row in of for i, cell in enumerate(row) if i and cell] for of in rows]
-    return [Table(t.path, "P", "cells by id", None, of, coded=True) for t, of in zip(tables, cells, strict=True)]
-
-
-def in_one_form(read: PredictionSet) -> PredictionSet:
-    """Convert all texts to the Unicode form NFC, and note how many samples had another form.
-
-    An é may be one character or two (NFC, NFD), which look the same and count as different in every metric.
-    """
-    changed = set()
-    rows = []
+    changed, rows = set(), []
     for row in read.predictions:
         if not (row.reference.isascii() and row.prediction.isascii()):
-            reference, prediction = (unicodedata.normalize("NFC", text) for text in (row.reference, row.prediction))
-            if (reference, prediction) != (row.reference, row.prediction):
+            texts: dict[str, Any] = {side: unicodedata.normalize("NFC", getattr(row, side)) for side in SIDES}
+            if texts != {side: getattr(row, side) for side in SIDES}:
                 changed.add(row.sample_id)
-                row = dataclasses.replace(row, reference=reference, prediction=prediction)
-        rows.append(row)
-    if not changed:
-        return read
+                row = dataclasses.replace(row, **texts)
+        row = dataclasses.replace(row, mode=mode) if mode and row.mode == UNKNOWN else row
+        if mode in (None, row.mode):
+            rows.append(row)
+    if mode and not rows:
+        stated = read.predictions[0].mode
+        said = f"no {mode} predictions in the file, only {stated} ones"
+        raise UserError(f"{read.path}: {said}; set --mode={stated}, or give another file.")
     many = count_of(len(changed), "sample has", "samples have")
     note = f"{many} text in another Unicode form than NFC, which was brought to NFC to be compared"
-    return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
+    further = tuple(p for p in read.further if mode in (None, p.mode))
+    return dataclasses.replace(read, predictions=rows, notes=(*read.notes, *[note][: len(changed)]), further=further)
 
 
 def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None = None) -> list[str]:
@@ -412,23 +415,6 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
             if other != path:
                 notes.append(f"{path}: the file has the same bytes as {other}; one of them may be a copy.")
     return notes
-
-
-def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
-    """Return the rows of one mode; rows of unknown mode get this mode. None returns all rows unchanged.
-
-    Raises UserError if no row is left.
-    """
-    if mode is None:
-        return read
-    stated = [dataclasses.replace(p, mode=mode) if p.mode == UNKNOWN else p for p in read.predictions]
-    predictions = [p for p in stated if p.mode == mode]
-    if not predictions:
-        raise UserError(
-            f"{read.path}: no {mode} predictions in the file, only {read.predictions[0].mode} ones; set "
-            f"--mode={read.predictions[0].mode}, or give another file."
-        )
-    return dataclasses.replace(read, predictions=predictions, further=tuple(p for p in read.further if p.mode == mode))
 
 
 def describe(read: PredictionSet) -> str:
@@ -449,15 +435,6 @@ def describe(read: PredictionSet) -> str:
     counted = f"{count_of(len(rows), 'prediction')} of {count_of(len(sentences), 'sentence')}, {readers}"
     first = f"{read.path}: layout {read.layout}; {counted}; mode {modes}{fed}{repeated}."
     notes = [*read.notes, *possible_faults(read)]
-    bare = [p for p in rows if p.reference.strip() and not any(map(str.isalpha, p.reference))]
-    if bare and 10 * len(bare) < len(rows):
-        said = count_of(len(bare), "reference has", "references have")
-        notes.append(f"{said} no letter, such as {bare[0].reference!r:.40}: scored as any other")
-    if empty := sum(not p.reference.strip() for p in rows):
-        notes.append(
-            f"{count_of(empty, 'row has', 'rows have')} an empty reference: `score` counts every word predicted there "
-            "as wrong, and `audit` refuses the file; remove the rows if they are no samples (such as a row of means)"
-        )
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
 
 
@@ -471,49 +448,25 @@ HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # l
 
 def possible_faults(read: PredictionSet) -> Iterator[str]:
     """Yield a sentence for each possible fault of a file."""
+    rows = read.predictions
     yield from empty_halves(read)
-    yield from repeated_rows(read)
+    written = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in rows]
+    half = len(rows) // 2
+    if half >= 10 and written[:half] == written[half:] and len({*written[:half]}) > 1:
+        yield f"the second half of the file repeats its first {half} rows; it may have been written twice"
     yield from exchanged_columns(read)
-    yield from other_marks(read)
-    yield from several_references(read.predictions)
-    yield from ends(read.predictions)
-
-
-def ends(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield notes on a word, such as `endseq`, with which nearly all predictions or all texts begin or end."""
-    spoken, true = ([getattr(p, side).split() or [""] for p in rows] for side in SIDES[::-1])
-    varied = 2 * len({*map(tuple, spoken)}) > len(rows) > 4
-    known = {re.sub(r"\W", "", word) for words in true for word in words}
-    for place, how in ((0, "begin"), (-1, "end")) if varied else ():
-        ((word, count),) = Counter(words[place] for words in spoken).most_common(1)
-        both = sum(words[place] == word for words in true)
-        if 10 * count >= 9 * len(rows) and (bare := re.sub(r"\W", "", word)):
-            if bare not in known:
-                yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
-            elif 10 * both >= 9 * len(rows):
-                yield f"{count} predictions and {both} references {how} with {word!r}: it counts as a right word"
-
-
-def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield a note if a mark in nearly all references, and in no prediction, stands between texts of the same words.
-
-    In references that are only punctuated, the texts on both sides of a mark differ.
-    """
-
-    def alike(text: str, mark: str) -> bool:
-        first, *others = [{*part.casefold().split()} for part in text.split(mark)]
-        return bool(first and others) and all(2 * len(first & other) >= len(first | other) for other in others)
-
-    for mark in MARKS if len(rows) >= FEWEST_WITH_MARKS else ():
-        held, near = (sum(test(p.reference, mark) for p in rows) for test in (str.__contains__, alike))
-        spoken = sum(mark in p.prediction for p in rows)
-        if 10 * held >= 9 * len(rows) and 4 * near >= 3 * held and 20 * spoken <= len(rows):
-            yield (
-                f"{held} of {len(rows)} references hold {mark!r}, in {near} of them between texts that share most "
-                f"words, and {count_of(spoken, 'prediction does', 'predictions do')}: are they several references in "
-                'a cell? each cell counts as one text; write <> between them, or a list such as ["a b", "a c"], and '
-                "the first counts"
-            )
+    yield from other_marks(rows)
+    yield from several_references(rows)
+    yield from ends(rows)
+    bare = [p.reference for p in rows if p.reference.strip() and not any(map(str.isalpha, p.reference))]
+    if bare and 10 * len(bare) < len(rows):
+        said = count_of(len(bare), "reference has", "references have")
+        yield f"{said} no letter, such as {bare[0]!r:.40}: scored as any other"
+    if empty := sum(not p.reference.strip() for p in rows):
+        yield (
+            f"{count_of(empty, 'row has', 'rows have')} an empty reference: `score` counts every word predicted there "
+            "as wrong, and `audit` refuses the file; remove the rows if they are no samples (such as a row of means)"
+        )
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
@@ -525,14 +478,6 @@ def empty_halves(read: PredictionSet) -> list[str]:
         for (train, evaluation, mode), filled in cells.items()
         if not filled and any(cells.values())
     ]
-
-
-def repeated_rows(read: PredictionSet) -> Iterator[str]:
-    """Yield a note if the file seems appended to itself."""
-    rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
-    half = len(rows) // 2
-    if half >= 10 and rows[:half] == rows[half:] and len({*rows[:half]}) > 1:
-        yield f"the second half of the file repeats its first {half} rows; it may have been written twice"
 
 
 def exchanged_columns(read: PredictionSet) -> Iterator[str]:
@@ -554,9 +499,9 @@ def exchanged_columns(read: PredictionSet) -> Iterator[str]:
         yield f"are reference and prediction exchanged? {reason}; if so, {cure}"
 
 
-def other_marks(read: PredictionSet) -> Iterator[str]:
+def other_marks(rows: Sequence[Prediction]) -> Iterator[str]:
     """Yield notes on quotes that differ, which metrics treat as different, and on references without spaces."""
-    texts = {side: [getattr(p, side) for p in read.predictions] for side in SIDES}
+    texts = {side: [getattr(p, side) for p in rows] for side in SIDES}
     curly, straight = ({side: sum(map(bool, map(kind.search, texts[side]))) for side in SIDES} for kind in QUOTES)
     for side, other in (SIDES, SIDES[::-1]):
         if curly[side] and not curly[other] and straight[other]:
@@ -564,9 +509,9 @@ def other_marks(read: PredictionSet) -> Iterator[str]:
                 f"{count_of(curly[side], f'{side} has', f'{side}s have')} curly quotes or apostrophes and the {other}s "
                 "straight ones: a word with such a mark counts as wrong; use the same marks in both"
             )
-    references = {*texts["reference"]}
-    if pieces := [side for side in SIDES if 20 * sum(map(bool, map(PIECES.search, texts[side]))) > len(texts[side])]:
+    if pieces := [side for side in SIDES if 20 * sum(map(bool, map(PIECES.search, texts[side]))) > len(rows)]:
         yield f"the {' and the '.join(f'{side}s' for side in pieces)} hold word pieces, which are scored as words"
+    references = {*texts["reference"]}
     long = sum(len(text) >= 12 and len(text.split()) == 1 for text in references)
     if (spaceless := sum(map(is_spaceless, references))) and 2 * spaceless >= len(references):
         yield "the references are in a script without spaces; each Han or kana character counts as a word"
@@ -578,3 +523,37 @@ def other_marks(read: PredictionSet) -> Iterator[str]:
 def is_spaceless(text: str) -> bool:
     """Return whether half of the letters of a text are Han or kana, which are written without spaces."""
     return not text.isascii() and 2 * len(HAN_OR_KANA.findall(text)) >= max(1, sum(map(str.isalpha, text)))
+
+
+def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
+    """Yield a note if a mark in nearly all references, and in no prediction, stands between texts of the same words."""
+
+    def alike(text: str, mark: str) -> bool:
+        first, *others = [{*part.casefold().split()} for part in text.split(mark)]
+        return bool(first and others) and all(2 * len(first & other) >= len(first | other) for other in others)
+
+    for mark in MARKS if len(rows) >= FEWEST_WITH_MARKS else ():
+        held, near = (sum(test(p.reference, mark) for p in rows) for test in (str.__contains__, alike))
+        spoken = sum(mark in p.prediction for p in rows)
+        if 10 * held >= 9 * len(rows) and 4 * near >= 3 * held and 20 * spoken <= len(rows):
+            yield (
+                f"{held} of {len(rows)} references hold {mark!r}, in {near} of them between texts that share most "
+                f"words, and {count_of(spoken, 'prediction does', 'predictions do')}: are they several references in "
+                'a cell? each cell counts as one text; write <> between them, or a list such as ["a b", "a c"], and '
+                "the first counts"
+            )
+
+
+def ends(rows: Sequence[Prediction]) -> Iterator[str]:
+    """Yield notes on a word, such as `endseq`, with which nearly all predictions or all texts begin or end."""
+    spoken, true = ([getattr(p, side).split() or [""] for p in rows] for side in SIDES[::-1])
+    varied = 2 * len({*map(tuple, spoken)}) > len(rows) > 4
+    known = {re.sub(r"\W", "", word) for words in true for word in words}
+    for place, how in ((0, "begin"), (-1, "end")) if varied else ():
+        ((word, count),) = Counter(words[place] for words in spoken).most_common(1)
+        both = sum(words[place] == word for words in true)
+        if 10 * count >= 9 * len(rows) and (bare := re.sub(r"\W", "", word)):
+            if bare not in known:
+                yield f"{count} predictions {how} with {word!r}, and no reference does: it counts as a wrong word"
+            elif 10 * both >= 9 * len(rows):
+                yield f"{count} predictions and {both} references {how} with {word!r}: it counts as a right word"

@@ -27,7 +27,7 @@ from eeg2text_jax.instrument.predictions.file import (
     own_row,
     sentence_key,
 )
-from eeg2text_jax.instrument.predictions.read import describe, in_mode, in_one_form, set_of
+from eeg2text_jax.instrument.predictions.read import describe, in_one_form, set_of
 from eeg2text_jax.instrument.predictions.read import read_any as read_file
 
 CLOCK_ARM = "the arm trained on clock"
@@ -47,8 +47,7 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
 
     `arm` None takes the arm `eeg`, or the only arm. Other arms are left out, because their scores do not show whether
     this model uses its EEG. Beside the arm `eeg`, the arm trained and tested on `clock` is kept: its input is only the
-    recording and the time of a sample, so it shows what time alone tells. Raises UserError if the arm is missing or was
-    not evaluated with EEG.
+    recording and the time of a sample, so it shows what time alone tells.
     """
     rows = list(rows)
     arms = list(dict.fromkeys(row.train_condition for row in rows))
@@ -77,8 +76,7 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Return condition -> rows of all arms (training conditions): EEG first, then two kinds of controls.
 
     The arm trained on EEG gives a control for each other evaluation condition. Every other arm gives the control `the
-    arm trained on NAME`, evaluated with its training condition (`label_shuffle` with EEG). Raises UserError if no arm
-    was trained and evaluated with EEG.
+    arm trained on NAME`, evaluated with its training condition (`label_shuffle` with EEG).
     """
     conditions: dict[str, list[Row]] = {"eeg": []}
     arms: dict[str, list[Row]] = {}
@@ -100,24 +98,26 @@ def read_conditions(
 
     A condition has the name of its file; if the file `eeg` has several evaluation conditions, their names are used. A
     control file with several pairs (training condition, evaluation condition) gives a control for each pair that was
-    not evaluated with EEG. Raises UserError for a file given twice, or two conditions of one name.
+    not evaluated with EEG.
     """
     paths = [eeg, *controls]
-    places = [path.resolve() for path in paths]
-    if twice := [path for path, place in zip(paths, places, strict=True) if places.count(place) > 1]:
-        raise UserError(
-            f"{twice[-1]}: the file is given twice, but a condition cannot be its own control; give another file."
-        )
+    if twice := [path for path, n in Counter(path.resolve() for path in paths).items() if n > 1]:
+        said = "the file is given twice, but a condition cannot be its own control"
+        raise UserError(f"{twice[-1]}: {said}; give another file.")
     cells = select_cells(read(eeg), arm)
     names = names_of(paths)
     conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)
     for path, name in zip(controls, names[1:], strict=True):
-        for condition, rows in _control_cells(read(path), name).items():
+        of_file: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        for row in read(path):
+            of_file[row.train_condition, row.eval_condition].append(row)
+        for (train, test), rows in of_file.items():
+            condition = name if len(of_file) == 1 else f"{name}: {train}→{test}"
             if condition in conditions:
-                raise UserError(
-                    f"{path}: an earlier file holds the condition {condition!r} already; rename one of the two."
-                )
-            conditions[condition] = rows
+                said = f"an earlier file holds the condition {condition!r} already"
+                raise UserError(f"{path}: {said}; rename one of the two.")
+            if len(of_file) == 1 or test != "eeg":
+                conditions[condition] = rows
     return conditions
 
 
@@ -131,15 +131,6 @@ def names_of(paths: Sequence[Path]) -> list[str]:
     while alike and len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
         parts = [p[1:] for p in parts]
     return ["_".join(p) for p in parts]
-
-
-def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Prediction]]:
-    cells: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
-    for row in rows:
-        cells[row.train_condition, row.eval_condition].append(row)
-    if len(cells) == 1:
-        return {name: rows}
-    return {f"{name}: {train}→{test}": cell for (train, test), cell in cells.items() if test != "eeg"}
 
 
 def account(read: PredictionSet) -> list[str]:
@@ -176,31 +167,23 @@ def join_metadata(
     """Return rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV with a column `reference`.
 
     A reference has one line in the CSV, or one line for each of its rows within one mode, pair of conditions and seed
-    (line k belongs to row k). Raises UserError if a number is invalid, a reference has another number of lines, the CSV
-    has no column `reference`, or it has neither a column to add nor one of `groups`.
+    (line k belongs to row k). The CSV has a column to add, or one of `groups`.
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)
-    counts = Counter(map(_cell, rows))
-    seen: Counter = Counter()
+    cells = [(sentence_key(p.reference), p.mode, p.train_condition, p.eval_condition, p.seed) for p in rows]
+    counts, seen = Counter(cells), Counter[tuple]()
     joined = []
-    for row in rows:
-        cell = _cell(row)
+    for row, cell in zip(rows, cells, strict=True):
         entries = lines.get(cell[0], [])
         if len(entries) not in (1, counts[cell]):
             expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
-            raise UserError(
-                f"{path}: has {len(entries)} lines for the reference {cell[0]!r:.60}; expected {expected}; add or "
-                "remove lines."
-            )
+            said = f"has {len(entries)} lines for the reference {cell[0]!r:.60}; expected {expected}"
+            raise UserError(f"{path}: {said}; add or remove lines.")
         values = entries[seen[cell]] if len(entries) > 1 else entries[0]
         seen[cell] += 1
         joined.append(dataclasses.replace(row, **values))
     return joined
-
-
-def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
-    return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 
 def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
@@ -208,10 +191,8 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
     names = set(reader.fieldnames)
     columns = names & {"subject", "task", "n_words"}
     if "reference" not in names or not columns | names & {*groups, "onset", "order"}:
-        raise UserError(
-            f"{path}, line 1: columns are {', '.join(reader.fieldnames or ['none'])}; expected reference and at least "
-            "one of subject, task, n_words, onset, order."
-        )
+        wanted = "expected reference and at least one of subject, task, n_words, onset, order"
+        raise UserError(f"{path}, line 1: columns are {', '.join(reader.fieldnames or ['none'])}; {wanted}.")
     lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in reader:
         where = f"{path}, line {reader.line_num}"
@@ -228,11 +209,7 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
 def groups_of(
     read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
 ) -> tuple[Labels, list[str]]:
-    """Return column -> reference -> label, and notes on references with several labels.
-
-    A column of the CSV `meta` is preferred to one of the file. Raises UserError if a column is missing, or if more than
-    `MOST_DIVIDED` of the references have several labels: the labels then describe rows instead of references.
-    """
+    """Return column of `meta`, or else of the file -> reference -> label, and notes on references with several."""
     lines = list(read_metadata(meta)) if meta else []
     by_column: Labels = {}
     notes = []
@@ -248,10 +225,8 @@ def groups_of(
             raise UserError(f"--groups={column}: there is no such column in {where}; name one that the file has.")
         divided = sum(len(labels) > 1 for labels in counts.values())
         if divided > MOST_DIVIDED * len(counts):
-            raise UserError(
-                f"--groups={column}: {divided} of {len(counts)} references have several labels; expected one label for "
-                "each reference, such as its class, topic or story."
-            )
+            wanted = "expected one label for each reference, such as its class, topic or story"
+            raise UserError(f"--groups={column}: {divided} of {len(counts)} references have several labels; {wanted}.")
         if divided:
             many = count_of(divided, "reference has", "references have")
             notes.append(f"--groups={column}: {many} several labels; the most frequent one counts")
@@ -309,42 +284,43 @@ def as_set(
     columns: Sequence[str] | None = None,
     groups: Sequence[str] = (),
 ) -> PredictionSet:
-    """Return a `PredictionSet` of predictions that were given as Python objects.
+    """Return predictions that were given in Python as a set; `name` is that of the argument in messages.
 
-    Args:
-      predictions: the path of a predictions file; `Prediction`s; a table (a DataFrame, a dict of columns, or a list of
-        dicts) with the columns of a predictions file or others that `read_any` recognises; or texts, one for each of
-        `references`.
-      references: the true texts, if `predictions` are texts; or the path of their file, if `predictions` is a path.
-      mode: the mode of rows that do not state one; None leaves it unknown.
-      name: the name of the argument in messages.
-      columns: the columns of the reference and of predictions in a file or DataFrame.
-      groups: columns of a file or DataFrame whose labels to keep, see `groups_of`.
-
-    Raises:
-      UserError: columns are not recognised, texts and references differ in number, or there is no such file.
+    They are a path, what `read_any` returned, `Prediction`s, a table (a DataFrame, a dict of columns, or a list of
+    dicts) with columns that `read_any` recognises, or texts. `references` are the true texts, or the path of their file
+    beside a path. Other arguments are those of `read_any`.
     """
-    path = epath.Path(name)
+    path, kinds = epath.Path(name), "expected predictions, texts, a DataFrame or the path of a file"
     if isinstance(predictions, str | os.PathLike):
-        _check_file(predictions, name)
-        if references is not None:
-            _check_file(references, "references")
-        return read_file(predictions, mode=mode, columns=columns, reference=references, groups=groups)
+        for given, what in ((predictions, name), (references, "references")):
+            found = isinstance(given, str | os.PathLike) and ("://" in str(given) or os.path.exists(given))
+            if given is not None and not found:
+                said = f"{what} is {str(given)!r:.80}, and there is no such file"
+                raise UserError(f"{said}; give the path of a file, a DataFrame, or a list of texts.")
+        try:
+            return read_file(predictions, mode=mode, columns=columns, reference=references, groups=groups)
+        except UserError as error:
+            if not re.search(r"--(block|labels|id|format)", said := str(error)):
+                raise
+            raise UserError(f"{said.rstrip('.')}; read_any takes these arguments, give what it returns here.") from None
+    if isinstance(predictions, PredictionSet):
+        return in_one_form(predictions, mode)
     if isinstance(references, str | os.PathLike):
         raise UserError(f"references is a path, and {name} is none; give paths for both, or a list of texts for both.")
     if (records := _records(predictions, references, name)) is not None:
         header = [*dict.fromkeys(key for row in records for key in row)]
         if columns is None and {*OWN_NAMES} <= {*header}:
-            return in_mode(in_one_form(PredictionSet(_own_rows(records, path), {}, "table", path)), mode)
+            return in_one_form(PredictionSet(_own_rows(records, path), {}, "table", path), mode)
         rows = [[_as_written(row.get(key)) for key in header] for row in records]
         table = Table(path, "F", "table", [*map(str, header)], rows, range(len(rows)), "row")
-        both = {*SIDES} <= {*normalize_names(map(str, header))}  # preferred to other names, such as hypothesis
+        both = {*SIDES} <= {*normalize_names(header)}  # preferred to other names, such as hypothesis
         used = roles(table, built_in(), columns or (SIDES if both else None), groups)
         return set_of(table, used, mode)
     predictions = list(predictions) if isinstance(predictions, Iterable) else predictions
     if not isinstance(predictions, list) or not predictions:
-        what = "holds no predictions" if predictions == [] else f"is {predictions!r:.60}"
-        raise UserError(f"{name} {what}; expected predictions, texts, a DataFrame or the path of a file.")
+        raise UserError(
+            f"{name} {'holds no predictions' if predictions == [] else f'is {predictions!r:.60}'}; {kinds}."
+        )
     if isinstance(predictions[0], str):
         references = [] if references is None else list(references)
         if len(references) != len(predictions):
@@ -353,18 +329,8 @@ def as_set(
         table = Table(path, "P", "texts", None, [*zip(references, predictions, strict=True)], unit="text")
         return set_of(table, FIRST_TWO, mode)
     if not isinstance(predictions[0], Prediction):
-        kind = type(predictions[0]).__name__
-        raise UserError(f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file.")
+        raise UserError(f"{name} is a list of {type(predictions[0]).__name__}; {kinds}.")
     return PredictionSet(predictions, {}, "rows", path)
-
-
-def _check_file(path: Any, name: str) -> None:
-    """Raise UserError for a text that is no path of a file; addresses of buckets pass."""
-    if not isinstance(path, str | os.PathLike) or not ("://" in str(path) or os.path.exists(path)):
-        raise UserError(
-            f"{name} is {str(path)!r:.80}, and there is no such file; give the path of a file, a DataFrame, or a list "
-            "of texts."
-        )
 
 
 def as_conditions(
@@ -377,11 +343,8 @@ def as_conditions(
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels, list[str]]:
     """Return the rows under EEG, control -> its rows, whether all training seeds are stated, labels, and notes.
 
-    Notes say which columns of tables and files are used and not, as `describe` does.
-
     `controls` is a mapping from names to predictions, or the predictions of one control. If it is empty, the other
-    conditions of a table or file `eeg` are the controls. Raises UserError for a table of several conditions beside
-    controls.
+    conditions of a table or file `eeg` are the controls.
     """
     if not isinstance(controls, Mapping) or is_columns(controls, references):
         controls = {"control": controls}
@@ -393,10 +356,8 @@ def as_conditions(
     for key in tables if controls else ():
         fed = {row.eval_condition for row in sets[key].predictions}
         if len(fed) > 1:
-            raise UserError(
-                f"{key}: the table holds the conditions {', '.join(sorted(fed))}; give a table for each condition, or "
-                "this table alone."
-            )
+            said = f"the table holds the conditions {', '.join(sorted(fed))}"
+            raise UserError(f"{key}: {said}; give a table for each condition, or this table alone.")
     stated = all(prediction_set.seeds_stated for prediction_set in sets.values())
     rows = {key: prediction_set.predictions for key, prediction_set in sets.items()}
     if not controls and name in tables and len({row.eval_condition for row in rows[name]}) > 1:
@@ -443,5 +404,5 @@ def _own_rows(records: Iterable[Mapping[str, Any]], path: epath.Path) -> list[Pr
     """Return the rows of a table with the columns of a predictions file; of a sample, its first hypothesis only."""
     shared = Shared()
     filled = ({key: value for key, value in row.items() if value is not None} for row in records)
-    predictions = [own_row(row, path, number, shared) for number, row in enumerate(filled, 1)]
+    predictions = [own_row(row, f"{path}, line {number}", shared) for number, row in enumerate(filled, 1)]
     return [row for row in predictions if not row.hypothesis]
