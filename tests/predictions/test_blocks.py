@@ -161,3 +161,19 @@ def test_the_last_of_many_blocks_is_named(write):
     log = "".join(f"Epoch {i}, loss 0.5\nReference: {r}\nHypothesis: {p}\n" * 2 for i in range(9) for r, p in PAIRS[:1])
     with pytest.raises(UserError, match=r"and \d+ more, the last \d+ is epoch 8"):
         read_any(write(log), block="none")
+
+
+def test_a_column_of_epochs_and_one_of_train_and_val_divide_a_table(write):
+    """The split is known by its values; of what is validated, each epoch is a block."""
+    rows = [
+        f"{kind},{k},{r},{p}{k}\n"
+        for k in (1, 2)
+        for kind, some in (("train", PAIRS[k : k + 2]), ("val", PAIRS[4:]))
+        for r, p in some
+    ]
+    table = "Kind,Epoch,GT,Predicted\n" + "".join(rows)
+    with pytest.raises(UserError, match=rf"2 blocks: 1 is 'Epoch' 1 with {len(PAIRS[4:])} rows, 2 is 'Epoch' 2"):
+        read_any(write(table))
+    read = read_any(write(table), block="last")
+    assert pairs(read) == [(r, f"{p}2") for r, p in PAIRS[4:]]
+    assert any("only 10 rows of dev are used" in note for note in read.notes)

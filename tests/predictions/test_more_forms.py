@@ -379,6 +379,29 @@ def test_of_several_references_in_a_cell_the_first_counts(write, mark):
     assert pairs(read_any(write("\n".join(map(json.dumps, some)))))[3][0] == left
 
 
+def test_a_mark_in_one_reference_of_many_is_of_its_text(write):
+    rows = [*PAIRS, ("from Ukrainian<>Czech to English", "to English")]
+    assert pairs(read_any(write("reference,prediction\n" + "".join(f"{r},{p}\n" for r, p in rows)))) == rows
+
+
+def test_fields_between_bars_behind_a_logger(write):
+    """The input before both texts, figures behind them."""
+    lines = [
+        f"10:0{i} - INFO - Input: das | Output: {p} | Reference: {r} | BLEU: {i} | Time: 1s\n"
+        for i, (r, p) in enumerate(PAIRS)
+    ]
+    assert pairs(read_any(write("Log\n" + "".join(lines)))) == PAIRS
+
+
+def test_columns_of_codes_are_not_proposed_as_texts(write):
+    """Names of readers share more letters than the texts."""
+    some = enumerate(PAIRS)
+    outputs = [{"who": f"U00{i}", "said_en": f"{r[4:8]} zz qq vv", "note": "xy, kk"} for i, (r, _) in some]
+    true = [{"who": f"U00{i + 3}", "told_en": r, "query": "gh jj?"} for i, (r, _) in enumerate(PAIRS)]
+    with pytest.raises(UserError, match=r"such as --columns=told_en,said_en"):
+        read_any(write(json.dumps(outputs), "out.json"), reference=write(json.dumps(true), "true.json"))
+
+
 def test_phonemes_with_bars_between_words_are_not_cut(write):
     spelled = [f"a b | c d e f g {c} i" for c in "abcdef"]
     found = read_any(write("reference,prediction\n" + "".join(f"{r},a b c\n" for r in spelled)))

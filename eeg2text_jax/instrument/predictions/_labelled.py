@@ -311,12 +311,13 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
             return "prediction"
         return "reference" if names.form("reference", name) else "maybe" if name in names.maybe else ""
 
+    sided = [[label.name for label in marks if side(label.name)] for marks in text.marks]
     first = Counter(marks[0].name for marks in text.marks if marks)
-    both = Counter((m[0].name, m[1].name) for m in text.marks if len(m) > 1)
+    begins, both = Counter(of[0] for of in sided if of), Counter((of[0], of[1]) for of in sided if len(of) > 1)
     enough = 1 if labels else FEWEST
     for (left, right), count in both.most_common(1):
         one_line = {side(left), side(right)} in ({"reference", "prediction"}, {"maybe", "prediction"})
-        if one_line and 10 * count >= 9 * first[left] and 10 * first[right] <= count and count >= enough:
+        if one_line and 10 * count >= 9 * begins[left] and 10 * begins[right] <= count and count >= enough:
             text.reference, *text.predictions = (right, left) if side(left) == "prediction" else (left, right)
             return True
     by_side = {of: {n: times for n, times in first.items() if side(n) == of} for of in (*SIDES, "maybe")}
@@ -466,18 +467,28 @@ def with_texts_below(text: Printed) -> None:
 
 
 def on_one(text: Printed) -> Pairs:
-    """Return the samples that have both labels on one line, without a ruler behind and one mark between all of them."""
-    places = [i for i, marks in enumerate(text.marks) if {label.name for label in marks[:2]} == {*text.core}]
-    lost = [i for i in sorted({*range(len(text.lines))} - {*places}) if text.lines[i].strip() and not text.rules[i]]
-    rows = []
-    for i in places:
-        one, two = text.marks[i][:2]
-        right = text.lines[i][two.text :].rstrip()
-        bare = right.rstrip("=-#*_")
-        right = bare if len(right) - len(bare) > 2 else right
-        rows.append({one.name: text.lines[i][one.text : two.start].strip(), two.name: right.strip()})
-    left = next(iter(rows[0]))
+    """Return the samples that have both labels on one line.
+
+    Left out are a ruler behind them, one mark between all of them, and what follows this mark again: other fields.
+    """
+    rows, places = [], []
+    for i, marks in enumerate(text.marks):
+        ends = [*(label.start for label in marks[1:]), None]
+        row: dict[str, str] = {}
+        for label, end in zip(marks, ends, strict=False):
+            if label.name in text.core and label.name not in row:
+                whole = text.lines[i][label.text : end].strip()
+                bare = whole.rstrip("=-#*_")
+                row[label.name] = (bare if len(whole) - len(bare) > 2 else whole).strip()
+        if len(row) == len(text.core):
+            rows.append(row)
+            places.append(i)
+    left, right = rows[0]
     for mark in ("->", "|", ";", ",", "/"):
         if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):
-            rows = [{**row, left: row[left].removesuffix(mark).rstrip()} for row in rows]
+            more = mark in "|;" and all(f" {mark} " in row[right] for row in rows)
+            for row in rows:
+                row[left] = row[left].removesuffix(mark).rstrip()
+                row[right] = row[right].partition(f" {mark} ")[0] if more else row[right]
+    lost = [i for i in sorted({*range(len(text.lines))} - {*places}) if text.lines[i].strip() and not text.rules[i]]
     return rows, [i + 1 for i in places], text.unused(lost, "other lines are not used")

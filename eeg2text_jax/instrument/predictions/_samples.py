@@ -138,8 +138,8 @@ def without_marks(references: list[str], outputs: Sequence[list[str]], changed: 
     for mark in () if spelled else SEPARATORS:
         held = [row for row, text in enumerate(references) if mark in text]
         spoken = sum(mark in text for side in outputs for text in side)
-        most = len(held) >= max(FEWEST_WITH_MARKS, 0.9 * len(references)) or mark == SEPARATORS[0]
-        if held and most and 20 * spoken <= len(references) * len(outputs):
+        least = 0.5 * len(references) if mark == "<>" else max(FEWEST_WITH_MARKS, 0.9 * len(references))
+        if held and len(held) >= least and 20 * spoken <= len(references) * len(outputs):
             for row in held:
                 references[row] = next(filter(None, map(str.strip, references[row].split(mark))), "")
             changed.setdefault(f"references {FIRST_OF_SEVERAL}", set()).update(held)

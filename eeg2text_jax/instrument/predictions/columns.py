@@ -32,7 +32,7 @@ NAME_BOTH = "--columns=REFERENCE,PREDICTION"
 SAID = {
     **{name: (name,) for name in ("subject", "task")},
     **{"condition": ("condition", "eval_condition", "train_condition"), "mode": ("mode", "forced", "decoding")},
-    **{"time": TIME, "ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
+    **{"time": TIME, "ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",), "part": ("part",)},
 }
 # Value in a column that names the split of each row -> test, dev or train.
 SPLITS = {
@@ -44,6 +44,7 @@ NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 NUMBERS = re.compile(rf"{NUMBER.pattern}|\[({NUMBER.pattern}(, *|(?=\])))+\]", re.IGNORECASE)  # or a list of them
 MOST_SYSTEMS = 50  # values of a column that may be systems
 FILE_NAME = re.compile(r".*\.(?=\w*[a-z])\w{2,4}", re.IGNORECASE)  # such as a/b_1.wav
+CODE = re.compile(r"[\w.:-]*\d[\w.:-]*", re.ASCII)  # of a reader, an image
 MOST_COMPARED = 40  # columns of a table that are compared with each other
 
 
@@ -174,11 +175,11 @@ def spaced(table: Table) -> list[int]:
 
 
 def letter_pairs(table: Table) -> dict[int, list[set[str]]]:
-    """Return position -> pairs of letters in the first cells; without columns of numbers and of names of files."""
+    """Return position -> pairs of letters in the first cells; without columns of numbers, codes and names of files."""
     pairs = {}
     for i in range(min(table.width, MOST_COMPARED)):
         cells = [str(cell).strip() for cell in table.column(i)[table.titles is None :][:SAMPLED]]
-        if not all(NUMBERS.fullmatch(cell) or FILE_NAME.fullmatch(cell) for cell in cells if cell):
+        if not all(any(of.fullmatch(cell) for of in (NUMBERS, FILE_NAME, CODE)) for cell in cells if cell):
             pairs[i] = [{cell[k : k + 2] for k in range(len(cell) - 1)} for cell in cells]
     return pairs
 
@@ -261,7 +262,7 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
     """
     positions: dict[str, list[int]] = {}
     for index, name in enumerate(table.names or ()):
-        field = names.fields.get(name, "")
+        field = names.fields.get(name, "") or ("split" if holds_splits(table, index) else "")
         first = next(iter(filled(table, index)), "") if field in TIME else ""
         holds = field not in TIME or (first and (field == "recording" or NUMBER.fullmatch(first)))
         holds = holds and (field != "mode" or any(mode_name(cell) in MODES for cell in filled(table, index)))
@@ -269,6 +270,14 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
             positions.setdefault(field, []).append(index)
     timed = "onset" in positions or "order" in positions
     return {field: places for field, places in positions.items() if timed or field not in TIME}
+
+
+def holds_splits(table: Table, index: int) -> bool:
+    """Return whether a column names the split of each row, by its values: two or three of `SPLITS`, and no others."""
+    if not table.rows or normalize(str(table.rows[0][index])) not in SPLITS:
+        return False
+    values = {*map(normalize, filled(table, index))}
+    return len(values) > 1 and values <= SPLITS.keys()
 
 
 def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:

@@ -164,7 +164,8 @@ def set_of(
     table: Table, used: Columns, mode: str | None, digest: str = "", block: str | int | None = None
 ) -> PredictionSet:
     """Return the rows of a table whose columns are known, of one mode and block, in one Unicode form."""
-    table, part = test_part(in_block(without_footer(table, used), used, block), used)
+    table, part = test_part(without_footer(table, used), used)
+    table = in_block(table, used, block)
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     predictions = predictions_of(table, used, changed)
     if not predictions:
@@ -280,6 +281,11 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     recur equally often.
     """
     references = [str(row[used.reference]) for row in table.rows]
+    for part in stated(table, {"part": used.about.get("part", [])}).values() if "part" in used.about else ():
+        if 1 < len({*part}) <= len(part) / 2:
+            table = dataclasses.replace(
+                table, blocks=[f"{table.shown(used.about['part'][0])} {value}" for value in part]
+            )
     table = in_passes(table, references)
     if not (used.named or conditions_of(table, used)[1]):
         table = repeated(divided(table, used.used(("condition",)), references), used)
