@@ -41,8 +41,9 @@ class Findings:
         """Return the summary, notes and problems, one per line."""
         lines = [*self.table, *(f"note: {note}" for note in self.notes)]
         lines += [f"PROBLEM: {problem}" for problem in self.problems]
-        end = f"{len(self.problems)} problems" if self.problems else "no problem"
-        return "\n".join([*lines, f"{self.path}: {end}, {len(self.notes)} notes"])
+        wrong, noted = len(self.problems), len(self.notes)
+        end = f"{wrong or 'no'} problem{'s' * (wrong > 1)}, {noted} note{'s' * (noted != 1)}"
+        return "\n".join([*lines, f"{self.path}: {end}"])
 
 
 def check_datafile(path: Path) -> Findings:

@@ -303,13 +303,22 @@ def test_runs_are_compared_by_their_verdicts(tmp_path, rows, capsys):
     assert good.startswith("good  uses EEG (")
     assert bad.startswith("bad   equivalent to control")
     for control, p, p_seeds, shown in (("noise", 0.01, 0.25, "0.250"), ("zero", 0.25, 0.01, "0.250")):
-        main_one = next(one["contrast"] for one in written["comparisons"] if one["contrast"]["control"] == control)
-        main_one |= {"p": p, "p_seeds": p_seeds, "effect": 12.34, "interval_90": [1.25, 23.5]}
+        one = next(one for one in written["comparisons"] if one["contrast"]["control"] == control)
+        one |= {"verdict": "underpowered", "p_equivalence": None}
+        one["contrast"] |= {"p": p, "p_seeds": p_seeds, "p_less": 0.041, "effect": 12.34, "interval_90": [1.25, 23.5]}
         (tmp_path / "bad" / "audit.json").write_text(json.dumps(written | {"deciding": control, "mde": 7.89}))
         assert main(["table", str(tmp_path / "bad")]) == 0
         line = capsys.readouterr().out.strip().splitlines()[-1]
         assert all(figure in line.split() for figure in ("+12.34", shown, "7.89")), "of the deciding control"
         assert "+1.25 to +23.50" in line
+    for changes, shown in (
+        ({"verdict": "equivalent to control", "p_equivalence": 0.03}, " 0.030 (equivalence) "),
+        ({"verdict": "control better", "p_equivalence": None}, " 0.041 (less) "),
+    ):
+        one |= changes
+        (tmp_path / "bad" / "audit.json").write_text(json.dumps(written | {"deciding": "zero"}))
+        assert main(["table", str(tmp_path / "bad")]) == 0
+        assert shown in capsys.readouterr().out.strip().splitlines()[-1], "the p that belongs to the verdict"
     (tmp_path / "bad" / "audit.json").write_text("{}")
     assert main(["table", str(tmp_path / "bad")]) == 2
     assert "has no verdict of this version" in capsys.readouterr().err
