@@ -116,7 +116,8 @@ class Attention(nnx.Module):
         self, batch: int, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
     ) -> jax.Array:
         shape = Heads(batch, self.heads, self.rate)
-        return self.out(attend_fused(shape, *self._rows(x, context), biases, key), key, 5)
+        mixed = attend_fused(shape, *self._rows(x, context), biases, key, scale=self.scale)
+        return self.out(mixed, key, 5)
 
     def _unfused(
         self,
@@ -150,6 +151,7 @@ class Attention(nnx.Module):
     ) -> jax.Array:
         """Attend with heads on an axis; queries, keys and values are marked for storage if `stored`."""
         queries, keys, values = self._rows(x, context, rotation, key)
+        queries = queries * self.scale
         if stored:
             queries, keys, values = product(queries), product(keys), product(values)
         return self.out(attend_apart(shape, queries, keys, values, biases, key, self.cap), key, 5)
@@ -167,11 +169,11 @@ class Attention(nnx.Module):
     def _rows(
         self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return queries (scaled), keys and values, `[N*T, H*Dh]` each; keys and values may have fewer heads than H."""
+        """Return queries (not scaled), keys and values `[N*T, H*Dh]`; keys and values may have fewer heads than H."""
         whole = gathered(context)
         queries = self._rotate("query", self.query.plain(x, key, 2, whole if x is context else None), rotation)
         keys = self._rotate("key", self.key.plain(context, key, 3, whole), rotation)
-        return queries * self.scale, keys, self.value.plain(context, key, 4, whole)
+        return queries, keys, self.value.plain(context, key, 4, whole)
 
     def _rotate(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
         """Apply the per-head norm and the rotary positions, if the spec has them, to queries or keys `[R, H*Dh]`."""
