@@ -55,23 +55,24 @@ def attend_fused(
     masks: Sequence[jax.Array],
     dropout_key: jax.Array | None,
     *,
+    scale: float = 1.0,
     interpret: bool = False,
 ) -> jax.Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
 
-    The result equals `_heads.attend_apart` with the additive biases `masks`, each `[1, N or 1, Tq or 1, Tk]`, but the
-    gradient of `masks` is zero. Where the batch is divided over devices, each device runs the kernel on its own
-    sentences. `interpret` computes without a GPU, for tests.
+    The result equals `_heads.attend_apart` of `queries * scale` with the additive biases `masks`, each
+    `[1, N or 1, Tq or 1, Tk]`, but the gradient of `masks` is zero. Where the batch is divided over devices, each
+    device runs the kernel on its own sentences. `interpret` computes without a GPU, for tests.
     """
-    shards, rate = data_shards(), shape.rate
+    shards, factors = data_shards(), (shape.rate, scale)
     lengths = len(queries) // shape.batch, len(keys) // shape.batch
-    keep_mask = draw_kept((shape.heads, shape.batch, *lengths), rate, dropout_key)
+    keep_mask = draw_kept((shape.heads, shape.batch, *lengths), shape.rate, dropout_key)
 
     def split(x: jax.Array) -> jax.Array:
         return x.reshape(shape.batch // shards, -1, shape.heads, x.shape[1] // shape.heads)
 
     def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], keep_mask: jax.Array | None) -> jax.Array:
-        return _attend(rate, interpret, *map(split, rows), masks, keep_mask).reshape(rows[0].shape)
+        return _attend(factors, interpret, *map(split, rows), masks, keep_mask).reshape(rows[0].shape)
 
     arguments = (queries, keys, values), tuple(masks), None if keep_mask is None else keep_mask.astype(jnp.int8)
     if shards == 1:
@@ -82,17 +83,17 @@ def attend_fused(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(rate, interpret, queries, keys, values, masks, keep_mask):
-    return _call(_forward, rate, interpret, (queries, keys, values), masks, keep_mask, (queries,))[0]
+def _attend(factors, interpret, queries, keys, values, masks, keep_mask):
+    return _call(_forward, factors, interpret, (queries, keys, values), masks, keep_mask, (queries,))[0]
 
 
-def _attend_forward(rate, interpret, queries, keys, values, masks, keep_mask):
-    return _attend(rate, interpret, queries, keys, values, masks, keep_mask), (queries, keys, values, masks, keep_mask)
+def _attend_forward(factors, interpret, *arguments):
+    return _attend(factors, interpret, *arguments), arguments
 
 
-def _attend_backward(rate, interpret, residuals, gradient):
+def _attend_backward(factors, interpret, residuals, gradient):
     *rows, masks, keep_mask = residuals
-    gradients = _call(_backward, rate, interpret, (*rows, gradient), masks, keep_mask, rows)
+    gradients = _call(_backward, factors, interpret, (*rows, gradient), masks, keep_mask, rows)
     return *gradients, tuple(jnp.zeros_like(mask) for mask in masks), None
 
 
@@ -101,7 +102,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 def _call(
     kernel: Callable[..., None],
-    rate: float,
+    factors: tuple[float, float],
     interpret: bool,
     rows: Sequence[jax.Array],
     masks: tuple[jax.Array, ...],
@@ -110,7 +111,8 @@ def _call(
 ) -> Any:
     """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
 
-    `rows` are queries, keys and values `[N, T, H, Dh]`, and in the backward pass the gradient `[N, Tq, H, Dh]`.
+    `factors` are the dropout rate and what queries are multiplied by. `rows` are queries, keys and values
+    `[N, T, H, Dh]`, and in the backward pass the gradient `[N, Tq, H, Dh]`.
     """
     batch, n_queries, heads, head_dim = rows[0].shape
     n_keys = rows[1].shape[1]
@@ -129,7 +131,7 @@ def _call(
     inputs = [*rows, *masks, *([] if keep_mask is None else [keep_mask])]
     specs = [columns(x) for x in rows] + [mask(x) for x in masks] + (of_kept if keep_mask is not None else [])
     call = pl.pallas_call(
-        functools.partial(kernel, rate, (n_queries, n_keys, head_dim), len(masks), keep_mask is not None),
+        functools.partial(kernel, *factors, (n_queries, n_keys, head_dim), len(masks), keep_mask is not None),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in like],
         grid=(batch, heads),
         in_specs=specs,
@@ -181,19 +183,20 @@ def _dropped(weights: jax.Array, keep_mask: jax.Array | None, rate: float) -> ja
     return drop(weights.astype(jnp.float32), keep_mask, rate).astype(weights.dtype)
 
 
-def _forward(rate, sizes, n_masks, drops, queries, keys, values, *more):
+def _forward(rate, scale, sizes, n_masks, drops, queries, keys, values, *more):
     loads, masks, [*keep_refs, mixed] = _Loads(sizes), more[:n_masks], more[n_masks:]
-    queries = loads.rows(queries, loads.n_queries)
+    queries = loads.rows(queries, loads.n_queries) * scale
     keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
     weights = _weights(loads, queries, keys, masks)
     attended = plgpu.dot(_dropped(weights, loads.scores(keep_refs[0]) != 0 if drops else None, rate), values)
     _store(loads, mixed, attended, loads.n_queries)
 
 
-def _backward(rate, sizes, n_masks, drops, queries, keys, values, gradient, *more):
+def _backward(rate, scale, sizes, n_masks, drops, queries, keys, values, gradient, *more):
     loads, masks, rest = _Loads(sizes), more[:n_masks], more[n_masks:]
     of_queries, of_keys, of_values = rest[-3:]
     queries, gradient = (loads.rows(x, loads.n_queries) for x in (queries, gradient))
+    queries = queries * scale
     keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
     keep_mask = loads.scores(rest[0]) != 0 if drops else None
     weights = _weights(loads, queries, keys, masks)
@@ -201,7 +204,7 @@ def _backward(rate, sizes, n_masks, drops, queries, keys, values, gradient, *mor
     to_weights, of_weights = drop(plgpu.dot(gradient, values.T), keep_mask, rate), weights.astype(jnp.float32)
     along = jnp.sum(of_weights * to_weights, axis=1, keepdims=True)
     to_scores = (of_weights * (to_weights - along)).astype(queries.dtype)
-    _store(loads, of_queries, plgpu.dot(to_scores, keys), loads.n_queries)
+    _store(loads, of_queries, plgpu.dot(to_scores, keys) * scale, loads.n_queries)
     _store(loads, of_keys, plgpu.dot(to_scores.T, queries), loads.n_keys)
 
 

@@ -27,7 +27,7 @@ def rows(rng, *shape):
     ("n_queries", "n_keys", "head_dim", "rate"), [(7, 13, 24, 0.0), (16, 16, 16, 0.3), (LONGEST, 5, 40, 0.1)]
 )
 def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, head_dim, rate):
-    """Sizes that fill no block, masks by sentence and by position, and dropout of the same weights."""
+    """Sizes that fill no block, masks by sentence and by position, scaled queries, and dropout of the same weights."""
     rng, (batch, heads) = np.random.default_rng(n_keys), (3, 2)
     queries, gradient = (rows(rng, batch * n_queries, heads * head_dim) for _ in range(2))
     keys, values = (rows(rng, batch * n_keys, heads * head_dim) for _ in range(2))
@@ -36,11 +36,11 @@ def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, 
     causal = mask_bias(jnp.tril(jnp.ones((n_queries, n_keys), bool)))[None, None]
     key = jax.random.key(1)
 
-    def apart(*given):
-        return attend_apart(Heads(batch, heads, rate), *given, [padding, causal], key)
+    def apart(queries, *given):
+        return attend_apart(Heads(batch, heads, rate), queries * 0.7, *given, [padding, causal], key)
 
     def fused(*given):
-        return attend_fused(Heads(batch, heads, rate), *given, [padding, causal], key, interpret=True)
+        return attend_fused(Heads(batch, heads, rate), *given, [padding, causal], key, scale=0.7, interpret=True)
 
     @jax.jit
     def both(*given):

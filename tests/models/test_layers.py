@@ -8,7 +8,7 @@ import torch
 from flax import nnx
 
 from eeg2text_jax.models.language_model import Head, StepTable, logits_of
-from eeg2text_jax.models.layers import FeedForward, affine, column_sums, dropout, gelu, halves_of_bits, make_dense
+from eeg2text_jax.models.layers import FeedForward, affine, column_sums, draw_kept, dropout, gelu, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 
@@ -33,18 +33,19 @@ def test_dropout_keeps_its_share_and_the_mean(rate, rng):
     assert abs(((dropped == 0) & (other == 0)).mean() - rate * rate) < error
 
 
-@pytest.mark.parametrize("shape", [(500, 400), (3, 7)])
-def test_halves_of_bits_are_bits_like_others(shape):
-    """As GPUs draw them: the high and the low halves of half as many numbers of 32 bits, an odd count as well."""
-    key = jax.random.key(0, impl="rbg")
-    drawn = np.asarray(halves_of_bits(shape, key)).reshape(-1)
-    words = np.asarray(jax.random.bits(key, (-(-drawn.size // 2),), jnp.uint32))
-    np.testing.assert_array_equal(drawn, np.stack([words & 0xFFFF, words >> 16], axis=1).reshape(-1)[: drawn.size])
-    if drawn.size > 1000:
-        each = [((drawn >> bit) & 1).mean() for bit in range(16)]
-        np.testing.assert_allclose(each, 0.5, atol=5 * 0.5 / np.sqrt(drawn.size))
-        high, low = drawn[1::2].astype(float), drawn[::2].astype(float)
-        assert abs(np.corrcoef(high, low)[0, 1]) < 5 / np.sqrt(high.size)
+@pytest.mark.parametrize("shape", [(500, 400), (3, 7), (2, 3, 5)])
+def test_masks_of_gpus_compare_bits_like_others(shape, monkeypatch):
+    """The low and the high halves of numbers of 32 bits, each compared once, also where the last byte is not full."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, cuda, default: cuda(*args))
+    key, size = jax.random.key(0, impl="rbg"), np.prod(shape)
+    kept = np.asarray(draw_kept(shape, 0.3, key, site=2))
+    words = np.asarray(jax.random.bits(jax.random.fold_in(key, 2), (-(-size // 8), 4), jnp.uint32))
+    drawn = np.stack([words & 0xFFFF, words >> 16], axis=-1).reshape(len(words), 8)
+    np.testing.assert_array_equal(kept, (drawn.T.reshape(-1)[:size] >= round(0.3 * 2**16)).reshape(shape))
+    if size > 1000:
+        assert abs(kept.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / size)
+        eighths = kept.reshape(8, -1)
+        assert np.abs(np.corrcoef(eighths) - np.eye(8)).max() < 5 / np.sqrt(eighths.shape[1])
 
 
 def test_a_rate_next_to_one_drops_nearly_all():
