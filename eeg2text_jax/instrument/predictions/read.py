@@ -274,21 +274,9 @@ NAMED = "; if they are systems, conditions or readers, name the column eval_cond
 
 
 def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
-    """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note.
-
-    Parts are those that the layout states, cut again where their references begin anew; the values of a column that is
-    not used and divides the rows into sets of the same references; or the first, second, ... rows of references that
-    recur equally often.
-    """
+    """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note."""
     references = [str(row[used.reference]) for row in table.rows]
-    for part in stated(table, {"part": used.about.get("part", [])}).values() if "part" in used.about else ():
-        if 1 < len({*part}) <= len(part) / 2:
-            table = dataclasses.replace(
-                table, blocks=[f"{table.shown(used.about['part'][0])} {value}" for value in part]
-            )
-    table = in_passes(table, references)
-    if not (used.named or conditions_of(table, used)[1]):
-        table = repeated(divided(table, used.used(("condition",)), references), used)
+    table = in_parts(table, used, references)
     rows: dict[str, list[int]] = {}
     for i, name in enumerate(table.blocks):
         rows.setdefault(name, []).append(i)
@@ -316,11 +304,17 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     return dataclasses.replace(table, notes=(*table.notes, said))
 
 
-def in_passes(table: Table, references: Sequence[str]) -> Table:
-    """Return the table with each block cut where its references begin anew, if it holds the same ones several times.
+def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
+    """Return the table with `blocks`.
 
-    So an epoch with several validations has a block for each.
+    Parts are those that the layout or a column of epochs states, cut again where they hold the same references several
+    times, as validations of an epoch; the values of a column that is not used and divides the rows into sets of equal
+    references; or the first, second, ... rows of references that recur equally often.
     """
+    if "part" in used.about:
+        values, place = stated(table, {"part": used.about["part"]})["part"], used.about["part"][0]
+        if 1 < len({*values}) <= len(values) / 2:
+            table = dataclasses.replace(table, blocks=[f"{table.shown(place)} {value}" for value in values])
     passes: dict[str, list[list[str]]] = {}
     places: list[int] = []
     for name, text in zip(table.blocks, references, strict=False):
@@ -331,7 +325,10 @@ def in_passes(table: Table, references: Sequence[str]) -> Table:
         places.append(len(of))
     again = {name for name, of in passes.items() if len(of) > 1 and all(one == of[0] for one in of)}
     cut = [f"{name}, pass {n}" if name in again else name for name, n in zip(table.blocks, places, strict=True)]
-    return dataclasses.replace(table, blocks=cut)
+    table = dataclasses.replace(table, blocks=cut)
+    if used.named or conditions_of(table, used)[1]:
+        return table
+    return repeated(divided(table, used.used(("condition",)), references), used)
 
 
 def without_blocks(table: Table) -> Table:
