@@ -188,3 +188,12 @@ def test_first_words_that_recur_are_no_ids(tmp_path):
         UserError, match=r"ref: has its texts by id, such as '1990', and .*hyp has no ids"
     ):  # those of the references are
         read_any(tmp_path / "hyp", reference=tmp_path / "ref")
+
+
+def test_an_option_given_twice_is_refused(tmp_path, refused):
+    """The first file of references would be dropped without a word."""
+    for name in ("out", "one", "two"):
+        (tmp_path / f"{name}.txt").write_text(lines(REFERENCES))
+    for option in (f"--reference={tmp_path / 'one.txt'}", "--block=1", "--columns=1,2"):
+        said = refused(["read", str(tmp_path / "out.txt"), option, option])
+        assert f"{option.partition('=')[0]} is given twice; give it once." in said

@@ -177,3 +177,18 @@ def test_a_column_of_epochs_and_one_of_train_and_val_divide_a_table(write):
     read = read_any(write(table), block="last")
     assert pairs(read) == [(r, f"{p}2") for r, p in PAIRS[4:]]
     assert any("only 10 rows of dev are used" in note for note in read.notes)
+
+
+def test_rows_of_a_table_are_no_labelled_lines(write):
+    """Alignments word by word in HTML, beside the lines of two systems, which are asked for."""
+    page = "".join(
+        f"<table><tr><td>REF: </td><td>{'</td><td>'.join(r.split())}</td></tr>"
+        f"<tr><td>HYP: </td><td>{'</td><td>'.join(p.split())}</td></tr></table>"
+        for r, p in PAIRS
+    )
+    cells = [{"output_type": "stream", "text": "".join(f"ref: {r}\norig hyp: {p}\nmod hyp: {p} x\n" for r, p in PAIRS)}]
+    cells += [{"output_type": "display_data", "data": {"text/html": page}}]
+    path = write(json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "outputs": cells}]}))
+    with pytest.raises(UserError, match=r"such as --labels='?ref,(orig|mod) hyp"):
+        read_any(path)
+    assert pairs(read_any(path, labels="ref,orig hyp")) == PAIRS

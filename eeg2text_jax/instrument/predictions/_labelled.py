@@ -129,7 +129,11 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     path, lines = printed.path, [*printed.lines]
     find = finder(names) if labels is None else stated_finder(labels, lines)
     marks = [find(line) for line in lines]
-    marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
+    rows = [line[:1] == "|" and line.count("|") > 2 for line in lines]  # of tables, such as alignments word by word
+    marks = [
+        m if m and not row and is_prefix(line[: m[0].start]) else []
+        for m, row, line in zip(marks, rows, lines, strict=True)
+    ]
     marks = marks if labels else without_figures(marks, lines)
     ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
     rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]

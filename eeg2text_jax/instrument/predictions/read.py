@@ -4,7 +4,9 @@
 holds (columns); its rows become predictions (_samples). Each of these steps raises UserError for what it cannot read.
 """
 
+import argparse
 import dataclasses
+import functools
 import os
 import re
 import unicodedata
@@ -73,8 +75,18 @@ COLUMNS = "columns of the reference and of one or more predictions, by name or b
 COLUMNS += "what a prediction was made from"
 
 
+class Once(argparse.Action):
+    """An option that is refused if it is given twice."""
+
+    def __call__(self, parser: Any, flags: Any, value: Any, option: str | None = None) -> None:
+        if getattr(flags, self.dest) is not None:
+            raise UserError(f"{option} is given twice; give it once.")
+        setattr(flags, self.dest, value)
+
+
 def add_options(add: Any) -> None:
     """Add the options that say how files are read to a command; `add` is `add_argument` of its parser."""
+    add = functools.partial(add, action=Once)
     add("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
     add("--format", choices=FORMATS, help="layout of the files, if it is recognised wrongly")
     add("--columns", type=split_list, metavar="REF,PRED", help=COLUMNS)
