@@ -17,7 +17,7 @@ from etils import epath
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, unquoted
-from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._printed import (
     FEWEST,
     HEAD,
@@ -25,6 +25,7 @@ from eeg2text_jax.instrument.predictions._printed import (
     NUMBER,
     Text,
     heading,
+    recurring_heads,
     table_with,
     tables_among,
 )
@@ -451,7 +452,8 @@ def pairs(text: Printed) -> Pairs:
     lost += [begin] if row else []
     if len(lost) > len(rows) or (row and not log):  # of an odd last one, any may lack its partner
         at = begin if row else lost[0]
-        what = "has no partner; repair the pairs, or name two labels with --labels=TRUE,PREDICTED."
+        heads = join_names([*map(repr, recurring_heads(text.lines)[1])], 5)
+        what = f"has no partner; repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED."
         raise text.error(at, f"{text.lines[at].strip()!r:.60} {what}")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
     notes = text.unused(strays, "other lines are not used", follow)
