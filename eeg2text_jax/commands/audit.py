@@ -179,8 +179,8 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
         secondary=secondary,
         stated_by="--mode says" if flags.mode else stated_by(sets),
         choices=read_choices(flags.choices) if flags.choices else (),
-        **stated_options(flags, [*conditions][1:], plan),
-        **(about_again(again, flags) if again else {"warnings": high_neighbors(neighbors_of_run(sets[0]))}),
+        **stated_options(flags, [*conditions][1:], plan)
+        | (about_again(again, flags) if again else {"warnings": high_neighbors(neighbors_of_run(sets[0]))}),
     )
 
 
@@ -206,15 +206,14 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     name, *_ = conditions
     rows = conditions.pop(name)
     again = decoded_again(sets) if flags.again else None
+    facts = {"recording": str(sets[0].header.get("recording", "eeg"))} | stated_options(flags, conditions, plan)
     result = audit(
         rows,
         conditions,
         name=name,
-        recording=str(sets[0].header.get("recording", "eeg")),
-        **stated_options(flags, conditions, plan),
         endpoint=None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint,
         stated_by=stated_by(sets),
-        **(about_again(again, flags) if again else {}),
+        **facts | (about_again(again, flags) if again else {}),
     )
     files = tuple(JudgedFile(str(rankings.path), file_digest(rankings.path), len(rankings.rows)) for rankings in sets)
     return dataclasses.replace(result, judged=Judged(files))

@@ -12,8 +12,8 @@ from etils import epath
 from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands import audit as audit_command
 from eeg2text_jax.commands import cli
-from eeg2text_jax.commands.audit import options_of, parse
 from eeg2text_jax.commands.preflight.programs import make_outline
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.instrument.metrics.score import score_rankings
@@ -289,9 +289,12 @@ def test_every_audit_of_rankings_knows_the_kind_of_recording(whole, tmp_path, mo
     assert [facts["recording"] for facts in heard] == ["fmri", "fmri", "fmri"]
     trained_on = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
     assert [facts["training_text"] for facts in heard] == [trained_on, trained_on, ["leaked"]]
-    flags = parse(["--eeg", "x", "--control", "y"])
-    assert options_of(flags, "eeg", ["noise"], {"recording": "fmri"}, "").recording == "fmri"
-    assert options_of(flags, "eeg", ["noise"], {}, "").recording == "eeg"
+    for header, recording in (({"recording": "fmri"}, "fmri"), ({}, "eeg")):
+        write_rankings(epath.Path(tmp_path / f"{recording}.jsonl"), header, rows)
+        monkeypatch.setattr(audit_command, "audit", lambda *rows, **facts: heard.append(facts) or {}["asked"])
+        with pytest.raises(KeyError, match="asked"):
+            cli.main(["audit", "--eeg", str(tmp_path / f"{recording}.jsonl")])
+        assert heard[-1]["recording"] == recording
 
 
 def test_folds_have_candidates_of_their_own_and_one_verdict(whole, tmp_path):

@@ -208,7 +208,8 @@ def audit_files(
       UserError: see `audit`.
     """
     name, *controls = conditions
-    changes |= {"name": name, "groups": labels, "recording": str(sets[0].header.get("recording", "eeg"))}
+    recording = {"recording": str(sets[0].header.get("recording", "eeg"))}
+    changes = recording | changes | {"name": name, "groups": labels}
     result = audit(conditions[name], {control: conditions[control] for control in controls}, **changes)
     judged = notices.Judged(tuple(map(judged_file, sets)))
     return dataclasses.replace(result, judged=judged, seeds_stated=all(of.seeds_stated for of in sets))
