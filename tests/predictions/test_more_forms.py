@@ -379,6 +379,15 @@ def test_of_several_references_in_a_cell_the_first_counts(write, mark):
     assert pairs(read_any(write("\n".join(map(json.dumps, some)))))[3][0] == left
 
 
+def test_a_word_that_is_said_again_stays(write):
+    """In a list of tokens; references that are equal texts are one."""
+    rows = [
+        {"reference": ["no", "no", "no"], "prediction": ["go"] * 3},
+        {"reference": ["a dog"] * 2, "prediction": ["x", "y"]},
+    ]
+    assert pairs(read_any(write("\n".join(map(json.dumps, rows))))) == [("no no no", "go go go"), ("a dog", "x y")]
+
+
 def test_a_mark_in_one_reference_of_many_is_of_its_text(write):
     rows = [*PAIRS, ("from Ukrainian<>Czech to English", "to English")]
     assert pairs(read_any(write("reference,prediction\n" + "".join(f"{r},{p}\n" for r, p in rows)))) == rows

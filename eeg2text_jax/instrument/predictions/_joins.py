@@ -310,7 +310,9 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     parts = outputs.table
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
-        notes.append(f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample")
+        headers = option("--columns", [side.table.rows[0][side.text] for side in (references, outputs)])
+        said = f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample"
+        notes.append(f"{said}; {headers} would leave them out")
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
     about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}

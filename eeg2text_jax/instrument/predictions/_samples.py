@@ -80,9 +80,10 @@ def text_of(value: Any, what: str, where: str) -> tuple[str, str]:
         if items and sum(isinstance(item, list) for item in items) > 1:
             raise UserError(f"{where}: the {what} is the list of lists {shown:.60}; {SEVERAL}.")
         raise UserError(f"{where}: the {what} is {shown:.60}; expected a text or a list of texts.")
-    if len({*map(str.strip, texts)}) < 2:
+    spaced = any(" " in text.strip() for text in texts)
+    if len(texts) < 2 or (spaced and len({*map(str.strip, texts)}) < 2):
         return texts[0] if texts else "", ""
-    return (texts[0], FIRST_OF_SEVERAL) if any(" " in text.strip() for text in texts) else (" ".join(texts), JOINED)
+    return (texts[0], FIRST_OF_SEVERAL) if spaced else (" ".join(texts), JOINED)
 
 
 def texts(table: Table, index: int, side: str, changed: Changed, rows: Sequence[int] | None = None) -> list[str]:
