@@ -101,7 +101,7 @@ def test_without_recordings_some_are_made_up(tmp_path, monkeypatch, capsys):
     assert "--baseline=nothing.json: " in capsys.readouterr().err
 
 
-@pytest.mark.quick("made up")
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["its own", "made up"])
 def test_waves_are_measured(data, tmp_path, monkeypatch):
     """Of synthetic recordings, and of a file of waves that is made up, with channels that LaBraM knows."""

@@ -49,6 +49,7 @@ def test_step_two_begins_with_the_best_of_step_one(trained):
     assert [row["step"] for row in logged_metrics(trained.workdir.root) if "loss/eeg/0" in row] == [1, 2]
 
 
+@pytest.mark.slow
 def test_the_norm_of_the_gradient_is_that_of_what_is_trained(trained):
     """The first step's, from the gradients of a program that trains all."""
     first = stage_before(trained)
