@@ -24,7 +24,7 @@ from eeg2text_jax.data.splits.certificate import SEGMENT, SENTENCE_ID, assess_le
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import readings_of
 from eeg2text_jax.instrument.auditing.result import columns_text
-from eeg2text_jax.instrument.auditing.verdict import Verdict, interval_text, p_cell
+from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell, p_of
 from eeg2text_jax.instrument.metrics.score import PROFILES, score_cells
 from eeg2text_jax.instrument.metrics.tables import (
     COLUMNS,
@@ -156,13 +156,10 @@ def _verdict_row(folder: Path) -> list[str]:
         audit: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
         found = next(c for c in audit["comparisons"] if c["contrast"]["control"] == audit["deciding"])
         main = found["contrast"]
-        if found.get("p_equivalence") is not None:
-            p = f"{p_cell(found['p_equivalence'])} (equivalence)"
-        elif found["verdict"] == Verdict.CONTROL_BETTER.value:
-            p = f"{p_cell(main['p_less'])} (less)"
-        else:
-            p = p_cell(max(main["p"], main["p_seeds"] or 0.0))
-        figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), p, f"{audit['mde']:.2f}"
+        more = max(main["p"], main["p_seeds"] or 0.0)
+        p, what = p_of(found["verdict"], more, main["p_less"], found.get("p_equivalence"))
+        shown = p_cell(p) + f" ({what})" * bool(what)
+        figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), shown, f"{audit['mde']:.2f}"
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise UserError(f"{path}: has no verdict of this version; run `eeg2text run` to its end there.") from error
     return [folder.name, audit["headline"], *figures]

@@ -199,7 +199,7 @@ def audit_files(
     """Judge conditions that `read_conditions` read from files of texts, and record the files in the result.
 
     Args:
-      sets: the files as read; the first is that of EEG.
+      sets: the files as read, that of EEG first.
       conditions: condition -> rows, EEG first.
       labels: column -> reference -> label, as `groups_of` returns it.
       changes: fields of `Options`, and `mode`.

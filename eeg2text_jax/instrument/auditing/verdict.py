@@ -486,11 +486,14 @@ class Comparison:
     @property
     def p(self) -> tuple[float, str]:
         """The p that belongs to the verdict, and what it is for if not for more content."""
-        if self.p_equivalence is not None:
-            return self.p_equivalence, "equivalence"
-        if self.verdict is Verdict.CONTROL_BETTER:
-            return self.contrast.p_less, "less"
-        return self.contrast.decisive_p, ""
+        return p_of(self.verdict.value, self.contrast.decisive_p, self.contrast.p_less, self.p_equivalence)
+
+
+def p_of(verdict: str, more: float, less: float, equivalence: float | None) -> tuple[float, str]:
+    """Return the p that belongs to a verdict, and what it is for if not for more content."""
+    if equivalence is not None:
+        return equivalence, "equivalence"
+    return (less, "less") if verdict == Verdict.CONTROL_BETTER.value else (more, "")
 
 
 def judge(pair: Contrast, alone: Contrast, margin: float, *, identical: bool = False) -> Verdict:

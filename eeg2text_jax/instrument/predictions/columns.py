@@ -139,7 +139,7 @@ def of_one_form(
     return reference, (f"{titles} holds phonemes or single letters, and the reference {title} holds words",)
 
 
-# What is said where the columns are unclear, and which two are proposed.
+# Messages about unclear columns, with a proposal of two.
 
 
 def unnamed(table: Table, names: Names) -> str:

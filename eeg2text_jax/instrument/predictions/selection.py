@@ -284,7 +284,7 @@ def as_set(
     columns: Sequence[str] | None = None,
     groups: Sequence[str] = (),
 ) -> PredictionSet:
-    """Return predictions that were given in Python as a set; `name` is that of the argument in messages.
+    """Return the `PredictionSet` of predictions given in Python; messages call the argument `name`.
 
     They are a path, what `read_any` returned, `Prediction`s, a table (a DataFrame, a dict of columns, or a list of
     dicts) with columns that `read_any` recognises, or texts. `references` are the true texts, or the path of their file
