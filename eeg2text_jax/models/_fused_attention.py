@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec
@@ -49,9 +50,7 @@ def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
 
 def attend_fused(
     shape: Heads,
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
+    projected: Sequence[jax.Array],
     masks: Sequence[jax.Array],
     dropout_key: jax.Array | None,
     *,
@@ -62,19 +61,25 @@ def attend_fused(
 
     The result equals `_heads.attend_apart` of `queries * scale` with the additive biases `masks`, each
     `[1, N or 1, Tq or 1, Tk]`, but the gradient of `masks` is zero. Where the batch is divided over devices, each
-    device runs the kernel on its own sentences. `interpret` computes without a GPU, for tests.
+    device runs the kernel on its own sentences.
+
+    Args:
+      projected: queries, keys and values, in this order; neighbors may be side by side in one array, such as keys and
+        values in `[N*Tk, 2*H*Dh]`.
+      interpret: compute without a GPU, for tests.
     """
     shards, factors = data_shards(), (shape.rate, scale)
-    lengths = len(queries) // shape.batch, len(keys) // shape.batch
+    lengths = len(projected[0]) // shape.batch, len(projected[-1]) // shape.batch
     keep_mask = draw_kept((shape.heads, shape.batch, *lengths), shape.rate, dropout_key)
+    width = sum(x.shape[1] for x in projected) // 3
 
     def split(x: jax.Array) -> jax.Array:
-        return x.reshape(shape.batch // shards, -1, shape.heads, x.shape[1] // shape.heads)
+        return x.reshape(shape.batch // shards, -1, x.shape[1] // width, shape.heads, width // shape.heads)
 
     def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], keep_mask: jax.Array | None) -> jax.Array:
-        return _attend(factors, interpret, *map(split, rows), masks, keep_mask).reshape(rows[0].shape)
+        return _attend(factors, interpret, tuple(map(split, rows)), masks, keep_mask).reshape(-1, width)
 
-    arguments = (queries, keys, values), tuple(masks), None if keep_mask is None else keep_mask.astype(jnp.int8)
+    arguments = tuple(projected), tuple(masks), None if keep_mask is None else keep_mask.astype(jnp.int8)
     if shards == 1:
         return local(*arguments)
     rows, of_sentences, whole = PartitionSpec(DATA), PartitionSpec(None, DATA), PartitionSpec()
@@ -83,8 +88,10 @@ def attend_fused(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(factors, interpret, queries, keys, values, masks, keep_mask):
-    return _call(_forward, factors, interpret, (queries, keys, values), masks, keep_mask, (queries,))[0]
+def _attend(factors, interpret, rows, masks, keep_mask):
+    batch, length, _, *heads = rows[0].shape
+    like = jax.ShapeDtypeStruct((batch, length, 1, *heads), rows[0].dtype)
+    return _call(_forward, factors, interpret, rows, (), masks, keep_mask, (like,))[0]
 
 
 def _attend_forward(factors, interpret, *arguments):
@@ -92,9 +99,9 @@ def _attend_forward(factors, interpret, *arguments):
 
 
 def _attend_backward(factors, interpret, residuals, gradient):
-    *rows, masks, keep_mask = residuals
-    gradients = _call(_backward, factors, interpret, (*rows, gradient), masks, keep_mask, rows)
-    return *gradients, tuple(jnp.zeros_like(mask) for mask in masks), None
+    rows, masks, keep_mask = residuals
+    gradients = _call(_backward, factors, interpret, rows, (gradient,), masks, keep_mask, rows)
+    return tuple(gradients), tuple(jnp.zeros_like(mask) for mask in masks), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -104,23 +111,27 @@ def _call(
     kernel: Callable[..., None],
     factors: tuple[float, float],
     interpret: bool,
-    rows: Sequence[jax.Array],
+    rows: tuple[jax.Array, ...],
+    gradient: tuple[jax.Array, ...],
     masks: tuple[jax.Array, ...],
     keep_mask: jax.Array | None,
-    like: Sequence[jax.Array],
+    like: Sequence[Any],
 ) -> Any:
     """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
 
-    `factors` are the dropout rate and what queries are multiplied by. `rows` are queries, keys and values
-    `[N, T, H, Dh]`, and in the backward pass the gradient `[N, Tq, H, Dh]`.
+    `factors` are the dropout rate and what queries are multiplied by. `rows` are queries, keys and values, one to three
+    of them side by side in an array `[N, T, 1 to 3, H, Dh]`. `gradient`, `[N, Tq, 1, H, Dh]`, is given in the backward
+    pass alone.
     """
-    batch, n_queries, heads, head_dim = rows[0].shape
-    n_keys = rows[1].shape[1]
+    batch, n_queries, _, heads, head_dim = rows[0].shape
+    n_keys = rows[-1].shape[1]
     over_queries, over_keys = block_of(n_queries), block_of(n_keys)
+    counts = len(rows) + len(gradient), len(masks), keep_mask is not None
 
-    def columns(x: jax.Array) -> pl.BlockSpec:
-        block = over_keys if x is rows[1] or x is rows[2] else over_queries
-        return pl.BlockSpec((None, block, None, block_of(head_dim)), lambda n, h: (n, 0, h, 0))
+    def columns(x: Any) -> pl.BlockSpec:
+        return pl.BlockSpec(
+            (None, block_of(x.shape[1]), x.shape[2], None, block_of(head_dim)), lambda n, h: (n, 0, 0, h, 0)
+        )
 
     def mask(x: jax.Array) -> pl.BlockSpec:
         each = x.shape[1] > 1
@@ -128,13 +139,13 @@ def _call(
         return pl.BlockSpec((None, None, block, over_keys), lambda n, h: (0, n if each else 0, 0, 0))
 
     of_kept = [pl.BlockSpec((None, None, over_queries, over_keys), lambda n, h: (h, n, 0, 0))]
-    inputs = [*rows, *masks, *([] if keep_mask is None else [keep_mask])]
-    specs = [columns(x) for x in rows] + [mask(x) for x in masks] + (of_kept if keep_mask is not None else [])
+    inputs = [*rows, *gradient, *masks, *([] if keep_mask is None else [keep_mask])]
+    specs = [columns(x) for x in (*rows, *gradient)] + [mask(x) for x in masks]
     call = pl.pallas_call(
-        functools.partial(kernel, *factors, (n_queries, n_keys, head_dim), len(masks), keep_mask is not None),
+        functools.partial(kernel, *factors, (n_queries, n_keys, head_dim), counts),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in like],
         grid=(batch, heads),
-        in_specs=specs,
+        in_specs=specs + (of_kept if keep_mask is not None else []),
         out_specs=[columns(x) for x in like],
         interpret=interpret,
         compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
@@ -183,22 +194,38 @@ def _dropped(weights: jax.Array, keep_mask: jax.Array | None, rate: float) -> ja
     return drop(weights.astype(jnp.float32), keep_mask, rate).astype(weights.dtype)
 
 
-def _forward(rate, scale, sizes, n_masks, drops, queries, keys, values, *more):
-    loads, masks, [*keep_refs, mixed] = _Loads(sizes), more[:n_masks], more[n_masks:]
+def _by_kind(refs: Sequence[Any], counts: tuple[int, int, bool]) -> tuple[list[Any], Sequence[Any], Any, list[Any]]:
+    """Return a kernel's refs: parts of rows, masks, what dropout keeps (None: everything), and parts of results.
+
+    `counts` are the number of arrays of rows, the number of masks, and whether there is dropout.
+    """
+    n_rows, n_masks, drops = counts
+    rows, masks, rest = refs[:n_rows], refs[n_rows : n_rows + n_masks], refs[n_rows + n_masks :]
+    [kept], results = (rest[:1], rest[1:]) if drops else ([None], rest)
+
+    def parts(refs: Sequence[Any]) -> list[Any]:
+        # Pallas's interpreter (JAX 0.10.2) fails with a Python int as an index.
+        return [ref.at[:, np.int32(i), :] for ref in refs for i in range(ref.shape[1])]
+
+    return parts(rows), masks, kept, parts(results)
+
+
+def _forward(rate, scale, sizes, counts, *refs):
+    loads, ((queries, keys, values), masks, kept, (mixed,)) = _Loads(sizes), _by_kind(refs, counts)
     queries = loads.rows(queries, loads.n_queries) * scale
     keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
     weights = _weights(loads, queries, keys, masks)
-    attended = plgpu.dot(_dropped(weights, loads.scores(keep_refs[0]) != 0 if drops else None, rate), values)
-    _store(loads, mixed, attended, loads.n_queries)
+    keep_mask = None if kept is None else loads.scores(kept) != 0
+    _store(loads, mixed, plgpu.dot(_dropped(weights, keep_mask, rate), values), loads.n_queries)
 
 
-def _backward(rate, scale, sizes, n_masks, drops, queries, keys, values, gradient, *more):
-    loads, masks, rest = _Loads(sizes), more[:n_masks], more[n_masks:]
-    of_queries, of_keys, of_values = rest[-3:]
+def _backward(rate, scale, sizes, counts, *refs):
+    loads, ((queries, keys, values, gradient), masks, kept, results) = _Loads(sizes), _by_kind(refs, counts)
+    of_queries, of_keys, of_values = results
     queries, gradient = (loads.rows(x, loads.n_queries) for x in (queries, gradient))
     queries = queries * scale
     keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
-    keep_mask = loads.scores(rest[0]) != 0 if drops else None
+    keep_mask = None if kept is None else loads.scores(kept) != 0
     weights = _weights(loads, queries, keys, masks)
     _store(loads, of_values, plgpu.dot(_dropped(weights, keep_mask, rate).T, gradient), loads.n_keys)
     to_weights, of_weights = drop(plgpu.dot(gradient, values.T), keep_mask, rate), weights.astype(jnp.float32)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from eeg2text_jax.base.devices.mesh import data_shards, gathered
+from eeg2text_jax.base.devices.mesh import data_shards, gathered, weights_are_divided
 from eeg2text_jax.models._fused_attention import attend_cached, attend_fused, fits, fits_step
 from eeg2text_jax.models._heads import (
     LANES,
@@ -30,7 +30,7 @@ from eeg2text_jax.models._heads import (
     heads_at_once,
     spread,
 )
-from eeg2text_jax.models.layers import Norm, make_dense, product, row_major
+from eeg2text_jax.models.layers import Norm, make_dense, product, row_major, side_by_side
 from eeg2text_jax.models.spec import StackSpec
 
 
@@ -109,14 +109,25 @@ class Attention(nnx.Module):
         lengths = x.shape[0] // batch, context.shape[0] // batch
         if not (self.fusible and x.dtype == jnp.bfloat16 and fits(batch, self.head_dim, *lengths)):
             return unfused(x, context, tuple(biases), dropout_key)
-        cuda = partial(self._fused, batch)
+        cuda = partial(self._fused, batch, x is context)
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, cuda=cuda, default=unfused)
 
     def _fused(
-        self, batch: int, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
+        self,
+        batch: int,
+        of_itself: bool,
+        x: jax.Array,
+        context: jax.Array,
+        biases: Sequence[jax.Array],
+        key: jax.Array | None,
     ) -> jax.Array:
-        shape = Heads(batch, self.heads, self.rate)
-        mixed = attend_fused(shape, *self._rows(x, context), biases, key, scale=self.scale)
+        if self.query.quantized or weights_are_divided():
+            projected = self._rows(x, context)
+        elif of_itself:
+            projected = (side_by_side(x, (self.query, self.key, self.value)),)
+        else:
+            projected = self.query.plain(x), side_by_side(context, (self.key, self.value))
+        mixed = attend_fused(Heads(batch, self.heads, self.rate), projected, biases, key, scale=self.scale)
         return self.out(mixed, key, 5)
 
     def _unfused(

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -308,22 +308,43 @@ class Dense(nnx.Linear):
         return shard_rows(self._product(shard_columns(x)))
 
     def _product(self, x: jax.Array) -> jax.Array:
-        """Return `x W + b`; a float32 bias is added to the float32 product, before rounding to the compute dtype."""
-        if not self.quantized and (self.bias is None or self.bias[...].dtype == self.dtype):
-            y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype))
-            return y if self.bias is None else affine(y, None, self.bias[...], self.dtype)
-        wide = jnp.float32 if self.quantized else self.bias[...].dtype
-        stored = self.dtype if self.narrow else wide
+        """Return `x W + b` in the compute dtype."""
+        x, kernel, bias = x.astype(self.dtype), self.kernel[...], None if self.bias is None else self.bias[...]
+        if not self.quantized:
+            return product_plus(x, kernel, bias)
         if self.rounds_rows:
-            y = int8_product(x.astype(self.dtype), self.kernel[...])
+            y = int8_product(x, kernel)
         else:
-            y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=stored)
+            stored = self.dtype if self.narrow else jnp.float32
+            y = jnp.matmul(x, kernel.astype(self.dtype), preferred_element_type=stored)
         ones = (1,) * (y.ndim - 1)
-        if self.quantized:
-            y = y.astype(wide) * self.kernel_scale[...].reshape(*ones, -1)
-        if self.bias is not None:
-            y = y + self.bias[...].astype(wide).reshape(*ones, -1)
-        return y.astype(self.dtype)
+        y = y.astype(jnp.float32) * self.kernel_scale[...].reshape(*ones, -1)
+        return (y if bias is None else y + bias.astype(jnp.float32).reshape(*ones, -1)).astype(self.dtype)
+
+
+def product_plus(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """Return `x W + b` in the dtype of `x`; a float32 bias is added to the float32 product, before it is rounded."""
+    kernel = kernel.astype(x.dtype)
+    if bias is None or bias.dtype == x.dtype:
+        y = jnp.matmul(x, kernel)
+        return y if bias is None else affine(y, None, bias, x.dtype)
+    y = jnp.matmul(x, kernel, preferred_element_type=bias.dtype)
+    return (y + bias.reshape(*(1,) * (y.ndim - 1), -1)).astype(x.dtype)
+
+
+def side_by_side(x: jax.Array, layers: Sequence[Dense]) -> jax.Array:
+    """Return the results of dense layers of the same rows side by side, as one product.
+
+    They have no adapters, and neither int8 nor divided weights. Three of BART-large's layers, 7168 x 1024, take an H200
+    57 us as one product and 74 us as three, by the compiler's estimate; their gradient 105 and 153 us.
+    """
+    kernels, biases = [layer.kernel[...] for layer in layers], [layer.bias for layer in layers]
+    dtype = next((bias[...].dtype for bias in biases if bias is not None), None)
+    if dtype is None:
+        return product_plus(x, jnp.concatenate(kernels, axis=1), None)
+    # Whisper's keys alone have no bias.
+    whole = [jnp.zeros(k.shape[1], dtype) if b is None else b[...] for k, b in zip(kernels, biases, strict=True)]
+    return product_plus(x, jnp.concatenate(kernels, axis=1), jnp.concatenate(whole))
 
 
 def make_dense(

@@ -1,5 +1,7 @@
 """The GPU's kernels against the attention of other platforms, computed by Pallas's interpreter; and where they run."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,12 +24,16 @@ def rows(rng, *shape):
     return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
 
-@pytest.mark.quick("16-16-16-0.3")
+@pytest.mark.quick("16-16-16-0.3-joined1", "64-5-40-0.1-joined2")
 @pytest.mark.parametrize(
-    ("n_queries", "n_keys", "head_dim", "rate"), [(7, 13, 24, 0.0), (16, 16, 16, 0.3), (LONGEST, 5, 40, 0.1)]
+    ("n_queries", "n_keys", "head_dim", "rate", "joined"),
+    [(7, 13, 24, 0.0, (1, 1, 1)), (16, 16, 16, 0.3, (3,)), (LONGEST, 5, 40, 0.1, (1, 2))],
 )
-def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, head_dim, rate):
-    """Sizes that fill no block, masks by sentence and by position, scaled queries, and dropout of the same weights."""
+def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, head_dim, rate, joined):
+    """Sizes that fill no block, masks by sentence and by position, scaled queries, and dropout of the same weights.
+
+    `joined` says how many of queries, keys and values are side by side in each array.
+    """
     rng, (batch, heads) = np.random.default_rng(n_keys), (3, 2)
     queries, gradient = (rows(rng, batch * n_queries, heads * head_dim) for _ in range(2))
     keys, values = (rows(rng, batch * n_keys, heads * head_dim) for _ in range(2))
@@ -40,7 +46,9 @@ def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, 
         return attend_apart(Heads(batch, heads, rate), queries * 0.7, *given, [padding, causal], key)
 
     def fused(*given):
-        return attend_fused(Heads(batch, heads, rate), *given, [padding, causal], key, scale=0.7, interpret=True)
+        parts = iter(given)
+        projected = [jnp.concatenate(list(itertools.islice(parts, count)), axis=1) for count in joined]
+        return attend_fused(Heads(batch, heads, rate), projected, [padding, causal], key, scale=0.7, interpret=True)
 
     @jax.jit
     def both(*given):
@@ -53,13 +61,37 @@ def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, 
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
+@pytest.mark.parametrize("biases", [("query", "value", "out"), ()])
+@pytest.mark.parametrize("of_itself", [True, False])
+def test_projections_by_one_product_are_those_of_each_layer(biases, of_itself, monkeypatch):
+    """The attention of GPUs and that of other platforms, of the same layers; Whisper has no bias for keys."""
+    attention = Attention(spec(bias=False, biases=biases), jnp.dtype("bfloat16"), nnx.Rngs(0))
+    rng = np.random.default_rng(0)
+    for name in biases:
+        dense = getattr(attention, name)
+        dense.bias[...] = rows(rng, *dense.bias.shape)
+    x, other = (rows(rng, 2 * 8, 32).astype(jnp.bfloat16) for _ in range(2))
+    given = x, x if of_itself else other, 2, [jnp.zeros((1, 1, 1, 8))], None
+    expected = attention(*given)
+    calls = []
+
+    def spied(shape, projected, *more, **options):
+        calls.append([part.shape[1] // 32 for part in projected])
+        return attend_fused(shape, projected, *more, **options, interpret=True)
+
+    monkeypatch.setattr(cache_module, "attend_fused", spied)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, cuda=None, default, **_: (cuda or default)(*args))
+    np.testing.assert_allclose(attention(*given).astype(jnp.float32), expected.astype(jnp.float32), atol=0.05)
+    assert calls == [[3] if of_itself else [1, 2]]
+
+
 def test_padding_does_not_change_real_positions():
     rng = np.random.default_rng(0)
     queries, keys, values = (rows(rng, 2 * 6, 2 * 16) for _ in range(3))
     hidden = padding_bias(jnp.arange(6)[None, :] < jnp.asarray([[6], [4]])).transpose(1, 0, 2, 3)
-    found = attend_fused(Heads(2, 2, 0.0), queries, keys, values, [hidden], None, interpret=True)
+    found = attend_fused(Heads(2, 2, 0.0), (queries, keys, values), [hidden], None, interpret=True)
     changed = keys.at[10:].set(1e3), values.at[10:].set(-1e3)
-    other = attend_fused(Heads(2, 2, 0.0), queries, *changed, [hidden], None, interpret=True)
+    other = attend_fused(Heads(2, 2, 0.0), (queries, *changed), [hidden], None, interpret=True)
     np.testing.assert_array_equal(found, other)
 
 
@@ -72,7 +104,7 @@ def test_devices_compute_their_own_sentences():
     @jax.jit
     def both(given, masks):
         def loss(given):
-            found = attend_fused(Heads(batch, heads, 0.3), *given, masks, jax.random.key(0), interpret=True)
+            found = attend_fused(Heads(batch, heads, 0.3), given, masks, jax.random.key(0), interpret=True)
             return jnp.square(found).sum(), found
 
         return jax.value_and_grad(loss, has_aux=True)(given)
