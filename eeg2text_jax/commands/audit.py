@@ -253,10 +253,10 @@ def endpoints_of(text: str) -> list[Endpoint]:
     JAX and weights are loaded only if an endpoint needs them. Raises UserError for an unknown endpoint, one that is
     given twice, or one without its encoder or judge.
     """
-    given = text.split(",")
-    if len({*given}) < len(given):
+    parts = text.split(",")
+    if len({*parts}) < len(parts):
         raise UserError(f"--endpoint={text}: an endpoint is given twice; expected each one once.")
-    models = {name: model for name, _, model in (one.partition(":") for one in given) if name in ENDPOINTS or not model}
+    models = {name: model for name, _, model in (one.partition(":") for one in parts) if name in ENDPOINTS or not model}
     if unknown := [name for name in models if name not in ENDPOINTS]:
         raise UserError(f"--endpoint={unknown[0]}: there is no such endpoint; {did_you_mean(unknown[0], ENDPOINTS)}")
     encoder, judge = (
@@ -266,7 +266,7 @@ def endpoints_of(text: str) -> list[Endpoint]:
     metrics = [ENDPOINTS[name].metric for name in models]
     makers = makers_of(metrics, encoder or None, judge or None, spelled="--endpoint=NAME:{}")
     made = dict(zip(models, endpoints([*models], makers), strict=True))
-    return [made.get(one.partition(":")[0]) or function_endpoint(one) for one in given]
+    return [made.get(one.partition(":")[0]) or function_endpoint(one) for one in parts]
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -50,9 +50,9 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
         scores = jnp.where(length == spec.max_length - 1, force(scores, spec.forced_eos_token_id), scores)
     if spec.suppress_tokens:
         scores = suppress(scores, spec.suppress_tokens)
-    given = len(spec.decoder_prompt)
+    prompt = len(spec.decoder_prompt)
     if spec.begin_suppress_tokens:
-        begin = 1 + given + (1 if spec.forced_bos_token_id is not None and not given else 0)
+        begin = 1 + prompt + (1 if spec.forced_bos_token_id is not None and not prompt else 0)
         scores = jnp.where(length == begin, suppress(scores, spec.begin_suppress_tokens), scores)
     if spec.do_sample:
         scores = warp(scores, spec)

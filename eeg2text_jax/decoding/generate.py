@@ -135,17 +135,17 @@ def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
     return rows.reshape(-1)
 
 
-def _flatten(hypotheses: Hypotheses, returned: int, given: int) -> Generated:
-    """Return the first `returned` hypotheses of each sentence, without the `given` tokens after the start token."""
+def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
+    """Return the first `returned` hypotheses of each sentence, without the `prompt` tokens after the start token."""
 
     def rows(values: jax.Array) -> jax.Array:
         return values[:, :returned].reshape(-1, *values.shape[2:])
 
     steps = jnp.repeat(hypotheses.steps, returned, axis=0)
     tokens = rows(hypotheses.tokens)
-    if given:
-        tokens = jnp.concatenate([tokens[:, :1], tokens[:, 1 + given :]], axis=1)
-    return Generated(tokens, rows(hypotheses.lengths) - given, rows(hypotheses.scores), steps)
+    if prompt:
+        tokens = jnp.concatenate([tokens[:, :1], tokens[:, 1 + prompt :]], axis=1)
+    return Generated(tokens, rows(hypotheses.lengths) - prompt, rows(hypotheses.scores), steps)
 
 
 # Decode a batch on a mesh for all arms, the trained models of a run: one per training condition and seed.

@@ -254,10 +254,10 @@ class EncoderDecoder(nnx.Module):
 
     def _prompted(self, ids: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
         prompt = jnp.asarray(self.spec.decoder_prompt, ids.dtype)
-        given = jnp.broadcast_to(prompt[None], (len(ids), len(prompt)))
-        ids = jnp.concatenate([ids[:, :1], given, ids[:, 1:]], axis=1)
+        prompts = jnp.broadcast_to(prompt[None], (len(ids), len(prompt)))
+        ids = jnp.concatenate([ids[:, :1], prompts, ids[:, 1:]], axis=1)
         if mask is not None:
-            mask = jnp.concatenate([mask[:, :1], jnp.ones_like(given, bool), mask[:, 1:]], axis=1)
+            mask = jnp.concatenate([mask[:, :1], jnp.ones_like(prompts, bool), mask[:, 1:]], axis=1)
         return ids, mask
 
     def step_table(self) -> jax.Array | StepTable:

@@ -211,17 +211,17 @@ def _candidates(name: str, rows: Any, where: str) -> Candidates:
 
 
 def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str, shared: Shared) -> Ranking:
-    given = {name: row.pop(name) for name in _OWN if name in row}
+    stated = {name: row.pop(name) for name in _OWN if name in row}
     if unknown := [name for name in row if name not in FIELDS]:
         raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*FIELDS, *_OWN])}.")
     for name in ("seed", "n_words"):
         if type(row.get(name)) is int and abs(row[name]) > MOST:
             raise UserError(f"{where}: {name} is {row[name]!r:.60}; expected a whole number up to {MOST:,}.")
     prediction = own_row({**row, **parse_time(row, where)}, where, shared, MODES)
-    candidates = lists.get(str(given.get("list", "")))
+    candidates = lists.get(str(stated.get("list", "")))
     if candidates is None:
-        raise UserError(f"{where}: list is {given.get('list')!r}; the header has {', '.join(lists)}.")
-    scores = given.get("scores")
+        raise UserError(f"{where}: list is {stated.get('list')!r}; the header has {', '.join(lists)}.")
+    scores = stated.get("scores")
     finite = isinstance(scores, list) and all(type(s) in (int, float) and abs(s) < 1e300 for s in scores)
     if not finite or len(scores) != len(candidates):
         raise UserError(f"{where}: expected scores, a finite number for each of {len(candidates)} candidates.")
@@ -230,7 +230,7 @@ def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str, shar
         made = _line(ranking)
     except KeyError:
         raise UserError(f"{where}: the reference {ranking.reference!r:.60} is not among the candidates.") from None
-    for name, value in given.items():
+    for name, value in stated.items():
         if name not in ("list", "scores") and value != made[name]:
             said = f"{name} is {value!r:.60}; its scores give {made[name]!r}"
             raise UserError(f"{where}: {said}; correct the field, or remove it.")

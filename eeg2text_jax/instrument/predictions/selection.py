@@ -292,10 +292,10 @@ def as_set(
     """
     path, kinds = epath.Path(name), "expected predictions, texts, a DataFrame or the path of a file"
     if isinstance(predictions, str | os.PathLike):
-        for given, what in ((predictions, name), (references, "references")):
-            found = isinstance(given, str | os.PathLike) and ("://" in str(given) or os.path.exists(given))
-            if given is not None and not found:
-                said = f"{what} is {str(given)!r:.80}, and there is no such file"
+        for file, what in ((predictions, name), (references, "references")):
+            exists = isinstance(file, str | os.PathLike) and ("://" in str(file) or os.path.exists(file))
+            if file is not None and not exists:
+                said = f"{what} is {str(file)!r:.80}, and there is no such file"
                 raise UserError(f"{said}; give the path of a file, a DataFrame, or a list of texts.")
         try:
             return read_file(predictions, mode=mode, columns=columns, reference=references, groups=groups)
@@ -368,31 +368,31 @@ def as_conditions(
     return rows.pop(name), rows, stated, labels, notes
 
 
-def _records(given: Any, references: Any, name: str) -> list[dict[str, Any]] | None:
+def _records(data: Any, references: Any, name: str) -> list[dict[str, Any]] | None:
     """Return the rows of a table: a DataFrame, a dict of columns, or dicts; None for rows and texts."""
-    if hasattr(given, "convert_dtypes") and hasattr(given, "columns"):
-        if not given.columns.is_unique:
-            twice = given.columns[given.columns.duplicated()][0]
+    if hasattr(data, "convert_dtypes") and hasattr(data, "columns"):
+        if not data.columns.is_unique:
+            twice = data.columns[data.columns.duplicated()][0]
             raise UserError(f"{name}: two columns have the name {twice!r}; rename one of them.")
-        table = given.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
+        table = data.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
         return table.where(table.notna(), None).to_dict("records")
-    if is_columns(given, references):
-        columns = [[*column] for column in given.values()]
+    if is_columns(data, references):
+        columns = [[*column] for column in data.values()]
         if len({*map(len, columns)}) > 1:
-            counts = ", ".join(f"{key!r} has {len(column)}" for key, column in zip(given, columns, strict=True))
+            counts = ", ".join(f"{key!r} has {len(column)}" for key, column in zip(data, columns, strict=True))
             raise UserError(f"{name}: columns differ in their number of rows: {counts}; give as many to each.")
-        return [dict(zip(given, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(given, Sequence) and given and all(isinstance(row, Mapping) for row in given):
-        return [*given]
+        return [dict(zip(data, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
+        return [*data]
     return None
 
 
-def is_columns(given: Any, references: Any = None) -> bool:
+def is_columns(data: Any, references: Any = None) -> bool:
     """Return whether a mapping holds the columns of a table, not conditions: texts, no references beside them."""
-    if not isinstance(given, Mapping) or references is not None or len(given) < 2:
+    if not isinstance(data, Mapping) or references is not None or len(data) < 2:
         return False
-    lists = all(isinstance(column, list | tuple) or hasattr(column, "tolist") for column in given.values())
-    return lists and all(isinstance(next(iter(column), None), str | float | int | None) for column in given.values())
+    lists = all(isinstance(column, list | tuple) or hasattr(column, "tolist") for column in data.values())
+    return lists and all(isinstance(next(iter(column), None), str | float | int | None) for column in data.values())
 
 
 def _as_written(value: Any) -> str | list:
