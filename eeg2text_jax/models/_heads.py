@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from eeg2text_jax.models.layers import column_sums, draw_kept, drop
+from eeg2text_jax.models.layers import column_sums, draw_kept, drop, site_key
 
 LANES = 128  # columns of a TPU's registers and of its matrix unit
 
@@ -188,13 +188,12 @@ def attend_backward(rate, cap, residuals, gradient):
     to_biases = to_scores = lax.optimization_barrier(drop(to_weights, keep_mask, rate) - along)
     if cap:
         to_scores = to_scores * (1.0 - jnp.square(jnp.tanh(_products(queries, keys) / cap)))
-    return (
-        _mix(for_queries * to_scores, keys),
-        jnp.einsum("xyqk,xyqd->xykd", (for_keys * to_scores).astype(queries.dtype), queries),
-        jnp.einsum("xyqk,xyqd->xykd", drop(for_values, keep_mask, rate).astype(gradient.dtype), gradient),
-        tuple(_summed((for_queries * to_biases).astype(bias.dtype), bias.shape) for bias in biases),
-        None,
-    )
+    to_keys = jnp.einsum("xyqk,xyqd->xykd", (for_keys * to_scores).astype(queries.dtype), queries)
+    to_values = jnp.einsum("xyqk,xyqd->xykd", drop(for_values, keep_mask, rate).astype(gradient.dtype), gradient)
+    summed = tuple(_summed((for_queries * to_biases).astype(bias.dtype), bias.shape) for bias in biases)
+    # The gradient of the queries comes last: else a TPU goes on with it, and holds two attentions' scores at once.
+    to_scores, to_keys, to_values = lax.optimization_barrier((to_scores, to_keys, to_values))
+    return _mix(for_queries * to_scores, keys), to_keys, to_values, summed, None
 
 
 def _unmerged(x: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -346,9 +345,8 @@ def _forward(parts, number, x, context, projections, biases, key):
     queries = parts.split(_project(x, projections, 0, columns) * parts.scale)
     keys, values = (parts.split(_project(context, projections, each, columns)) for each in (1, 2))
     biases = tuple(bias if len(bias) == 1 else bias[at : at + parts.at_once] for bias in biases)
-    return attend_forward(
-        parts.heads.rate, 0.0, queries, keys, values, biases, None if key is None else jax.random.fold_in(key, number)
-    )
+    key = None if key is None else jax.random.fold_in(site_key(key, 0), number)
+    return attend_forward(parts.heads.rate, 0.0, queries, keys, values, biases, key)
 
 
 def _project(rows: jax.Array, projections: Projections, number: int, columns: slice = slice(None)) -> jax.Array:

@@ -165,7 +165,9 @@ class Attention(nnx.Module):
         queries = queries * self.scale
         if stored:
             queries, keys, values = product(queries), product(keys), product(values)
-        return self.out(attend_apart(shape, queries, keys, values, biases, key, self.cap), key, 5)
+        mixed = attend_apart(shape, queries, keys, values, biases, key, self.cap)
+        # Without the barrier, a TPU casts the output's kernel in a pass of its own in the backward pass.
+        return self.out(jax.lax.optimization_barrier(mixed), key, 5)
 
     def _in_parts(
         self, parts: Parts, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None

@@ -108,6 +108,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
 }
 
+SITES = 6  # numbers `site` of the masks that one dropout key draws
 PRODUCT = "product"  # name under which the remat policy stores results of dense layers
 
 
@@ -144,10 +145,15 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: 
         each = kept[None] >> jnp.arange(8, dtype=jnp.uint8)[:, None] & np.uint8(1)
         return each.reshape(-1)[: math.prod(shape)].reshape(shape) != 0
 
-    key = jax.random.fold_in(key, site)
+    key = site_key(key, site)
     if "rbg" not in str(jax.random.key_impl(key)):
         return from_bits(key)
     return jax.lax.platform_dependent(key, cuda=packed, default=from_bits)
+
+
+def site_key(key: jax.Array, site: int) -> jax.Array:
+    """Return the key of a site, from a key or from the keys `[SITES]` of all its sites."""
+    return key[site] if key.ndim else jax.random.fold_in(key, site)
 
 
 def draw_packed(count: int, least: np.uint16, key: jax.Array) -> jax.Array:

@@ -60,24 +60,28 @@ def scan_keeping(
     def forward(params: Any, shared: Any, x: jax.Array, each: Any) -> tuple[jax.Array, Any]:
         def step(x: jax.Array, number: jax.Array, each: Any) -> tuple[jax.Array, list[jax.Array]]:
             layer_params = one_layer(params, number)
-            x, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), layer_params, shared, x)
-            return x, pullback.take_apart(back, (layer_params, shared, each))
+            y, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), layer_params, shared, x)
+            return y, pullback.take_apart(back, (layer_params, shared, each, x))
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
-            (x, buffers), (number, each) = carry, i
+            (x, inputs, buffers), (number, each) = carry, i
             x, values = step(x, number, each)
-            return (x, _put(buffers, values, number)), None
+            return (x, _put(inputs, x, number + 1), _put(buffers, values, number)), None
 
+        # Each layer stores its result as the next input: a TPU then stores it, and the sum before its norm, where it
+        # computes the norm (12 layers of BART-large's decoder, batch 32: 0.40 of 28.8 ms by the compiler's estimate).
         _, values = jax.eval_shape(step, x, numbers[0], jax.tree.map(lambda leaf: leaf[0], each))
-        (x, buffers), _ = lax.scan(body, (x, _buffers(values, length)), (numbers, each))
-        return x, (params, shared, each, buffers)
+        inputs = _put(_buffers(x, length + 1), x, 0)
+        (x, inputs, buffers), _ = lax.scan(body, (x, inputs, _buffers(values, length)), (numbers, each))
+        return x, (params, shared, each, inputs, buffers)
 
     def backward(residuals: Any, gradient: jax.Array) -> tuple:
-        params, shared, each, buffers = residuals
+        params, shared, each, inputs, buffers = residuals
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
             (to_x, to_shared, to_params), (number, each, values) = carry, i
-            to_layer, more, to_x = pullback.put_together((one_layer(params, number), shared, each), values)(to_x)
+            x = lax.dynamic_index_in_dim(inputs, number, 0, keepdims=False)
+            to_layer, more, to_x = pullback.put_together((one_layer(params, number), shared, each, x), values)(to_x)
             return (to_x, jax.tree.map(jnp.add, to_shared, more), _put(to_params, to_layer, number)), None
 
         start = gradient, jax.tree.map(jnp.zeros_like, shared), _buffers(shapes, length)

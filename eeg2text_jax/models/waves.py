@@ -259,7 +259,7 @@ class CrissCross(nnx.Module):
 
     def __call__(self, x: jax.Array, seen: jax.Array, key: jax.Array | None) -> jax.Array:
         """Apply the layer to `x [B, C, P, E]`; `seen [1, B * C, 1, P]` is the bias that masks patches."""
-        (batch, channels, count, _), sites = x.shape, [None] * 4 if key is None else jax.random.split(key, 4)
+        (batch, channels, count, _), sites = x.shape, [None] * 4 if key is None else key
         of_channel, of_time = jnp.split(self.self_norm(x), 2, axis=-1)
         everyone = jnp.zeros((1, 1, 1, channels), jnp.float32)
         rows = of_channel.swapaxes(1, 2).reshape(batch * count * channels, -1)
@@ -292,7 +292,7 @@ class CbramodEncoder(PatchEncoder):
     ) -> tuple[jax.Array, jax.Array]:
         waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
-        start, _, keys = dropout_keys(dropout_key, waves.stack.layers)
+        start, _, keys = dropout_keys(dropout_key, waves.stack.layers, 4)
         x = self.stem(patches, real).swapaxes(-1, -2)  # a filter's outputs are side by side
         spectrum = jnp.abs(jnp.fft.rfft(patches.astype(jnp.float32), norm="forward")).astype(self.dtype)
         x = x.reshape(*x.shape[:3], -1) + dropout(self.spectrum(spectrum), waves.stack.dropout, start)

@@ -41,7 +41,7 @@ def drawn(monkeypatch):
 
     def recorded(shape, rate, key, site=0):
         if key is not None and rate:
-            data = np.asarray(jax.random.key_data(jax.random.fold_in(key, site))).tolist()
+            data = np.asarray(jax.random.key_data(layers.site_key(key, site))).tolist()
             seen.append((int(np.prod(shape)), rate, tuple(data)))
         return draw_kept(shape, rate, key, site)
 
