@@ -12,15 +12,16 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from eeg2text_jax.base import kinds
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
+from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.source import Sample, Source
 
 ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
@@ -234,11 +235,11 @@ def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
     return Source(samples(), provenance, f"synthetic waves of {width} channels, {rate:g} samples a second")
 
 
-def synthetic_source(spec: SyntheticSpec, raw: Mapping[str, Any]) -> Source:
+def synthetic_source(spec: SyntheticSpec, raw: RawSpec) -> Source:
     """Return synthetic features of words, or waves if the section `raw` of the configuration asks for them."""
     check_memory(spec)
-    if raw["features"] == "waves":
-        return synthetic_waves(spec, raw["resample"] or 64.0, raw["window"])
+    if raw.is_waves:
+        return synthetic_waves(spec, raw.resample or 64.0, raw.window)
     provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
     return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
 

@@ -12,14 +12,14 @@ from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
-from eeg2text_jax.data.fmri._scans import FmriSpec, is_fmri
-from eeg2text_jax.data.planted import PlantedSpec, SyntheticSpec, synthetic_source, write_planted
-from eeg2text_jax.data.raw.find import RawSpec, is_raw, refuse_nested
+from eeg2text_jax.data.fmri._scans import is_fmri
+from eeg2text_jax.data.planted import synthetic_source, write_planted
+from eeg2text_jax.data.raw.find import is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
-from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings, RecordingSpec
+from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings
 from eeg2text_jax.data.rows import Columns, open_arrays
 from eeg2text_jax.data.source import Source, Tally
-from eeg2text_jax.data.source_settings import DataSettings, TableSettings, source_settings
+from eeg2text_jax.data.source_settings import DataSettings, TableSettings
 from eeg2text_jax.data.table_files import is_dataset, open_dataset, open_parquet, table_samples
 
 NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
@@ -43,7 +43,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
     if len(sources) == 1 and is_fmri(sources[0]):
-        prepare_scans(Path(sources[0]), source_settings(FmriSpec, config.fmri, "data.fmri"), out, tally)
+        prepare_scans(Path(sources[0]), config.fmri, out, tally)
         return tally
     if sources == ("synthetic-fmri",):
         _prepare_planted(config, out, tally)
@@ -66,7 +66,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
 
 def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
     """Write synthetic fMRI as a BIDS folder and read it; the folder is temporary unless the configuration names one."""
-    spec = source_settings(PlantedSpec, config.synthetic_fmri, "data.synthetic_fmri")
+    spec = config.synthetic_fmri
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(spec.folder or temporary) / "planted"
         if root.exists():
@@ -75,16 +75,14 @@ def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
                 "read this one."
             )
         write_planted(root, spec)
-        fmri = source_settings(FmriSpec, config.fmri, "data.fmri")
-        prepare_scans(root, dataclasses.replace(fmri, grid=spec.grid, transcripts=""), out, tally)
+        prepare_scans(root, dataclasses.replace(config.fmri, grid=spec.grid, transcripts=""), out, tally)
 
 
 def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Source:
     """Open the sources with the reader for their name, ending and content. Raises UserError if no reader fits."""
     if sources == ("synthetic",):
-        spec = source_settings(SyntheticSpec, config.synthetic, "data.synthetic")
-        return synthetic_source(spec, config.raw)
-    paths, columns = _paths(sources), Columns(**config.columns)
+        return synthetic_source(config.synthetic, config.raw)
+    paths, columns = _paths(sources), config.columns
     suffixes = {path.suffix for path in paths}
     if len(paths) == 1 and suffixes <= {".tsv", ".csv"}:
         return _open_table(paths[0], config.table, columns, tally)
@@ -93,7 +91,7 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     if len(paths) == 1 and is_dataset(paths[0]):
         return open_dataset(paths[0], columns, tally)
     if all(map(is_raw, sources)) and not any(map(_has_zuco, paths)):
-        return open_raw(sources, source_settings(RawSpec, config.raw, "data.raw"), tally)
+        return open_raw(sources, config.raw, tally)
     for source in sources:
         if source == NO_SOURCE and not Path(source).exists():
             raise UserError(
@@ -113,9 +111,8 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
                 "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, already prepared), files "
                 f"that MNE reads, a BIDS folder, or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
-    spec = source_settings(RecordingSpec, config.recordings, "data.recordings")
-    recordings = Recordings(sources, spec, tally)
-    return Source(recordings, recordings.provenance, spec.features_are)
+    recordings = Recordings(sources, config.recordings, tally)
+    return Source(recordings, recordings.provenance, config.recordings.features_are)
 
 
 def _paths(sources: tuple[str, ...]) -> list[Path]:

@@ -22,9 +22,9 @@ from eeg2text_jax.data.raw.raw_samples import described, rereference
 from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, Short, band_power, waves, windows
 from eeg2text_jax.data.rows import PLAIN, SUBJECT, Columns, note_unused, write
 from eeg2text_jax.data.source import Tally
-from eeg2text_jax.data.source_settings import DataSettings, source_settings
+from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.training.configuration import load_config
-from eeg2text_jax.training.sections import RANGES, fields, refusal
+from eeg2text_jax.training.sections import RANGES, check_config, fields, refusal
 
 Recordings = Any  # mne.io.Raw or several, mne.Epochs, a DataFrame, a path or several
 
@@ -55,16 +55,16 @@ def prepare(
       ['a dog', 'cats']
     """
     settings = changed(load_config(config) if isinstance(config, str) else config, changes)
+    check_config(settings, ["data"])
     section = read_section(DataSettings, settings.data)
     several = list(data) if isinstance(data, list | tuple) else [data]
-    columns, tally = Columns(**section.columns), Tally()
+    spec, columns, tally = section.raw, section.columns, Tally()
     if all(isinstance(one, str | os.PathLike) for one in several):
         tally = prepare_sources(section, Path(out), [os.fspath(one) for one in several])
     elif hasattr(data, "itertuples"):
         note_unused(data.columns, columns, "data", tally)
         write(out, data, columns=columns, tally=tally)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
-        spec = source_settings(RawSpec, section.raw, "data.raw")
         types = dict(zip(data.ch_names, data.get_channel_types(), strict=True))
         names = select_channels(types, spec, "", "the epochs")
         kinds = sensor_types(types, names)
@@ -98,8 +98,8 @@ def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(path) for path in save_raws(raws, Path(folder))]
         has_runs = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
-        names = section.raw["names"] or rf"{'(?P<run>[^/]+)/' if has_runs else ''}(?P<subject>[^/]+)_raw\.fif"
-        section = dataclasses.replace(section, raw={**section.raw, "names": names})
+        names = section.raw.names or rf"{'(?P<run>[^/]+)/' if has_runs else ''}(?P<subject>[^/]+)_raw\.fif"
+        section = dataclasses.replace(section, raw=dataclasses.replace(section.raw, names=names))
         try:
             tally = prepare_sources(section, out, paths)
         except UserError as error:

@@ -365,12 +365,6 @@ def notes(config: Settings) -> list[str]:
     return messages
 
 
-def _data_problems(config: ConfigDict) -> Iterator[str]:
-    recordings = config.data.recordings
-    if recordings.compat and recordings.measure not in ("GD", "FFD", "TRT"):
-        yield f"data.recordings.measure is {recordings.measure!r}; expected GD, FFD or TRT with compat=wang-ji."
-
-
 def _split_problems(config: ConfigDict) -> Iterator[str]:
     if config.split.method == FROM_FILE and not config.split.path:
         yield "split.path is ''; expected a certificate or split file in JSON, as split.method is 'file'."
@@ -492,7 +486,6 @@ def _decode_problems(config: ConfigDict) -> Iterator[str]:
 
 # Section -> a function that yields a message for each contradiction between fields.
 _PROBLEMS: dict[str, Callable[[ConfigDict], Iterator[str]]] = {
-    "data": _data_problems,
     "split": _split_problems,
     "text": _text_problems,
     "model": _model_problems,

@@ -190,18 +190,18 @@ def feature_shape(data: DataSettings) -> tuple[int, ...]:
     """
     source = data.source
     if source == "synthetic":
-        return (data.synthetic["features"],)
+        return (data.synthetic.features,)
     if source == "synthetic-fmri":
-        return tuple(data.synthetic_fmri["grid"])
+        return data.synthetic_fmri.grid
     if source.endswith((".tsv", ".csv")):
         return (len(data.table.feature_columns) or ZUCO_FEATURES,)
     if source.endswith(".h5"):
         if Path(source).exists():
             return read_outline(source).feature_shape
-        if data.raw["features"] == "waves":
-            return (len(data.raw["channels"]) or ZUCO_CHANNELS,)
-        return tuple(data.fmri["grid"]) if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
-    return (ZUCO_CHANNELS * len(data.recordings["bands"]),)
+        if data.raw.is_waves:
+            return (len(data.raw.channels) or ZUCO_CHANNELS,)
+        return data.fmri.grid if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
+    return (ZUCO_CHANNELS * len(data.recordings.bands),)
 
 
 def made_up_channels(data: DataSettings) -> Channels:
@@ -210,7 +210,7 @@ def made_up_channels(data: DataSettings) -> Channels:
         return channels_of(read_outline(data.source))
     count = math.prod(feature_shape(data))
     names = tuple(LABRAM_CHANNELS[n % len(LABRAM_CHANNELS)] for n in range(count))
-    return Channels(names, data.raw["resample"], ((0.0, 0.0, 0.1),) * count)
+    return Channels(names, data.raw.resample, ((0.0, 0.0, 0.1),) * count)
 
 
 class UsualTokenizer(AnyTokenizer):

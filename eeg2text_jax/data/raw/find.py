@@ -86,7 +86,6 @@ class RawSpec:
     strict: Annotated[bool, kinds.flag()]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
         for kind, how in self.references.items():
             expected = ""
             if kind in DATATYPES["meg"]:

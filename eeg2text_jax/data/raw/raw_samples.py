@@ -349,6 +349,7 @@ class RawRecordings:
         self.features_are, about = described(first.raw.info, self.channels, self.types, self.rate, spec)
         self._numbers = SentenceNumbers()
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": [], **about}
+        self.provenance["bands"] = [tuple(map(float, band)) for band in spec.bands]
         if not spec.is_waves:
             del self.provenance["features"]
 
