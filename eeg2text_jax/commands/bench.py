@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from etils import epath
 
 from eeg2text_jax.base.devices.arms import Divided
 from eeg2text_jax.base.devices.hosts import is_main, to_host
-from eeg2text_jax.base.devices.mesh import chip_of_device, put_training_batch
+from eeg2text_jax.base.devices.mesh import chip_of_device, put_batch
 from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import parse_json, write_text
 from eeg2text_jax.base.packages import in_words, installed_version
@@ -129,7 +129,7 @@ def with_made_up_data(config: Settings, folder: Path) -> Settings:
         raise UserError(f"data.source = {config.data.source!r}: there is no such file; prepare it to measure volumes.")
     rng = np.random.default_rng(0)
     words = np.array([f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "rt", "s", "lk", "m", "nd")])
-    waves = config.data.raw["features"] == "waves"
+    waves = config.data.raw.is_waves
     longest = config.data.max_words if waves else LONGEST  # samples, or words
     with (WaveWriter if waves else DataWriter)(folder / MADE_UP, shape[0], "random") as writer:
         if waves:
@@ -166,12 +166,13 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
     optional = [name for name in next(stream) if name != "whole"]
     for bucket in config.batch.buckets:
         shapes = batch_shapes(bucket, size, study.data.feature_shape, *optional, seeds=seeds)
-        blank = put_training_batch({name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}, mesh)
-        taken = step.lower(state, blank, arrays).compile()
+        blank = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+        taken = step.lower(state, put_batch(blank, mesh, seeds=True), arrays).compile()
         compiled[shapes["labels"].shape], memory = taken, max(memory, memory_of(taken))
     seconds_to_compile = time.perf_counter() - begun
     for taken in compiled.values():  # the first execution loads the program
-        state, _ = taken(state, put_training_batch(_of_shape(stream, taken, compiled), mesh, size), arrays)
+        batch = next(batch for batch in stream if compiled[batch["labels"].shape] is taken)
+        state, _ = taken(state, put_batch(batch, mesh, size, seeds=True), arrays)
     jax.block_until_ready(state)
     works: list[BatchWork] = []
     waited, moments, before = 0.0, [time.perf_counter()], None
@@ -179,7 +180,7 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
         asked = time.perf_counter()
         batch = next(stream)
         waited += time.perf_counter() - asked
-        state, metrics = compiled[batch["labels"].shape](state, put_training_batch(batch, mesh, size), arrays)
+        state, metrics = compiled[batch["labels"].shape](state, put_batch(batch, mesh, size, seeds=True), arrays)
         if before is not None:
             jax.block_until_ready(before)
             moments.append(time.perf_counter())
@@ -198,11 +199,6 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
             "input_samples_per_second": input_rate(study, steps),
         },
     )
-
-
-def _of_shape(stream: Iterator[Any], program: Any, compiled: dict[Any, Any]) -> Any:
-    """Return the next batch of the stream that a compiled program takes."""
-    return next(batch for batch in stream if compiled[batch["labels"].shape] is program)
 
 
 def rates(works: Sequence[BatchWork], moments: Sequence[float]) -> dict[str, float]:
@@ -230,10 +226,10 @@ def input_rate(study: Study, steps: int) -> float:
     """Return how many samples a second this host's input makes and places, while nothing computes."""
     stream, size = iter(batches_of(study, steps + 5)), study.config.batch.size
     for _ in range(5):  # what was prefetched
-        put_training_batch(next(stream), study.placement.mesh, size)
+        put_batch(next(stream), study.placement.mesh, size, seeds=True)
     begun = time.perf_counter()
     for batch in stream:
-        jax.block_until_ready(put_training_batch(batch, study.placement.mesh, size))
+        jax.block_until_ready(put_batch(batch, study.placement.mesh, size, seeds=True))
     return steps * size / (time.perf_counter() - begun)
 
 

@@ -168,7 +168,7 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
         for bucket in outline.buckets
     ]
     flops = len(outline.arms) * sum(each) / len(outline.buckets)
-    volume = math.prod(outline.features) * settings.data.fmri["window"] if len(outline.features) == 3 else 0
+    volume = math.prod(outline.features) * settings.data.fmri.window if len(outline.features) == 3 else 0
     size = sum(leaf.size for leaf in jax.tree.leaves(outline.model.shapes))
     slots = {"sgd": 1, "adamw": 2}.get(settings.optim.name, 1)
     read = 2.0 * samples * volume * sum(stage.epochs for stage, *_ in stages)

@@ -20,6 +20,7 @@ from eeg2text_jax.base.devices.mesh import (
     arms_mapping,
     make_mesh,
     mesh_shape,
+    put_batch,
     replicated,
 )
 from eeg2text_jax.base.errors import UserError
@@ -125,7 +126,7 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
             print(f"going on from the checkpoint of step {done}")
         with MetricsLog(root, done, lines) as log, ProgressLine("tune", steps, done) as progress:
             for step in range(done + 1, steps + 1):
-                state, metrics = step_arms(state, placement.batch(batches(step - 1)), frozen, keys)
+                state, metrics = step_arms(state, put_batch(batches(step - 1), placement.mesh), frozen, keys)
                 losses.append(metrics["loss"])
                 shown, last = "", step == steps or preemption.stop_after(step)
                 evaluates = step % config.train.eval_every == 0 or step == steps
@@ -226,7 +227,7 @@ class DevScores:
         pad = task.frozen.model.pad_token
         size = functools.partial(dev_rows, config, program)
         self._batches = [
-            (rows, placement.batch(block(ids, self.yes, rows, width, size(width), pad)))
+            (rows, put_batch(block(ids, self.yes, rows, width, size(width), pad), placement.mesh))
             for rows, width in slices(list(map(len, ids)), config.batch.widths, size)
         ]
         self._step = jax.jit(program.score_step, out_shardings=replicated(placement.mesh))

@@ -46,7 +46,7 @@ from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.instrument.predictions.file import MODES, Prediction
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
-from eeg2text_jax.training.conditions import COPIES
+from eeg2text_jax.training.conditions import COPIES, FED
 from eeg2text_jax.training.conditions.condition import ConditionContext, condition_inputs, fed_mask, stream_key
 from eeg2text_jax.training.study import Arm, Study, StudyArrays
 
@@ -200,7 +200,7 @@ def slices_of(
         return run(fed, {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}, batch)
 
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
-    slices = plan_slices(study.samples.n_words()[rows], [words for words, _ in study.config.batch.buckets], size)
+    slices = plan_slices(study.samples.n_words[rows], [words for words, _ in study.config.batch.buckets], size)
     return slices, decode
 
 
@@ -261,7 +261,7 @@ def feed_arms(
 ) -> jax.Array:
     """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; an arm's seed determines noise."""
     pairs = tuple((condition, arm.seed) for arm in arms)
-    keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
+    keep = ("features", "mask", "sample_id", *FED)
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
 
 
@@ -270,8 +270,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
     """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
-        step = jnp.zeros((), jnp.int32)
-        context = ConditionContext.of(batch, arrays.condition, arrays.means, step, arrays.kernel)
+        context = ConditionContext.of(batch, arrays, jnp.zeros((), jnp.int32))
         return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
     return jax.jit(feed, out_shardings=fed_sharding(mesh))

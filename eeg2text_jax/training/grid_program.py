@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.base.devices.hosts import to_host
-from eeg2text_jax.base.devices.mesh import DATA, arms_mapping
+from eeg2text_jax.base.devices.mesh import DATA, arms_mapping, put_batch
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import Batch, each_evaluation_batch
 from eeg2text_jax.instrument.workdir import Workdir
@@ -312,7 +312,8 @@ def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     arrays, config = study.placement.constants(study.arrays), study.config.batch
 
     def batches(rows: np.ndarray) -> Iterator[dict[str, jax.Array]]:
-        return map(study.placement.batch, each_evaluation_batch(study.samples, rows, config.buckets, config.size))
+        made = each_evaluation_batch(study.samples, rows, config.buckets, config.size)
+        return (put_batch(batch, study.placement.mesh) for batch in made)
 
     train = study.split.parts["train"]
     some = train[np.linspace(0, len(train) - 1, min(len(train), 1000)).astype(int)]

@@ -16,7 +16,7 @@ from etils import epath
 
 from eeg2text_jax.base.devices.arms import Divided, compile_step, jit_once
 from eeg2text_jax.base.devices.hosts import is_main, main_decides, to_host
-from eeg2text_jax.base.devices.mesh import arms_mapping, own_rows, put_training_batch
+from eeg2text_jax.base.devices.mesh import arms_mapping, own_rows, put_batch
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.progress import ProgressLine
@@ -94,9 +94,8 @@ def train(study: Study) -> TrainState:
             for step in range(first + 1, config.steps + 1):
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
-                    state, metrics = train_step(
-                        state, put_training_batch(batch, placement.mesh, study.config.batch.size), arrays
-                    )
+                    placed = put_batch(batch, placement.mesh, study.config.batch.size, seeds=True)
+                    state, metrics = train_step(state, placed, arrays)
                     pending.swap(step, batch, metrics)  # reads the previous step's metrics meanwhile
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
@@ -164,7 +163,7 @@ class DevLoss:
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jit_once(program.eval_step)
-        self._place = functools.partial(study.placement.batch, size=config.size)
+        self._place = functools.partial(put_batch, mesh=study.placement.mesh, size=config.size)
         self._arrays = arrays or study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:
@@ -475,6 +474,6 @@ def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
         fed = program.fed(batch, stage.arrays)
         return fed["features"][0], stage.model.reconstruct(params, fed["features"][0], fed["mask"][0])[0]
 
-    place = int(stage.samples.n_words()[rows[0]]) // 2
+    place = int(stage.samples.n_words[rows[0]]) // 2
     inputs, made = jax.jit(both)(params)
     return np.asarray(inputs[0, place]), np.asarray(made[0, place])

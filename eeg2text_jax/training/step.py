@@ -501,7 +501,7 @@ class GridProgram:
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
             rows = {name: leaf[place] for name, leaf in batch.items()}
-            context = ConditionContext.of(rows, study.condition, study.means, step, study.kernel)
+            context = ConditionContext.of(rows, study, step)
             members = [a for a, at in enumerate(places) if at == place]
             pairs = [(self.arms[a].condition, self.arms[a].seed) for a in members]
             values, chosen = distinct_inputs(pairs, rows["features"], rows["mask"], context)

@@ -159,17 +159,6 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
         )
 
 
-def own_prompts(
-    template: str, chat: bool, data: DataFile, tokenizer: PreTrainedTokenizerBase
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids before and after each of N recordings, int32 `[N, P]` each, as `make_prompts` does.
-
-    `template` has fields of samples, such as `{subject}`.
-    """
-    rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
-    return make_prompts(tokenizer, template, chat, rows)
-
-
 # Frozen sentence embeddings, the targets of the contrastive objective.
 #
 # There are two kinds: the mean over tokens of a text encoder's hidden states at one layer and (without an encoder)
@@ -467,6 +456,9 @@ def make_samples(
     notes = [scaling.note(), *([] if data.clock is None else data.clock.notes())]
     for note in filter(None, [*notes, *cuts(config, data, split, tokenizer, alone), chosen["donor_note"]]):
         print(note)
+    prompts = None
+    if has_fields(text.template):
+        prompts = make_prompts(tokenizer, text.template, text.chat, data.subject, data.task)
     return Samples(
         data=data,
         targets=encode_targets(tokenizer, data.sentence.tolist(), text.max_tokens, alone),
@@ -474,6 +466,6 @@ def make_samples(
         scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
-        prompts=own_prompts(text.template, text.chat, data, tokenizer) if has_fields(text.template) else None,
+        prompts=prompts,
         **chosen,
     )

@@ -37,6 +37,7 @@ from eeg2text_jax.models.pretrained.load import model_from_checkpoint
 from eeg2text_jax.models.spec import Channels
 from eeg2text_jax.models.waves import LABRAM_CHANNELS
 from eeg2text_jax.runs.opening import AnyTokenizer
+from eeg2text_jax.training.conditions import FED
 from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.sections import Settings
@@ -130,7 +131,7 @@ class Outline:
 
     def _batch_fields(self) -> list[str]:
         """Return the names of the optional fields of a training batch that the grid's conditions need."""
-        needed = [name for name in ("subject", "donor", "clock", "neighbor") if name in self._needs]
+        needed = [name for name in FED if name in self._needs]
         return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else [])]
 
     def _study_arrays(self, placement: Placement) -> StudyArrays:
