@@ -110,7 +110,7 @@ MORE = {  # out of range in a way of their own
     "grid.train_conditions": [["egg"], ["eeg", "eeg"], [3]],
     "grid.eval_conditions": [["label_shuffle"], ["eeg", "eeg"], ["gaze"]],
     "train.tracker": ["tensorboard", "wandb:", "wandb: a"],
-    "train.profile": ["3", "0:2", "4:3", "a:b"],
+    "train.profile": ["3", "0:2", "4:3", "a:b", "1:2:3", "-1:2"],
     "parallel.mesh": [[1], [1, -1], [1, 0.5], [0, 0, 0]],
 }  # fmt: skip
 

@@ -54,12 +54,8 @@ def batch_shapes(
 ) -> dict[str, Shape]:
     """Return the shapes and dtypes of a batch that `make_batch` makes, to compile programs in advance.
 
-    Args:
-      bucket: (words, tokens).
-      size: B.
-      feature_shape: shape of one EEG position: F, or `(X, Y, Z)`.
-      optional: names of the optional fields to include.
-      seeds: S of a training batch; 0 for a batch without the axis of seeds.
+    `feature_shape` is that of one EEG position, F or `(X, Y, Z)`; `optional` are the optional fields to include;
+    `seeds` is S of a training batch, 0 for a batch without the axis of seeds.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)

@@ -73,7 +73,15 @@ def prepare(
         features_are, about = described(data.info, names, kinds, rate, spec)
         if not spec.is_waves and set(kinds) == {"eeg"}:  # as in files of earlier versions
             del about["channels"]
-        tally.notes += epoch_notes(data, columns)
+        if data.tmin < 0:
+            tally.notes.append(
+                f"epochs begin {-data.tmin:g} s before their event, and this part counts as well; "
+                "epochs.crop(tmin=0) leaves it out."
+            )
+        if data.metadata is None or columns.subject not in data.metadata.columns:
+            tally.notes.append(
+                f"the metadata have no column {columns.subject!r}: all epochs are of one subject, {SUBJECT!r}."
+            )
         write(out, rows, features_are=features_are, provenance={"held": "mne.Epochs", **about}, tally=tally)
     elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
         tally = prepare_raws(several, Path(out), section)
@@ -96,7 +104,13 @@ def kind_of(data: Any) -> str:
 def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally:
     """Write MNE recordings to a data file, through temporary FIF files, and return the counts of its samples."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [str(path) for path in save_raws(raws, Path(folder))]
+        paths = []
+        for number, raw in enumerate(raws, 1):
+            subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
+            path = Path(folder) / str(number) / f"{subject}_raw.fif"
+            path.parent.mkdir()
+            raw.save(path, verbose="error")
+            paths.append(str(path))
         has_runs = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
         names = section.raw.names or rf"{'(?P<run>[^/]+)/' if has_runs else ''}(?P<subject>[^/]+)_raw\.fif"
         section = dataclasses.replace(section, raw=dataclasses.replace(section.raw, names=names))
@@ -111,29 +125,6 @@ def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally
 def _hide_paths(said: str, folder: str) -> str:
     """Replace the path of a temporary file in a message by the number of its recording."""
     return re.sub(rf"{re.escape(folder)}/(\d+)/[^:;,]*?_raw\.fif", r"recording \1", said)
-
-
-def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
-    """Return notes for the user if epochs include time before the event, or if their subject is unknown."""
-    notes = []
-    if epochs.tmin < 0:
-        notes.append(
-            f"epochs begin {-epochs.tmin:g} s before their event, and this part counts as well; "
-            "epochs.crop(tmin=0) leaves it out."
-        )
-    if epochs.metadata is None or columns.subject not in epochs.metadata.columns:
-        notes.append(f"the metadata have no column {columns.subject!r}: all epochs are of one subject, {SUBJECT!r}.")
-    return notes
-
-
-def save_raws(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
-    """Save recordings as `folder/NUMBER/SUBJECT_raw.fif`; yield the paths."""
-    for number, raw in enumerate(raws, 1):
-        subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
-        path = folder / str(number) / f"{subject}_raw.fif"
-        path.parent.mkdir()
-        raw.save(path, verbose="error")
-        yield path
 
 
 def epoch_rows(

@@ -62,9 +62,8 @@ from eeg2text_jax.training.study import Study, StudyArrays, init_keys, placement
 def train(study: Study) -> TrainState:
     """Train every arm of the study, resuming from the newest checkpoint of its workdir; return the last state.
 
-    Raises:
-      UserError: a training or dev loss is not finite, or a checkpoint cannot be written.
-      Terminated: SIGTERM came; the current step was saved.
+    Raises UserError if a training or dev loss is not finite, or a checkpoint cannot be written; Terminated if SIGTERM
+    came and the current step was saved.
     """
     config = study.config.train
     placement = study.placement
@@ -117,10 +116,8 @@ def train(study: Study) -> TrainState:
 class PreparedStep:
     """The jitted training step of a study on its devices, with what it needs; `bench` runs the same one.
 
-    Attributes:
-      step: the function (state, batch on the devices, `arrays`) -> (state, metrics); it donates the state.
-      arrays: the arrays that no step changes.
-      formats: shardings and memory layouts of the state between steps.
+    `step` is the function (state, batch on the devices, `arrays`) -> (state, metrics), which donates the state;
+    `arrays` are what no step changes; `formats` are the shardings and memory layouts of the state between steps.
     """
 
     def __init__(self, study: Study, program: GridProgram):
@@ -272,7 +269,6 @@ def origin(study: Study) -> dict[str, Any]:
 
 
 def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
-    """Raise UserError if a checkpoint's `info` identifies another run than `origin(study)`."""
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
     if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote no such entry
@@ -371,9 +367,7 @@ def trained_arm(study: Study, number: int) -> Any:
 
 def _arms_at_once(study: Study) -> int:
     """Return the number of arms in a wave. It is fixed at the first launch, even if another machine resumes the run."""
-    wanted, n_arms = int(study.config.parallel.wave), len(study.arms)
-    if wanted < 0:
-        raise UserError(f"parallel.wave = {wanted}; expected a number of arms, or 0 for all that fit.")
+    wanted, n_arms = study.config.parallel.wave, len(study.arms)
     noted = study.workdir.root / "waves.json"
     if noted.exists():
         size = read_object(noted, advice := "restore the file, or take another --workdir").get("arms_at_once")

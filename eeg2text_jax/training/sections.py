@@ -287,11 +287,9 @@ def check_config(
 ) -> None:
     """Raise UserError if a field is missing, unknown, out of its range, or contradicts another field.
 
-    Args:
-      config: the configuration.
-      sections: top-level sections to check; empty: all.
-      ranges: ranges of all fields of a judge's configuration, which is then checked field by field; None: `RANGES`.
-      given: names of fields on the command line: numbers of steps that a number of epochs would override are refused.
+    Only the top-level `sections` are checked; empty: all. `ranges` are those of a judge's configuration, which is then
+    checked field by field. Numbers of steps in `given`, the fields on the command line, are refused if a number of
+    epochs would override them.
     """
     if ranges is not None:
         _check_fields(config, ranges, list(ranges))

@@ -96,7 +96,8 @@ class Outline:
         study = self._study_arrays(placement)
         where = placement.formats(state), jax.tree.map(lambda leaf: leaf.sharding, study)
         step = compile_step(program.train_step, placement.mesh, *where)
-        fields, seeds = self._batch_fields(), len({arm.seed for arm in self.arms})
+        fields, seeds = ["labels", *(name for name in FED if name in self._needs)], len({arm.seed for arm in self.arms})
+        fields += ["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else []
         shapes = batch_shapes(bucket or self.bucket, batch_size, self.features, *fields, seeds=seeds)
         batch = _placed(shapes, seeds_sharding(placement.mesh))
         return Program(step, (state, batch, study))
@@ -129,11 +130,6 @@ class Outline:
     def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
         return make_program(self.config, self.model, self.arms, mesh)
 
-    def _batch_fields(self) -> list[str]:
-        """Return the names of the optional fields of a training batch that the grid's conditions need."""
-        needed = [name for name in FED if name in self._needs]
-        return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else [])]
-
     def _study_arrays(self, placement: Placement) -> StudyArrays:
         """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
@@ -147,7 +143,6 @@ class Outline:
         return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
 
     def _frozen(self) -> Any:
-        """Return the shapes of the frozen parameters that all arms share; None if arms share no parameters."""
         if not getattr(self.model, "shared_frozen", False):
             return None
         return frozen_shapes(self.model, self.config.model.frozen_dtype)
@@ -239,5 +234,4 @@ class UsualTokenizer(AnyTokenizer):
 
 
 def _placed(shapes: Any, sharding: NamedSharding) -> Any:
-    """Return a tree of shapes with the same sharding for each."""
     return jax.tree.map(lambda leaf: with_sharding(leaf, sharding), shapes)

@@ -198,7 +198,6 @@ def _dft(values: jax.Array, length: jax.Array) -> jax.Array:
 
 
 def _turn(phase: jax.Array) -> jax.Array:
-    """Return `exp(i phase)`."""
     return jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
 
 
