@@ -17,9 +17,9 @@ from eeg2text_jax.data.planted import synthetic_source, write_planted
 from eeg2text_jax.data.raw.find import is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings
-from eeg2text_jax.data.rows import Columns, open_arrays
+from eeg2text_jax.data.rows import open_arrays
 from eeg2text_jax.data.source import Source, Tally
-from eeg2text_jax.data.source_settings import DataSettings, TableSettings
+from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.table_files import is_dataset, open_dataset, open_parquet, table_samples
 
 NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
@@ -32,13 +32,8 @@ ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
     """Write the data file of `config.source` to `out`, which an error leaves unchanged; return sample counts and notes.
 
-    Args:
-      config: the `data` section of a configuration.
-      out: the data file.
-      sources: files, folders and globs in place of `config.source`.
-
-    Raises:
-      UserError: the source is missing or damaged.
+    `config` is the section `data` of a configuration; `sources` are files, folders and globs in place of its source.
+    Raises UserError if the source is missing or damaged.
     """
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
@@ -85,12 +80,18 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     paths, columns = _paths(sources), config.columns
     suffixes = {path.suffix for path in paths}
     if len(paths) == 1 and suffixes <= {".tsv", ".csv"}:
-        return _open_table(paths[0], config.table, columns, tally)
+        path, table = paths[0], config.table
+        samples = table_samples(path, table.word_column, table.feature_columns, columns, tally)
+        provenance = {"source": path.name, "columns": list(table.feature_columns)}
+        if path.is_file():
+            provenance["sha256"] = file_digest(path)
+        return Source(samples, provenance, table.features_are or columns.features_are or "numeric columns of a table")
     if len(suffixes) == 1 and (open_them := ARRAYS.get(suffixes.pop())):
         return open_them(paths, columns, tally)
     if len(paths) == 1 and is_dataset(paths[0]):
         return open_dataset(paths[0], columns, tally)
-    if all(map(is_raw, sources)) and not any(map(_has_zuco, paths)):
+    has_zuco = any(path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir()) for path in paths)
+    if all(map(is_raw, sources)) and not has_zuco:
         return open_raw(sources, config.raw, tally)
     for source in sources:
         if source == NO_SOURCE and not Path(source).exists():
@@ -125,16 +126,3 @@ def _paths(sources: tuple[str, ...]) -> list[Path]:
             inside = []
         paths += inside or [path]
     return paths
-
-
-def _has_zuco(path: Path) -> bool:
-    """Return whether a folder has files with the endings of ZuCo's recordings."""
-    return path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir())
-
-
-def _open_table(path: Path, config: TableSettings, columns: Columns, tally: Tally) -> Source:
-    samples = table_samples(path, config.word_column, config.feature_columns, columns, tally)
-    provenance = {"source": path.name, "columns": list(config.feature_columns)}
-    if path.is_file():
-        provenance["sha256"] = file_digest(path)
-    return Source(samples, provenance, config.features_are or columns.features_are or "numeric columns of a table")
