@@ -5,13 +5,12 @@ import io
 
 import numpy as np
 import pytest
-from tiny_run import as_flag, study_in, tiny_config, tiny_settings
+from tiny_run import as_flag, prepare, study_in, tiny_config, tiny_settings
 
 from eeg2text_jax.base.files import files_below
 from eeg2text_jax.commands import cli
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.training.conditions._donors import donor_table
 from eeg2text_jax.training.grid_program import make_program

@@ -14,6 +14,7 @@ from llm_runs import make_base, open_tiny
 from safetensors.numpy import load_file, save_file
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.prompt import make_prompts
 from eeg2text_jax.models.backbones import LoraSettings
 from eeg2text_jax.models.backbones.build import random_spec
 from eeg2text_jax.models.spec import LoraSpec
@@ -22,7 +23,7 @@ from eeg2text_jax.runs.exported import load_export, write_export
 from eeg2text_jax.runs.opening import AnyTokenizer
 from eeg2text_jax.training.loop import train, trained_params
 from eeg2text_jax.training.metrics_log import MetricsLog
-from eeg2text_jax.training.study import Study, _with_lora, check_positions, make_samples, own_prompts
+from eeg2text_jax.training.study import Study, _with_lora, check_positions, make_samples
 
 LORA = {"optim.trainable": "lora", "optim.lr": 0.05, "grid.train_conditions": ("eeg",), "train.save_every": 1}
 
@@ -101,10 +102,9 @@ def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> Non
 
 def test_the_fields_of_a_prompt_are_those_of_its_sample(trained: Study) -> None:
     subjects, tasks = ([f"{name}{i}" for i in range(len(trained.data))] for name in ("who", "what"))
-    about = {name: np.array(values, object) for name, values in (("subject", subjects), ("task", tasks))}
-    data, tokenizer = dataclasses.replace(trained.data, **about), trained.tokenizer
-    before, after = own_prompts("{subject} <eeg> in {task}", False, data, tokenizer)
-    assert len(before) == len(after) == len(data)
+    tokenizer = trained.tokenizer
+    before, after = make_prompts(tokenizer, "{subject} <eeg> in {task}", False, subjects, tasks)
+    assert len(before) == len(after) == len(subjects)
     for row, subject, task in zip(range(3), subjects, tasks, strict=False):
         said = [tokenizer.decode([token for token in ids[row] if token >= 0]) for ids in (before, after)]
         assert subject in said[0]

@@ -109,7 +109,7 @@ def test_what_cannot_be_decoded_is_one_sentence(run):
     for features, message in (
         ([np.zeros((3, width + 1))], rf"features\[0\] has shape \[3, {width + 1}\]; expected \[words, {width}\]"),
         (np.zeros((1, 3, width)), r"need mask \[N, W\]"),
-        ([np.full((3, width), "x")], "is of type <U1; expected numbers"),
+        ([np.full((3, width), "x")], "features are text; expected numbers"),
     ):
         with pytest.raises(UserError, match=message):
             run.decode(features)

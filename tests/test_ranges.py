@@ -22,7 +22,7 @@ from eeg2text_jax.runs import opening, pipeline
 from eeg2text_jax.training import conditions
 from eeg2text_jax.training.conditions import condition
 from eeg2text_jax.training.configuration import load_config, parse_config
-from eeg2text_jax.training.sections import RANGES, check_config, fields, notes
+from eeg2text_jax.training.sections import RANGES, check_config, checked_settings, fields, notes
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**13
 # Wrong for every field whose default is of the type ...
@@ -110,7 +110,7 @@ MORE = {  # out of range in a way of their own
     "grid.train_conditions": [["egg"], ["eeg", "eeg"], [3]],
     "grid.eval_conditions": [["label_shuffle"], ["eeg", "eeg"], ["gaze"]],
     "train.tracker": ["tensorboard", "wandb:", "wandb: a"],
-    "train.profile": ["3", "0:2", "4:3", "a:b"],
+    "train.profile": ["3", "0:2", "4:3", "a:b", "1:2:3", "-1:2"],
     "parallel.mesh": [[1], [1, -1], [1, 0.5], [0, 0, 0]],
 }  # fmt: skip
 
@@ -217,7 +217,7 @@ def test_fields_that_do_not_fit_together(changes, message):
     config = load_config(DEFAULT)
     config.update_from_flattened_dict(changes)
     with pytest.raises(UserError, match=message):
-        check_config(config)
+        checked_settings(config)
 
 
 def test_fields_that_are_missing_or_unknown():

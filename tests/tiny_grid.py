@@ -21,7 +21,6 @@ from eeg2text_jax.base.devices.mesh import (
     fed_sharding,
     put,
     put_batch,
-    put_training_batch,
     replicated,
     state_shardings,
 )
@@ -103,7 +102,7 @@ def fed(program: GridProgram, step: int, mesh: Mesh) -> dict[str, jax.Array]:
     batch, volume = make_batch(step), program.model.eeg.volume
     if volume:
         batch["features"] = batch["features"].reshape(B, W, *volume)
-    return put_training_batch(of_all(batch), mesh)
+    return put_batch(of_all(batch), mesh, seeds=True)
 
 
 def make_state(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainState, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.training.configuration import load_config
-from eeg2text_jax.training.sections import Settings, checked_settings
+from eeg2text_jax.training.sections import Settings, check_config, checked_settings
 
 ROOT = Path(__file__).parents[1]
 SHRINK = {
@@ -64,6 +64,16 @@ def study_in(root: Path | str, settings: Settings, **options: bool) -> Any:
 def data_spec(kind: type, section: str, **changes: object) -> object:
     """`kind` with the defaults of a section of `config.data` and `changes`."""
     return kind(**{**load_config("default").data[section], **changes})
+
+
+def prepare(section: ConfigDict, *where: Any) -> Any:
+    """`data.prepare.prepare` by the section `data` of a configuration file."""
+    from eeg2text_jax.base.kinds import read_section
+    from eeg2text_jax.data.prepare import prepare
+    from eeg2text_jax.data.source_settings import DataSettings
+
+    check_config(ConfigDict({"data": section}), ["data"])
+    return prepare(read_section(DataSettings, section), *where)
 
 
 def get_config(argument: str = "{}") -> ConfigDict:

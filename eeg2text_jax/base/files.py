@@ -163,7 +163,6 @@ _WARNED: set[int] = set()  # devices of file systems without locks for which the
 
 
 def _describe(holder: bytes) -> str:
-    """Return a phrase that names the process in the content `holder` of a lock file."""
     try:
         said = json.loads(holder)
         return f"process {said['process']} on {said['host']} since {said['since']}"

@@ -40,10 +40,8 @@ def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
     for name, hint in typing.get_type_hints(section, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
             ranges |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
-        elif isinstance(kind := getattr(hint, "__metadata__", [None])[0], Range):
-            ranges[f"{prefix}{name}"] = kind
-        elif kind is not None:  # `kind` is the dataclass of this section
-            ranges |= ranges_of(kind, f"{prefix}{name}.")
+        elif hasattr(hint, "__metadata__"):
+            ranges[f"{prefix}{name}"] = hint.__metadata__[0]
     return ranges
 
 

@@ -129,7 +129,6 @@ def _inputs(value: str, pattern: bool) -> Iterator[str]:
 
 
 def _same(output: str, other: str) -> bool:
-    """Return whether two names are the same URL or local file."""
     if not other or not (is_local(output) and is_local(other)):
         return output == other
     try:
@@ -147,7 +146,6 @@ def _is_within(output: str, other: str) -> bool:
 
 
 def _check_place(command: str, option: str, value: str, shown: str) -> None:
-    """Raise UserError if a local output cannot be written at its path; `shown` is the option with its value."""
     check_replaceable(value, shown)
     wants_folder, is_folder = option == "out" and command in FOLDERS, os.path.isdir(value)
     if wants_folder and os.path.exists(value) and not is_folder:
@@ -195,7 +193,9 @@ def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
         yield local
         for address, store, path in written:
             if path.exists():
-                _send(store, address, path)
+                for name in files_below(path) if path.is_dir() else ("",):
+                    key = address.below(name).key if name else address.key
+                    store.upload(path / name, key, file_digest(path / name))
                 print(f"sent to {address}")
     finally:
         shutil.rmtree(spool, ignore_errors=True)
@@ -213,13 +213,6 @@ def _open_output(command: str, address: Address) -> Store:
     if command == "export" and Files.of(store, address):
         raise UserError(f"{address}: exists already and is not empty; take another place.")
     return store
-
-
-def _send(store: Store, address: Address, path: Path) -> None:
-    """Upload a file, or all files of a folder."""
-    for name in files_below(path) if path.is_dir() else ("",):
-        key = address.below(name).key if name else address.key
-        store.upload(path / name, key, file_digest(path / name))
 
 
 def with_urls(text: str) -> str:

@@ -120,29 +120,25 @@ def read_plan(flags: argparse.Namespace) -> str:
 
 
 def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
-    """Return the options of the audit that the flags state for files of texts and for files of rankings alike."""
+    """Return the options of the audit that the flags state for files of texts and for files of rankings alike.
+
+    Raises UserError if a name in `--deciding` is not a control of the files.
+    """
+    deciding = [name.strip() for name in flags.deciding.split(",")] if flags.deciding else None
+    for name in deciding or ():
+        if name not in controls:
+            raise UserError(
+                f"--deciding={flags.deciding}: {name!r} is not a control of these files; expected some of "
+                f"{', '.join(controls)}."
+            )
     return {
         "margin": flags.margin,
         "common": flags.common,
         "training_text": read_text(flags.train_text).split("\n") if flags.train_text else None,
         "proof": flags.proof,
-        "deciding": deciding_of(flags.deciding, controls),
+        "deciding": deciding,
         "plan": plan,
     }
-
-
-def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
-    """Return the controls named by `--deciding`; None if it is not given.
-
-    Raises UserError if a name is not a control of the files.
-    """
-    deciding = [name.strip() for name in names.split(",")] if names else None
-    for name in deciding or ():
-        if name not in controls:
-            raise UserError(
-                f"--deciding={names}: {name!r} is not a control of these files; expected some of {', '.join(controls)}."
-            )
-    return deciding
 
 
 def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
@@ -273,18 +269,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text audit", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    _add_judged(parser.add_argument_group("what is judged"))
-    _add_known(parser.add_argument_group("what is known of it"))
-    _add_decided(parser.add_argument_group("how it is decided"))
-    add = parser.add_argument_group("what is written").add_argument
-    add("--json", type=epath.Path, metavar="OUT", help="write all numbers of the audit to this file")
-    add("--html", type=epath.Path, metavar="OUT", help="write a self-contained report to this file")
-    add("-v", "--verbose", action="store_true", help="print all figures and notes")
-    return parser
-
-
-def _add_judged(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+    add = parser.add_argument_group("what is judged").add_argument
     add("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
     add("--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control")
     # Of the options of `eeg2text read`, help shows one.
@@ -292,10 +277,7 @@ def _add_judged(group: argparse._ArgumentGroup) -> None:
     add("--mode", type=mode_name, choices=MODES, help="mode to judge, or the mode of a file that does not state it")
     add("--arm", help="training condition to judge, if a file has several")
     add("--common", action="store_true", help="judge the samples that all files have, if files have different samples")
-
-
-def _add_known(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+    add = parser.add_argument_group("what is known of it").add_argument
     columns = "subject, task, n_words or time (recording, onset, duration, order)"
     add("--meta", type=Path, metavar="CSV", help=f"references with {columns}, if the files lack them")
     groups = "columns of the file or of --meta, separated by commas, with the class, topic or story of each reference: "
@@ -309,10 +291,7 @@ def _add_known(group: argparse._ArgumentGroup) -> None:
     again = "decode again with the checkpoints in the workdir of the files and compare every field of every row; what "
     again += "else was checked and what was not is listed"
     add("--again", action="store_true", help=again)
-
-
-def _add_decided(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+    add = parser.add_argument_group("how it is decided").add_argument
     endpoint = f"the score that decides, and further ones after commas: {', '.join(ENDPOINTS)} or MODULE:FUNCTION "
     endpoint += f"({WORDS_ENDPOINT}); bertscore-f:ENCODER and similarity:ENCODER take a checkpoint or minilm, "
     endpoint += "lattescore-mean:DIR the folder DIR/judge of `eeg2text judge`"
@@ -324,6 +303,11 @@ def _add_decided(group: argparse._ArgumentGroup) -> None:
     add("--deciding", metavar="NAMES", default="", help=deciding)
     add("--plan", type=Path, metavar="TOML", help="take these choices from a plan, and say so in the verdict")
     add("--write-plan", type=epath.Path, metavar="TOML", help="write the choices to a plan, before looking at results")
+    add = parser.add_argument_group("what is written").add_argument
+    add("--json", type=epath.Path, metavar="OUT", help="write all numbers of the audit to this file")
+    add("--html", type=epath.Path, metavar="OUT", help="write a self-contained report to this file")
+    add("-v", "--verbose", action="store_true", help="print all figures and notes")
+    return parser
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

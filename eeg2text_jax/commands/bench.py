@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from etils import epath
 
 from eeg2text_jax.base.devices.arms import Divided
 from eeg2text_jax.base.devices.hosts import is_main, to_host
-from eeg2text_jax.base.devices.mesh import chip_of_device, put_training_batch
+from eeg2text_jax.base.devices.mesh import chip_of_device, put_batch
 from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import parse_json, write_text
 from eeg2text_jax.base.packages import in_words, installed_version
@@ -110,7 +110,9 @@ def measure(config: Settings, steps: int) -> dict[str, Any]:
                 "train": trained,
             }
             if study.config.objective == "generate":
-                report["decode"] = decode(study, whole_params(state, prepared), steps)
+                frozen = prepared.arrays.frozen
+                params = state.params if frozen is None else Divided(state.params, frozen)
+                report["decode"] = decode(study, params, steps)
     return report
 
 
@@ -129,7 +131,7 @@ def with_made_up_data(config: Settings, folder: Path) -> Settings:
         raise UserError(f"data.source = {config.data.source!r}: there is no such file; prepare it to measure volumes.")
     rng = np.random.default_rng(0)
     words = np.array([f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "rt", "s", "lk", "m", "nd")])
-    waves = config.data.raw["features"] == "waves"
+    waves = config.data.raw.is_waves
     longest = config.data.max_words if waves else LONGEST  # samples, or words
     with (WaveWriter if waves else DataWriter)(folder / MADE_UP, shape[0], "random") as writer:
         if waves:
@@ -166,12 +168,15 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
     optional = [name for name in next(stream) if name != "whole"]
     for bucket in config.batch.buckets:
         shapes = batch_shapes(bucket, size, study.data.feature_shape, *optional, seeds=seeds)
-        blank = put_training_batch({name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}, mesh)
-        taken = step.lower(state, blank, arrays).compile()
-        compiled[shapes["labels"].shape], memory = taken, max(memory, memory_of(taken))
+        blank = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+        taken = step.lower(state, put_batch(blank, mesh, seeds=True), arrays).compile()
+        sizes = taken.memory_analysis()
+        needed = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + sizes.output_size_in_bytes
+        compiled[shapes["labels"].shape], memory = taken, max(memory, needed - sizes.alias_size_in_bytes)
     seconds_to_compile = time.perf_counter() - begun
     for taken in compiled.values():  # the first execution loads the program
-        state, _ = taken(state, put_training_batch(_of_shape(stream, taken, compiled), mesh, size), arrays)
+        batch = next(batch for batch in stream if compiled[batch["labels"].shape] is taken)
+        state, _ = taken(state, put_batch(batch, mesh, size, seeds=True), arrays)
     jax.block_until_ready(state)
     works: list[BatchWork] = []
     waited, moments, before = 0.0, [time.perf_counter()], None
@@ -179,7 +184,7 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
         asked = time.perf_counter()
         batch = next(stream)
         waited += time.perf_counter() - asked
-        state, metrics = compiled[batch["labels"].shape](state, put_training_batch(batch, mesh, size), arrays)
+        state, metrics = compiled[batch["labels"].shape](state, put_batch(batch, mesh, size, seeds=True), arrays)
         if before is not None:
             jax.block_until_ready(before)
             moments.append(time.perf_counter())
@@ -198,11 +203,6 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
             "input_samples_per_second": input_rate(study, steps),
         },
     )
-
-
-def _of_shape(stream: Iterator[Any], program: Any, compiled: dict[Any, Any]) -> Any:
-    """Return the next batch of the stream that a compiled program takes."""
-    return next(batch for batch in stream if compiled[batch["labels"].shape] is program)
 
 
 def rates(works: Sequence[BatchWork], moments: Sequence[float]) -> dict[str, float]:
@@ -230,10 +230,10 @@ def input_rate(study: Study, steps: int) -> float:
     """Return how many samples a second this host's input makes and places, while nothing computes."""
     stream, size = iter(batches_of(study, steps + 5)), study.config.batch.size
     for _ in range(5):  # what was prefetched
-        put_training_batch(next(stream), study.placement.mesh, size)
+        put_batch(next(stream), study.placement.mesh, size, seeds=True)
     begun = time.perf_counter()
     for batch in stream:
-        jax.block_until_ready(put_training_batch(batch, study.placement.mesh, size))
+        jax.block_until_ready(put_batch(batch, study.placement.mesh, size, seeds=True))
     return steps * size / (time.perf_counter() - begun)
 
 
@@ -249,40 +249,19 @@ def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
     compiling = time.perf_counter() - begun
     works: list[BatchWork] = []
     moments, before = [time.perf_counter()], None
-    for part in (slices * steps)[:steps]:
-        batch: BothModes = decode_slice(part)
-        if before is not None:
-            works.append(_decoded(before))
+    for part in (*(slices * steps)[:steps], None):
+        batch: BothModes | None = decode_slice(part) if part else None
+        if before is not None:  # wait for it while the devices compute the next one
+            lengths = to_host(before.free_running.lengths)[0]
+            works.append(BatchWork(lengths.shape[0], int(lengths.sum()), 0, 0, lengths.shape[0]))
             moments.append(time.perf_counter())
         before = batch
-    works.append(_decoded(before))
-    moments.append(time.perf_counter())
-    figures = rates(works, moments)
     return {
-        **figures,
+        **rates(works, moments),
         "memory_bytes": peak_memory(),
         "compile_seconds": compiling,
         "beams": study.config.decode.num_beams,
     }
-
-
-def _decoded(batch: BothModes) -> BatchWork:
-    """Return the size of a decoded batch of one arm, after waiting for it."""
-    lengths = to_host(batch.free_running.lengths)[0]
-    return BatchWork(lengths.shape[0], int(lengths.sum()), 0, 0, lengths.shape[0])
-
-
-def whole_params(state: TrainState, prepared: PreparedStep) -> Any:
-    """Return each arm's parameters `[A, ...]`, with the frozen model that all arms share, if there is one."""
-    frozen = prepared.arrays.frozen
-    return state.params if frozen is None else Divided(state.params, frozen)
-
-
-def memory_of(program: Any) -> int:
-    """Return the bytes that a compiled program needs on a device."""
-    memory = program.memory_analysis()
-    taken = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
-    return taken - memory.alias_size_in_bytes
 
 
 def peak_memory() -> int | None:
@@ -294,13 +273,14 @@ def lines(report: dict[str, Any]) -> list[str]:
     """Return the report as at most ten lines."""
     machine, config, train = report["machine"], report["config"], report["train"]
     devices = f"{machine['mesh']}, {machine['hosts']} hosts" if machine["hosts"] > 1 else machine["mesh"]
+    share = "unknown (the table of chips has no such device)" if train["mfu"] is None else f"{train['mfu']:.1%}"
     text_lines = [
         f"{devices}; {machine['processor']}; {in_words(machine['versions'])}",
         f"{config['model']['backbone']}, {config['model']['dtype']}; arms {', '.join(report['arms'])}; batch "
         f"{config['batch']['size']}, of decoding {config['decode']['batch_size']}; data {report['data']}",
         f"train   {train['samples_per_second']:.2f} samples/s, {train['tokens_per_second']:.1f} tokens/s of each arm",
         f"train   a step takes {train['p50_ms']:.1f} ms (p90 {train['p90_ms']:.1f}); {report['steps']} steps",
-        f"train   MFU {_share(train['mfu'])}; {train['input_wait']:.1%} of the time waits for input",
+        f"train   MFU {share}; {train['input_wait']:.1%} of the time waits for input",
         f"train   {_gib(train['memory_bytes'])} a device; all buckets compiled in {train['compile_seconds']:.1f} s",
         f"input   {train['input_samples_per_second']:.0f} samples/s, made by one host while nothing else computes",
     ]
@@ -313,10 +293,6 @@ def lines(report: dict[str, Any]) -> list[str]:
             f"{decode['compile_seconds']:.1f} s, with the first batches",
         ]
     return text_lines
-
-
-def _share(share: float | None) -> str:
-    return "unknown (the table of chips has no such device)" if share is None else f"{share:.1%}"
 
 
 def _gib(size: int | None) -> str:

@@ -138,7 +138,9 @@ def _run(name: str, rest: list[str]) -> int:
         arguments.check_addresses(rest)
         arguments.check_outputs(name, rest)
         _refuse_empty(rest)
-        _refuse_retired(name, rest)
+        for option in (argument.partition("=")[0] for argument in rest):
+            if advice := RETIRED.get(f"{name} {option}"):
+                raise UserError(f"{option}: is gone since version 1.0; {advice}.")
         with _terminable(name, after), arguments.localize(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
@@ -169,13 +171,6 @@ def _refuse_empty(arguments: list[str]) -> None:
             name = f"{before}=" if before.startswith("--") and "=" not in before else "an argument"
         if name:
             raise UserError(f"{name} is empty; give it a value, or leave it out.")
-
-
-def _refuse_retired(name: str, arguments: list[str]) -> None:
-    """Raise UserError for an option that the command had in an earlier version."""
-    for option in (argument.partition("=")[0] for argument in arguments):
-        if advice := RETIRED.get(f"{name} {option}"):
-            raise UserError(f"{option}: is gone since version 1.0; {advice}.")
 
 
 LOOP_CLOSED = "Event loop is closed"  # message of asyncio
@@ -260,6 +255,5 @@ def _end_compilation(signals: int, name: str, after: str) -> None:
 
 
 def _is_compiling() -> bool:
-    """Return whether any thread is in XLA's compiler."""
     stacks = (traceback.walk_stack(frame) for frame in sys._current_frames().values())
     return any(frame.f_code.co_filename.endswith(COMPILER) for frame, _ in itertools.chain.from_iterable(stacks))

@@ -230,20 +230,15 @@ def prepare(argv: list[str]) -> int:
     for note in tally.notes:
         print(note, file=sys.stderr)
     print(tally.report())
-    if tally.sentences:  # the source has recordings
-        print(f"\n{_table1(out)}\n")
+    if tally.sentences:  # the source has recordings: Table 1 of the paper, for the new data file
+        data = read_outline(out)
+        try:
+            table = paper_table1(data, make_split(data, "unique_sent", PAPER_RATIO, seed=0))
+            print(f"\nas Table 1 of the paper (positional split {PAPER_RATIO}, unique_sent):\n{table}\n")
+        except UserError as error:
+            print(f"\nTable 1 of the paper cannot be made: {error}\n")
     print(f"wrote {out}")
     return 0
-
-
-def _table1(out: Path) -> str:
-    """Return Table 1 of the paper for a new data file: samples per task in each part of the paper's split."""
-    data = read_outline(out)
-    try:
-        table = paper_table1(data, make_split(data, "unique_sent", PAPER_RATIO, seed=0))
-    except UserError as error:
-        return f"Table 1 of the paper cannot be made: {error}"
-    return f"as Table 1 of the paper (positional split {PAPER_RATIO}, unique_sent):\n{table}"
 
 
 def check(argv: Sequence[str]) -> int:
@@ -397,7 +392,6 @@ def write_figure(figure: Any, out: Path) -> None:
 
 
 def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
-    """Make, certify and write the splits of all folds."""
     if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
         raise UserError(
             f"--folds={arguments.folds}: expected a number of folds or 'subjects', and a data file to divide "

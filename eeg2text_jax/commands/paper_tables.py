@@ -28,7 +28,6 @@ from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell, p_of
 from eeg2text_jax.instrument.metrics.score import PROFILES, score_cells
 from eeg2text_jax.instrument.metrics.tables import (
     COLUMNS,
-    Example,
     Row,
     Table,
     grouped_rows,
@@ -37,7 +36,7 @@ from eeg2text_jax.instrument.metrics.tables import (
     summary,
     write_table,
 )
-from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet, read_predictions
+from eeg2text_jax.instrument.predictions.file import PredictionSet, read_predictions
 from eeg2text_jax.instrument.workdir import check_unchanged
 from eeg2text_jax.judge.pairs import Pair, Parts, data_tables
 
@@ -180,7 +179,6 @@ def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
 
 
 def _described(workdir: Path) -> list[str]:
-    """Return the model, the tasks and the split of a run."""
     try:
         config, split = (parse_json((workdir / f"{name}.json").read_text("utf8")) for name in ("config", "split"))
         model, brain = config["model"], config["model"]["encoder"]
@@ -251,19 +249,16 @@ def examples_table(out: Path) -> Table:
     """Return Table 4 of Jo et al.: three sentences, each decoded with EEG and with noise, w/tf and without."""
     about, rows = TABLES["jo-4"], []
     run = out / runs_of("jo-4")[0].name
-    for example in _examples(predictions_of(run).predictions) if finished(run) else ():
+    predictions = predictions_of(run).predictions if finished(run) else []
+    shown = [row for row in predictions if row.reference.startswith(SHOWN)]
+    has_all = len({row.reference for row in shown}) == len(SHOWN)  # else three sentences that are evenly spaced
+    for example in side_by_side(shown if has_all else predictions, len(SHOWN)) if predictions else ():
         texts = {title: styled(words, MARKS, str) for title, words in example.outputs}
         rows.append([MADE, "Ground truth", styled(example.reference, MARKS, str)])
         for suffix, mode in ((" w/tf", "w/tf"), ("", "free-running")):
             for label, condition in CONDITIONS.items():
                 rows.append([MADE, f"{label}{suffix}", texts.get(f"{condition} → {condition}, {mode}", "-")])
     return Table(about.title, [("", ""), *about.columns], [rows], 3)
-
-
-def _examples(rows: Sequence[Prediction]) -> list[Example]:
-    """Return the paper's three sentences if the test part has them, else three that are evenly spaced."""
-    shown = [row for row in rows if row.reference.startswith(SHOWN)]
-    return side_by_side(shown if len({row.reference for row in shown}) == len(SHOWN) else rows, len(SHOWN))
 
 
 def finished(workdir: Path) -> bool:
@@ -392,7 +387,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
     Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
     as some of its figures suggest.
     """
-    readings, kind = readings_of(data), 0 if data.is_windows else 1
+    readings, kind = readings_of(data), 0 if data.is_windows else 1  # column of the paper: Narratives, ZuCo
     rates_of: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
     for method in "abcdef":
@@ -417,16 +412,13 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
         printed = plain in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
         for method in "abcdef":
             values = () if method in why else tuple(rates_of[rate, method])
-            average = _published_average(plain.partition(",")[0], method, kind) if printed else None
+            average = None
+            if printed:
+                first = (f"{plain.partition(',')[0]}(%)", f"({method})")
+                cell = next(row for row in TABLES["fair-1"].rows if row[:2] == first)[-1].split(" / ")[kind]
+                average = None if cell == "-" else float(cell)
             rows.append(LeakageRow(rate, method, values, average, why.get(method, "")))
     return rows
-
-
-def _published_average(rate: str, method: str, kind: int) -> float | None:
-    """Return the average that the paper prints: `kind` 0 for Narratives, 1 for ZuCo; None if it prints none."""
-    row = next(row for row in TABLES["fair-1"].rows if row[:2] == (f"{rate}(%)", f"({method})"))
-    cell = row[-1].split(" / ")[kind]
-    return None if cell == "-" else float(cell)
 
 
 def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4)) -> Table:

@@ -220,7 +220,6 @@ def _verdict(path: Path) -> dict[str, str]:
 
 
 def _source(path: Path) -> str:
-    """Return the name of the data source in a run's configuration file, or "unnamed data"."""
     try:
         return Path(str(parse_json(path.read_bytes())["data"]["source"])).name
     except (OSError, ValueError, KeyError, TypeError):
@@ -320,7 +319,6 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def _check(content: Any, wanted: Mapping[str, Any], where: str) -> None:
-    """Raise UserError, which begins with `where`, unless `content` is a dict with fields `wanted` (name -> type)."""
     if not isinstance(content, dict):
         raise UserError(f"{where}: expected an object, found {content!r:.40}; score again.")
     for name, kind in wanted.items():

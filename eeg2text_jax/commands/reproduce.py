@@ -142,6 +142,7 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
     import jax
 
     from eeg2text_jax.commands.preflight.programs import make_outline
+    from eeg2text_jax.data.splits.methods import make_split
     from eeg2text_jax.models.brain import ReconstructionModel
     from eeg2text_jax.models.functional import training_flops
     from eeg2text_jax.training.grid_program import stage_names
@@ -152,7 +153,11 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
         return judge.train.steps, 6 * size * pairs * judge.batch.widths[1], 4 * size, 0.0
     name, config, *flags = wanted.command(run)
     settings = parse_config([config, *flags], name, options=("workdir",)).settings
-    outline, samples = make_outline(settings), train_samples(wanted, settings)
+    outline, path, samples = make_outline(settings), Path(settings.data.source), SAMPLES["zuco"][1]
+    if path.exists():
+        samples = len(make_split(read_outline(path), **vars(settings.split)).parts["train"])
+    elif path.stem in SAMPLES:
+        samples = SAMPLES[path.stem][1]
     settings = sections.with_steps(settings, samples)
     stages: list[tuple[Any, Any, int]] = [(settings.train, outline.model, settings.batch.size)]
     before: Any
@@ -168,21 +173,11 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
         for bucket in outline.buckets
     ]
     flops = len(outline.arms) * sum(each) / len(outline.buckets)
-    volume = math.prod(outline.features) * settings.data.fmri["window"] if len(outline.features) == 3 else 0
+    volume = math.prod(outline.features) * settings.data.fmri.window if len(outline.features) == 3 else 0
     size = sum(leaf.size for leaf in jax.tree.leaves(outline.model.shapes))
     slots = {"sgd": 1, "adamw": 2}.get(settings.optim.name, 1)
     read = 2.0 * samples * volume * sum(stage.epochs for stage, *_ in stages)
     return sum(stage.steps for stage, *_ in stages), flops, 4.0 * size * (3 + slots), read
-
-
-def train_samples(wanted: Wanted, settings: Any) -> int:
-    """Return the number of samples of the train part: counted if the data file is there, else the paper's."""
-    path = Path(settings.data.source)
-    if path.exists():
-        from eeg2text_jax.data.splits.methods import make_split
-
-        return len(make_split(read_outline(path), **vars(settings.split)).parts["train"])
-    return SAMPLES.get(path.stem, SAMPLES["zuco"])[1]
 
 
 PROBE = """
@@ -374,7 +369,6 @@ def commands(wanted: Wanted) -> list[str]:
 
 
 def _parse_reproduce(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options of `reproduce`, and those of every run."""
     parser = argparse.ArgumentParser(prog="eeg2text reproduce", description=main.__doc__)
     add = parser.add_argument
     add("table", choices=paper_tables.TABLES, metavar="TABLE", help=", ".join(paper_tables.TABLES))

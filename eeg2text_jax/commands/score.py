@@ -186,20 +186,15 @@ def add_details(
             continue
         rows = rows_of[cell_key(cell)]
         if flags.by:
-            cell["by_subject"] = by_subject(rows, **options)
-            add_decisions(cell["by_subject"])
+            cell["by_subject"] = by_subject(rows, **options)  # with LATTEScore: `accepted`, bar -> reached or not
+            if any("lattescore" in row for row in cell["by_subject"].values()):
+                from eeg2text_jax.judge.baselines import decided
+
+                for row in cell["by_subject"].values():
+                    row["accepted"] = decided(row)
         if flags.rows:
             lines += [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)]
     return lines
-
-
-def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
-    """Add `accepted` to each subject's scores, if they have LATTEScore: threshold (`BARS`) -> met or not."""
-    if any("lattescore" in row for row in subjects.values()):
-        from eeg2text_jax.judge.baselines import decided
-
-        for row in subjects.values():
-            row["accepted"] = decided(row)
 
 
 def cell_key(cell: Mapping[str, Any]) -> tuple:
@@ -208,7 +203,7 @@ def cell_key(cell: Mapping[str, Any]) -> tuple:
 
 
 def show_subjects(cell: dict[str, Any]) -> None:
-    """Print a table of scores by subject, with the decisions of `add_decisions`."""
+    """Print a table of scores by subject, with the decisions of `decided`."""
     figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in cell["by_subject"].values())]
     decisions = next((list(row["accepted"]) for row in cell["by_subject"].values() if "accepted" in row), [])
     accepted = [f"accepted by {name.replace('_', ' ')}" for name in decisions]

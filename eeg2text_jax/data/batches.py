@@ -54,12 +54,8 @@ def batch_shapes(
 ) -> dict[str, Shape]:
     """Return the shapes and dtypes of a batch that `make_batch` makes, to compile programs in advance.
 
-    Args:
-      bucket: (words, tokens).
-      size: B.
-      feature_shape: shape of one EEG position: F, or `(X, Y, Z)`.
-      optional: names of the optional fields to include.
-      seeds: S of a training batch; 0 for a batch without the axis of seeds.
+    `feature_shape` is that of one EEG position, F or `(X, Y, Z)`; `optional` are the optional fields to include;
+    `seeds` is S of a training batch, 0 for a batch without the axis of seeds.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)
@@ -111,10 +107,11 @@ class Samples:
     def lent_features(self, donors: np.ndarray, i: int) -> np.ndarray:
         """Return the features of sample `donors[i]`, truncated or repeated cyclically to the length of sample `i`."""
         donor = self.features(int(donors[i]))
-        return donor[np.arange(min(self.data.n_words[i], self.max_words)) % len(donor)]
+        return donor[np.arange(self.n_words[i]) % len(donor)]
 
+    @functools.cached_property
     def n_words(self) -> np.ndarray:
-        """Return the number of EEG positions of each sample, at most `max_words`, `[N]`."""
+        """The number of EEG positions of each sample, at most `max_words`, `[N]`."""
         return np.minimum(self.data.n_words, self.max_words)
 
     def n_tokens(self, rows: np.ndarray) -> np.ndarray:
@@ -190,10 +187,9 @@ def make_batch(
     real = np.arange(size) < len(rows)
     if host_rows is not None:
         filled, real = filled[host_rows], real[host_rows]
-    lengths = np.minimum(samples.data.n_words[filled], samples.max_words)
     batch: Batch = {
-        "features": _stack_features(samples.features, filled, words),
-        "mask": np.arange(words) < lengths[:, None],
+        "features": stack_features(samples.features, filled, words),
+        "mask": np.arange(words) < samples.n_words[filled, None],
         "sample_id": filled.astype(np.int32),
         "weight": real.astype(np.float32),
     }
@@ -205,9 +201,9 @@ def make_batch(
     if samples.subject is not None:
         batch["subject"] = samples.subject[filled].astype(np.int32)
     if samples.donors is not None:
-        batch["donor"] = _stack_features(functools.partial(samples.lent_features, samples.donors), filled, words)
+        batch["donor"] = stack_features(functools.partial(samples.lent_features, samples.donors), filled, words)
     if samples.neighbors is not None:
-        batch["neighbor"] = _stack_features(functools.partial(samples.lent_features, samples.neighbors), filled, words)
+        batch["neighbor"] = stack_features(functools.partial(samples.lent_features, samples.neighbors), filled, words)
     if samples.clock is not None:
         batch["clock"] = samples.clock[filled]
     if samples.prompts is not None:
@@ -220,7 +216,7 @@ def given_prompts(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: batch[name] for name in ("before", "after") if name in batch}
 
 
-def _stack_features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: int) -> np.ndarray:
+def stack_features(of: Callable[[int], np.ndarray], rows: Sequence[int] | np.ndarray, words: int) -> np.ndarray:
     """Stack the features `of(i)` of each sample of `rows`, padded with 0: `[rows, words, *feature_shape]`."""
     first = of(rows[0])
     padded = np.zeros((len(rows), words, *first.shape[1:]), first.dtype)
@@ -276,41 +272,6 @@ class EpochPlan:
         return [batches[i] for i in shared.permutation(len(batches))]
 
 
-class _TrainingSource:
-    """The training batches as a random-access source for grain; the index is the training step."""
-
-    def __init__(
-        self,
-        samples: Samples,
-        rows: np.ndarray,
-        plans: Sequence[EpochPlan],
-        size: int,
-        steps: int,
-        host_rows: np.ndarray | None,
-    ):
-        self._samples, self._rows, self._plans, self._size, self._steps = samples, rows, plans, size, steps
-        self._host_rows = host_rows
-        self._epoch: tuple[int, list[list[tuple[np.ndarray, Bucket]]]] = (-1, [])
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __getitem__(self, step: Any) -> Batch:
-        epoch, place = divmod(int(step), self._plans[0].batches_per_epoch)
-        if self._epoch[0] != epoch:
-            self._epoch = (epoch, [plan.epoch(epoch) for plan in self._plans])
-        by_seed = [batches[place] for batches in self._epoch[1]]
-        make = functools.partial(make_batch, self._samples, size=self._size, host_rows=self._host_rows)
-        batch = stack_seeds([make(rows=self._rows[places], bucket=bucket) for places, bucket in by_seed])
-        return batch if self._host_rows is None else {**batch, "whole": self._whole(self._rows[by_seed[0][0]])}
-
-    def _whole(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of samples, of target tokens and of rows of a whole batch."""
-        pad = self._samples.pad_token
-        tokens = sum(np.count_nonzero(self._samples.targets[i] != pad) for i in rows)
-        return np.array([len(rows), tokens, self._size])
-
-
 def stack_seeds(batches: Sequence[Batch]) -> Batch:
     """Stack one batch per seed of the grid, fields `[B, ...]`, as a training batch with fields `[S, B, ...]`."""
     return cast(Batch, {name: np.stack([batch[name] for batch in batches]) for name in batches[0]})  # type: ignore[literal-required]
@@ -331,10 +292,29 @@ def training_batches(
     With `host_rows`, a host builds only these rows of each batch, see `mesh.own_rows`. Save and restore the iterator's
     state to resume. The order for a grid seed depends only on it and on `seed`.
     """
-    words, tokens = samples.n_words()[rows], samples.n_tokens(rows)
+    words, tokens = samples.n_words[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]
-    source = _TrainingSource(samples, rows, plans, size, steps, host_rows)
-    return grain.MapDataset.source(source).to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
+    make = functools.partial(make_batch, samples, size=size, host_rows=host_rows)
+
+    @functools.lru_cache(maxsize=1)
+    def epoch(number: int) -> list[list[tuple[np.ndarray, Bucket]]]:
+        return [plan.epoch(number) for plan in plans]
+
+    def batch_at(step: int) -> Batch:
+        number, place = divmod(int(step), plans[0].batches_per_epoch)
+        by_seed = [(rows[batches[place][0]], batches[place][1]) for batches in epoch(number)]
+        batch = stack_seeds([make(rows=chosen, bucket=bucket) for chosen, bucket in by_seed])
+        if host_rows is None:
+            return batch
+        first, _ = by_seed[0]
+        tokens = sum(np.count_nonzero(samples.targets[i] != samples.pad_token) for i in first)
+        return {**batch, "whole": np.array([len(first), tokens, size])}
+
+    return (
+        grain.MapDataset.range(steps)
+        .map(batch_at)
+        .to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
+    )
 
 
 def each_evaluation_batch(
@@ -344,6 +324,6 @@ def each_evaluation_batch(
 
     `host_rows` are the rows of each batch to build, see `mesh.own_rows`; None: all.
     """
-    plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed=0)
+    plan = EpochPlan(samples.n_words[rows], samples.n_tokens(rows), buckets, size, seed=0)
     for places, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):
         yield make_batch(samples, rows[np.sort(places)], bucket, size, host_rows)

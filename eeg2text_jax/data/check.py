@@ -197,7 +197,6 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
 
 
 def _blocks(path: Path, total: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the features in blocks of `size` rows, each with the number of its first row."""
     with h5py.File(path, "r") as file:
         for start in range(0, total, size):
             yield start, file["features"][start : start + size]

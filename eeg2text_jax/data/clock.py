@@ -55,21 +55,18 @@ class Clock:
         for rows in clock.recordings().values():
             if (order[rows] < 0).all() and np.isfinite(onset[rows]).all():
                 clock.order[rows[np.argsort(onset[rows], kind="stable")]] = np.arange(len(rows))
-        clock._refuse_contradictions()
-        return clock
-
-    def _refuse_contradictions(self) -> None:
-        """Raise UserError if a sample has a later order and an earlier onset than another one of its recording."""
-        for name, rows in self.recordings().items():
-            rows = rows[np.isfinite(self.onset[rows]) & (self.order[rows] >= 0)]
-            rows = rows[np.lexsort((self.onset[rows], self.order[rows]))]
-            if (back := np.flatnonzero(np.diff(self.onset[rows]) < 0)).size:
+        order = clock.order
+        for name, rows in clock.recordings().items():
+            rows = rows[np.isfinite(onset[rows]) & (order[rows] >= 0)]
+            rows = rows[np.lexsort((onset[rows], order[rows]))]
+            if (back := np.flatnonzero(np.diff(onset[rows]) < 0)).size:
                 first, then = rows[back[0]], rows[back[0] + 1]
                 raise UserError(
-                    f"recording {name!r}: onset and order contradict each other (order {self.order[first]} begins at "
-                    f"{self.onset[first]:g} s, order {self.order[then]} at {self.onset[then]:g} s); give each run the "
-                    "name of a recording of its own, or leave one of the two columns out."
+                    f"recording {name!r}: onset and order contradict each other (order {order[first]} begins at "
+                    f"{onset[first]:g} s, order {order[then]} at {onset[then]:g} s); give each run the name of a "
+                    "recording of its own, or leave one of the two columns out."
                 )
+        return clock
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the arrays `[N]` recording, onset, duration and order by name; empty if no sample has a known time."""
@@ -201,15 +198,9 @@ class Clock:
     ) -> np.ndarray:
         """Return for each sample of `rows` `[R]` the sample of another recording at the nearest place, int64 `[R]`.
 
-        Args:
-          rows: row numbers of the samples.
-          among: row numbers of the candidates.
-          form: the form of place that is compared, a key of `places`.
-          within: a label of each sample of the clock `[N]`; candidates have the label of the sample. None: no limit.
-          apart: a label `[N]`; candidates have another label than the sample. None: its recording.
-
-        Returns:
-          Row numbers; -1 for a sample of unknown time, or without a candidate.
+        Candidates are the row numbers `among`; places are compared in `form`, a key of `places`. `within` and `apart`
+        are labels of all samples `[N]`: a candidate has the label `within` of the sample (None: no limit) and another
+        label `apart` (None: another recording). The result is -1 for a sample of unknown time, or without a candidate.
         """
         place, counterparts = self.places[form], np.full(len(rows), -1)
         label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]
@@ -228,15 +219,9 @@ class Clock:
         """Return the sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
 
         Distance runs from the end of the earlier sample to the start of the later one; among overlapping samples the
-        nearest onset wins. A sample is never its own neighbor.
-
-        Args:
-          rows: row numbers of the samples.
-          among: row numbers of the candidates `[C]`.
-          barred: `(i, candidates) -> bool [C]`, the candidates excluded for sample `i`; None: no candidate is excluded.
-
-        Returns:
-          Neighbors int64 `[R]` (-1: none) and their distances in `unit`, float64 `[R]` (infinite: none).
+        nearest onset wins. A sample is never its own neighbor. Candidates are the row numbers `among` `[C]`, without
+        those for which `barred(i, candidates) -> bool [C]` is true for sample `i`. Returns neighbors int64 `[R]` (-1:
+        none) and their distances in `unit`, float64 `[R]` (infinite: none).
         """
         neighbors, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
         inside = np.zeros(len(self), bool)
@@ -324,14 +309,10 @@ def parse_time(
 ) -> dict[str, Any]:
     """Return a dict of recording, onset, duration and order that a row states; empty if onset and order are missing.
 
-    Args:
-      row: values by column, texts or numbers.
-      where: location of the row, for messages.
-      named: name in `CLOCK_COLUMNS` -> column of the table; None: the columns have these names.
-      default: recording of a row that has an onset or an order but names no recording; "" discards such times.
-
-    Raises:
-      UserError: a value is no finite number, a duration or an order is negative, or an order is above `MOST_WHOLE`.
+    `row` has values by column, texts or numbers; `where` is its location, for messages; `named` maps names in
+    `CLOCK_COLUMNS` to columns of the table (None: the same names). A row with an onset or an order but no recording is
+    of the recording `default`; "" discards such times. Raises UserError if a value is no finite number, a duration or
+    an order is negative, or an order is above `MOST_WHOLE`.
     """
     time: dict[str, Any] = {}
     for name, kind in CLOCK_COLUMNS.items():

@@ -161,19 +161,16 @@ class Frames:
     def __getitem__(self, rows: slice) -> np.ndarray:
         """Return frames, float32 `[rows, ...]`. Raises UserError if they are damaged."""
         try:
-            frames = self._dataset()[rows]
+            if getattr(self._open, "process", None) != os.getpid():
+                self._open.file = h5py.File(self.path, "r")
+                self._open.process = os.getpid()
+            frames = self._open.file["features"][rows]
             return from_half(frames) if frames.dtype == np.float16 else frames
         except (OSError, RuntimeError, KeyError) as error:
             raise UserError(
                 f"{self.path}: {'frames' if len(self.shape) > 2 else 'samples in time'} {rows.start} to {rows.stop} "
                 f"cannot be read, the file may be damaged ({first_line(error)}); make it again with `eeg2text prepare`."
             ) from error
-
-    def _dataset(self) -> h5py.Dataset:
-        if getattr(self._open, "process", None) != os.getpid():
-            self._open.file = h5py.File(self.path, "r")
-            self._open.process = os.getpid()
-        return self._open.file["features"]
 
     def __reduce__(self) -> tuple[type, tuple[Path, tuple[int, ...], str]]:
         return Frames, (self.path, self.shape, self.digest)
@@ -456,7 +453,12 @@ def _check_columns(data: DataFile) -> None:
     if not n:
         raise UserError(f"{data.path}: holds no samples.")
     lengths = {len(data.subject), len(data.task), len(data.sentence_index), len(offsets) - 1}
-    if lengths != {n} or offsets[0] != 0 or not _covers_features(data):
+    if data.starts is None:
+        fits = offsets[-1] == len(data.features)
+    else:
+        fits = len(data.starts) == len(data.text_group) == n and data.starts.min() >= 0
+        fits = fits and (data.starts + data.n_words).max() <= len(data.features)
+    if lengths != {n} or offsets[0] != 0 or not fits:
         raise UserError(f"{data.path}: its columns disagree in length; make it again with `eeg2text prepare`.")
     wrong = {"has no words": np.flatnonzero(data.n_words < 1)}
     if isinstance(data.features, np.ndarray):
@@ -469,14 +471,6 @@ def _check_columns(data: DataFile) -> None:
                 f"{data.path}: sample {rows[0]} ({data.subject[rows[0]]}, {data.sentence_id[rows[0]]}) {problem}; make "
                 "the file again with `eeg2text prepare`."
             )
-
-
-def _covers_features(data: DataFile) -> bool:
-    """Return whether EEG samples use up all words of the features, or all windows of volumes lie inside the frames."""
-    if data.starts is None:
-        return data.offsets[-1] == len(data.features)
-    same = len(data.starts) == len(data.text_group) == len(data)
-    return same and data.starts.min() >= 0 and (data.starts + data.n_words).max() <= len(data.features)
 
 
 # Electrode positions, for topographic maps.

@@ -12,15 +12,16 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from eeg2text_jax.base import kinds
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
+from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.source import Sample, Source
 
 ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
@@ -29,28 +30,6 @@ SLOWEST = 0.05  # Hz, highest frequency of the drift
 SOURCES = 6  # number of slow components, whose mixture is the drift of a feature
 POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops: rate, size, time constant of the decay
 REFERENCE = 0.5  # standard deviation of each feature's constant shift in a recording
-
-
-def presentation_order(order: str, group: np.ndarray, seed: list[int]) -> np.ndarray:
-    """Return the numbers of a recording's sentences in the order of presentation, int `[n]`.
-
-    Orders: "random", drawn for each recording from `seed`; "same_for_all", drawn for all recordings from `seed[:2]`;
-    "blocks", one group after the other. `group` is the group of each sentence, int `[n]`.
-    """
-    rng = np.random.default_rng(seed[:2] if order == "same_for_all" else seed)
-    shown = rng.permutation(len(group))
-    if order == "blocks":
-        rank = rng.permutation(group.max() + 1)
-        shown = shown[np.argsort(rank[group[shown]], kind="stable")]
-    return shown
-
-
-def onsets_of(words: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return onset and duration of each sentence in seconds, float64 `[n]`; `words` are lengths, `shown` the order."""
-    duration = WORD_SECONDS * words.astype(float)
-    onset = np.empty(len(words))
-    onset[shown] = np.concatenate([[0.0], np.cumsum(duration[shown] + PAUSE)[:-1]])
-    return onset, duration
 
 
 def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
@@ -111,20 +90,6 @@ def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
         syllables = rng.integers(2, 4)
         words["".join(rng.choice(consonants) + rng.choice(vowels) for _ in range(syllables))] = None
     return list(words)
-
-
-def check_memory(spec: SyntheticSpec) -> None:
-    """Raise UserError if making the samples takes more memory than this machine has."""
-    longest = SENTENCE_WORDS[1]
-    drawn = TRIES * (40 * longest + 150)  # bytes a sentence: arrays and lists of all drawn word numbers
-    words = 0.5 * sum(SENTENCE_WORDS) * 8 * (4 * spec.features + 3 * LATENT_WIDTH)  # features of one subject
-    needed, there = spec.sentences * (drawn + words), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
-        raise UserError(
-            f"data.synthetic.sentences is {spec.sentences} with {spec.features} features a word, which takes about "
-            f"{needed / 1e9:.0f} GB of memory to make; expected at most {there / 1e9:.0f} GB, which this machine has; "
-            "take fewer sentences or features."
-        )
 
 
 def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
@@ -234,11 +199,23 @@ def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
     return Source(samples(), provenance, f"synthetic waves of {width} channels, {rate:g} samples a second")
 
 
-def synthetic_source(spec: SyntheticSpec, raw: Mapping[str, Any]) -> Source:
-    """Return synthetic features of words, or waves if the section `raw` of the configuration asks for them."""
-    check_memory(spec)
-    if raw["features"] == "waves":
-        return synthetic_waves(spec, raw["resample"] or 64.0, raw["window"])
+def synthetic_source(spec: SyntheticSpec, raw: RawSpec) -> Source:
+    """Return synthetic features of words, or waves if the section `raw` of the configuration asks for them.
+
+    Raises UserError if making the samples takes more memory than this machine has.
+    """
+    longest = SENTENCE_WORDS[1]
+    drawn = TRIES * (40 * longest + 150)  # bytes a sentence: arrays and lists of all drawn word numbers
+    words = 0.5 * sum(SENTENCE_WORDS) * 8 * (4 * spec.features + 3 * LATENT_WIDTH)  # features of one subject
+    needed, there = spec.sentences * (drawn + words), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"data.synthetic.sentences is {spec.sentences} with {spec.features} features a word, which takes about "
+            f"{needed / 1e9:.0f} GB of memory to make; expected at most {there / 1e9:.0f} GB, which this machine has; "
+            "take fewer sentences or features."
+        )
+    if raw.is_waves:
+        return synthetic_waves(spec, raw.resample or 64.0, raw.window)
     provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
     return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
 
@@ -253,8 +230,15 @@ def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.n
         numbers = np.arange(task, len(n_words), spec.tasks)
         if not len(numbers):
             continue
-        shown = presentation_order(spec.order, numbers % spec.groups, [spec.seed, task, 2 + subject])
-        onset[numbers], duration[numbers] = onsets_of(n_words[numbers], shown)
+        per_recording = () if spec.order == "same_for_all" else (2 + subject,)
+        rng = np.random.default_rng([spec.seed, task, *per_recording])
+        shown = rng.permutation(len(numbers))
+        if spec.order == "blocks":  # one group after the other
+            group = numbers % spec.groups
+            rank = rng.permutation(group.max() + 1)
+            shown = shown[np.argsort(rank[group[shown]], kind="stable")]
+        duration[numbers] = WORD_SECONDS * n_words[numbers].astype(float)
+        onset[numbers[shown]] = np.concatenate([[0.0], np.cumsum(duration[numbers[shown]] + PAUSE)[:-1]])
         if spec.drift:
             inside = sentence_of % spec.tasks == task
             times = onset[sentence_of[inside]] + WORD_SECONDS * place[inside]
@@ -365,7 +349,8 @@ def write_planted(root: Path, spec: PlantedSpec) -> None:
     rng = np.random.default_rng([spec.seed, 1])
     latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
     shared = _maps(spec.grid, rng)
-    brain = _brain(spec.grid)
+    axes = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in spec.grid), indexing="ij"), -1)
+    brain = ((axes**2).sum(-1) <= 1.6).reshape(-1)  # an ellipsoid
     names = [f"story{number + 1:02d}" for number in range(spec.stories)]
     for name, story in zip(names, stories, strict=True):
         write_transcript(root / "stimuli" / "gentle", name, _aligned(story, words, rng))
@@ -386,7 +371,6 @@ Story = tuple[np.ndarray, np.ndarray]  # word numbers [n], word onsets in second
 
 
 def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
-    """Draw and return the vocabulary and the stories (numbers and onsets of their words)."""
     rng = np.random.default_rng([spec.seed, 0])
     words = make_vocabulary(spec.vocabulary, rng)
     width = spec.vocabulary // spec.groups  # number of words of a group
@@ -438,12 +422,6 @@ def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
             row += rng.standard_normal() * np.exp(-((axes - centre) ** 2).sum(1) / (2 * width**2))
         row /= row.std() + 1e-9
     return maps
-
-
-def _brain(grid: tuple[int, int, int]) -> np.ndarray:
-    """Return the brain mask, an ellipsoid; bool `[voxels]`."""
-    axes = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in grid), indexing="ij"), -1)
-    return ((axes**2).sum(-1) <= 1.6).reshape(-1)
 
 
 def _volumes(

@@ -12,14 +12,14 @@ from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
-from eeg2text_jax.data.fmri._scans import FmriSpec, is_fmri
-from eeg2text_jax.data.planted import PlantedSpec, SyntheticSpec, synthetic_source, write_planted
-from eeg2text_jax.data.raw.find import RawSpec, is_raw, refuse_nested
+from eeg2text_jax.data.fmri._scans import is_fmri
+from eeg2text_jax.data.planted import synthetic_source, write_planted
+from eeg2text_jax.data.raw.find import is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
-from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings, RecordingSpec
-from eeg2text_jax.data.rows import Columns, open_arrays
+from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings
+from eeg2text_jax.data.rows import open_arrays
 from eeg2text_jax.data.source import Source, Tally
-from eeg2text_jax.data.source_settings import DataSettings, TableSettings, source_settings
+from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.table_files import is_dataset, open_dataset, open_parquet, table_samples
 
 NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
@@ -32,18 +32,13 @@ ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
     """Write the data file of `config.source` to `out`, which an error leaves unchanged; return sample counts and notes.
 
-    Args:
-      config: the `data` section of a configuration.
-      out: the data file.
-      sources: files, folders and globs in place of `config.source`.
-
-    Raises:
-      UserError: the source is missing or damaged.
+    `config` is the section `data` of a configuration; `sources` are files, folders and globs in place of its source.
+    Raises UserError if the source is missing or damaged.
     """
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
     if len(sources) == 1 and is_fmri(sources[0]):
-        prepare_scans(Path(sources[0]), source_settings(FmriSpec, config.fmri, "data.fmri"), out, tally)
+        prepare_scans(Path(sources[0]), config.fmri, out, tally)
         return tally
     if sources == ("synthetic-fmri",):
         _prepare_planted(config, out, tally)
@@ -66,7 +61,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
 
 def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
     """Write synthetic fMRI as a BIDS folder and read it; the folder is temporary unless the configuration names one."""
-    spec = source_settings(PlantedSpec, config.synthetic_fmri, "data.synthetic_fmri")
+    spec = config.synthetic_fmri
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(spec.folder or temporary) / "planted"
         if root.exists():
@@ -75,25 +70,29 @@ def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
                 "read this one."
             )
         write_planted(root, spec)
-        fmri = source_settings(FmriSpec, config.fmri, "data.fmri")
-        prepare_scans(root, dataclasses.replace(fmri, grid=spec.grid, transcripts=""), out, tally)
+        prepare_scans(root, dataclasses.replace(config.fmri, grid=spec.grid, transcripts=""), out, tally)
 
 
 def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Source:
     """Open the sources with the reader for their name, ending and content. Raises UserError if no reader fits."""
     if sources == ("synthetic",):
-        spec = source_settings(SyntheticSpec, config.synthetic, "data.synthetic")
-        return synthetic_source(spec, config.raw)
-    paths, columns = _paths(sources), Columns(**config.columns)
+        return synthetic_source(config.synthetic, config.raw)
+    paths, columns = _paths(sources), config.columns
     suffixes = {path.suffix for path in paths}
     if len(paths) == 1 and suffixes <= {".tsv", ".csv"}:
-        return _open_table(paths[0], config.table, columns, tally)
+        path, table = paths[0], config.table
+        samples = table_samples(path, table.word_column, table.feature_columns, columns, tally)
+        provenance = {"source": path.name, "columns": list(table.feature_columns)}
+        if path.is_file():
+            provenance["sha256"] = file_digest(path)
+        return Source(samples, provenance, table.features_are or columns.features_are or "numeric columns of a table")
     if len(suffixes) == 1 and (open_them := ARRAYS.get(suffixes.pop())):
         return open_them(paths, columns, tally)
     if len(paths) == 1 and is_dataset(paths[0]):
         return open_dataset(paths[0], columns, tally)
-    if all(map(is_raw, sources)) and not any(map(_has_zuco, paths)):
-        return open_raw(sources, source_settings(RawSpec, config.raw, "data.raw"), tally)
+    has_zuco = any(path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir()) for path in paths)
+    if all(map(is_raw, sources)) and not has_zuco:
+        return open_raw(sources, config.raw, tally)
     for source in sources:
         if source == NO_SOURCE and not Path(source).exists():
             raise UserError(
@@ -113,9 +112,8 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
                 "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, already prepared), files "
                 f"that MNE reads, a BIDS folder, or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
-    spec = source_settings(RecordingSpec, config.recordings, "data.recordings")
-    recordings = Recordings(sources, spec, tally)
-    return Source(recordings, recordings.provenance, spec.features_are)
+    recordings = Recordings(sources, config.recordings, tally)
+    return Source(recordings, recordings.provenance, config.recordings.features_are)
 
 
 def _paths(sources: tuple[str, ...]) -> list[Path]:
@@ -128,16 +126,3 @@ def _paths(sources: tuple[str, ...]) -> list[Path]:
             inside = []
         paths += inside or [path]
     return paths
-
-
-def _has_zuco(path: Path) -> bool:
-    """Return whether a folder has files with the endings of ZuCo's recordings."""
-    return path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir())
-
-
-def _open_table(path: Path, config: TableSettings, columns: Columns, tally: Tally) -> Source:
-    samples = table_samples(path, config.word_column, config.feature_columns, columns, tally)
-    provenance = {"source": path.name, "columns": list(config.feature_columns)}
-    if path.is_file():
-        provenance["sha256"] = file_digest(path)
-    return Source(samples, provenance, config.features_are or columns.features_are or "numeric columns of a table")

@@ -4,7 +4,7 @@ transformers is imported for types only, because checking the command line must 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -46,14 +46,10 @@ def make_prompt(
 ) -> Prompt:
     """Return the token ids of a template; an empty template is the recording alone.
 
-    Args:
-      tokenizer: if it adds a begin token to texts and `chat` is False, the prompt begins with this token.
-      template: contains `PLACE` once, see `template_problem`.
-      chat: insert the template as the user's message into the tokenizer's chat template.
-      values: value of each field; None leaves the fields unfilled, to estimate lengths.
-
-    Raises:
-      UserError: the tokenizer has no chat template, or its chat template drops the recording.
+    `template` contains `PLACE` once, see `template_problem`; `values` fills in its fields (None leaves them, to
+    estimate lengths). With `chat`, the template is the user's message in the tokenizer's chat template; without, the
+    prompt begins with the begin token if the tokenizer adds one to texts. Raises UserError if the tokenizer has no chat
+    template, or its chat template drops the recording.
     """
     text = _FIELD.sub(lambda match: match[0] if values is None else values[match[1]], template or PLACE)
     if chat:
@@ -67,14 +63,11 @@ def make_prompt(
 
 
 def make_prompts(
-    tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, rows: Sequence[Mapping[str, str]]
+    tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, subjects: Iterable[str], tasks: Iterable[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids before and after the recording of N samples, int32 `[N, P]` each, padded with -1.
-
-    `rows` are the values of the template's fields for each sample.
-    """
-    keys = [tuple(sorted(row.items())) for row in rows]
-    made = {key: make_prompt(tokenizer, template, chat, dict(key)) for key in dict.fromkeys(keys)}
+    """Return the token ids before and after the recording of N samples, int32 `[N, P]` each, padded with -1."""
+    keys = list(zip(map(str, subjects), map(str, tasks), strict=True))
+    made = {key: make_prompt(tokenizer, template, chat, dict(zip(FIELDS, key, strict=True))) for key in set(keys)}
     before, after = ([made[key][part] for key in keys] for part in (0, 1))
     return pad_ids(before, max(map(len, before)), -1), pad_ids(after, max(map(len, after)), -1)
 

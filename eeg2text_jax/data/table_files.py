@@ -58,19 +58,13 @@ def table_samples(
 ) -> Iterator[Sample]:
     """Yield the sentences of a TSV or CSV file (by its ending) as samples.
 
-    A first line whose feature cells are all text is a header.
+    A first line whose feature cells are all text is a header; `columns` has the names of its columns. Words are in the
+    column number `word_column`; 0: the column `word` of the header, or the first column if there is neither `word` nor
+    `sentence`. Features are in the `feature_columns`; empty: all other columns that are numeric in the first row.
+    `tally` collects notes.
 
-    Args:
-      path: the table.
-      word_column: number of the column of words; 0: the column `word` of the header, or the first column if there is
-        neither `word` nor `sentence`.
-      feature_columns: numbers of the feature columns; empty: all other columns that are numeric in the first row.
-      columns: names of the other columns in a header.
-      tally: collects notes.
-
-    Raises:
-      UserError: the file is missing, empty or not text; a line has another number of cells than the first; a feature is
-        not a finite number; a word is empty or all words are numbers; a sentence begins again after it ended.
+    Raises UserError if the file is missing, empty or not text; a line has another number of cells than the first; a
+    feature is not a finite number; a word is empty or all words are numbers; a sentence begins again after it ended.
     """
     path, tally = Path(path), tally or Tally()
     rows = [(line, cells if any(map(str.strip, cells)) else []) for line, cells in read_cells(path)]
@@ -239,7 +233,6 @@ def _is_number(cell: str) -> bool:
 
 
 def _feature(path: Path, line: int, column: int, cell: str) -> float:
-    """Return the value of a cell. Raises UserError unless it is a number that float32 holds."""
     value = float(cell) if _is_number(cell) else np.nan
     if not abs(value) <= LARGEST:
         expected = "a finite number" if _is_number(cell) else "a number"
@@ -337,7 +330,6 @@ def _arrays(pa: Any, column: Any, name: str, where: str) -> Iterator[np.ndarray]
 
 
 def _items(pa: Any, kind: Any) -> Any:
-    """Return the type of the items of a list type; None for other types."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return kind.value_type if any(is_list(kind) for is_list in lists) else None
 

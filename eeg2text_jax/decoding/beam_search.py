@@ -497,7 +497,6 @@ def length_divisors(spec: GenerationSpec) -> jax.Array:
 
 
 def _rows(tokens: jax.Array) -> jax.Array:
-    """Reshape tokens `[B, K, T]` to `[B*K, T]`."""
     return tokens.reshape(-1, tokens.shape[2])
 
 

@@ -172,14 +172,11 @@ def generate_arms(
 ) -> Generated:
     """Run `generate` for A arms (trained models) at once; takes no target. Leaves of the result are `[A, N, ...]`.
 
-    Args:
-      params: parameters of every arm, `[A, ...]`, or the result of `prepared_arms`; A is a multiple of the mesh's `arm`
-        axis.
-      fed: inputs that differ between arms, `[A, B, ...]`; B is a multiple of the mesh's `data` axis.
-      shared: inputs common to all arms, `[B, ...]`, such as `mask`.
-      keys: PRNG keys `[B]`, one per sentence, for `spec.do_sample`.
-      compactions: see `beam_search`; does not change results.
-      tensor_parallel: the frozen model of `params` is divided over `data`, see `tensor_parallel_arms`.
+    `params` are those of every arm, `[A, ...]`, or the result of `prepared_arms`; A is a multiple of the mesh's `arm`
+    axis. Inputs that differ between arms are in `fed`, `[A, B, ...]`, those common to all in `shared`, `[B, ...]`, such
+    as `mask`; B is a multiple of the mesh's `data` axis. `keys` are PRNG keys `[B]` for `spec.do_sample`. `compactions`
+    does not change results, see `beam_search`. With `tensor_parallel`, the frozen model of `params` is divided over
+    `data`, see `tensor_parallel_arms`.
     """
     check_request({**fed, **shared}, spec, keys)
     program = generate_program(model, spec, mesh, compactions, tensor_parallel)

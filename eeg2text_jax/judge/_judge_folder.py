@@ -87,15 +87,13 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
     folder = Path(at_hand(folder))
     path = folder / FILE
     try:
-        text = path.read_bytes().decode("utf8")
+        content = parse_json(path.read_bytes().decode("utf8"))
     except OSError as error:
         raise UserError(
             f"{path}: there is no such file; give the folder DIR/judge that `eeg2text judge` wrote."
         ) from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8; tune the judge again.") from error
-    try:
-        content = parse_json(text)
     except ValueError as error:
         raise UserError(f"{path}: is not JSON; tune the judge again or copy it anew.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -164,7 +162,6 @@ class _Fields:
 
 
 def _labels(path: Path, fields: _Fields) -> Labels:
-    """Return the two answers of `judge.json`; raise UserError if they lack words or token ids."""
     words, ids = fields("words", list), fields("ids", list)
     whole = all(
         isinstance(pieces, list) and pieces and all(type(i) is int and 0 <= i < 2**31 for i in pieces) for pieces in ids
@@ -258,6 +255,10 @@ class LatteScore(Metric):
         self._known: dict[tuple[str, str], np.ndarray] = {}
         self._blank: set[tuple[str, str]] = set()
 
+    def __call__(self, references: Sequence[str]) -> list[Metric]:
+        """Return the metric for these references, as `MeaningMetrics` does: one instance, with its cache of pairs."""
+        return [self]
+
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
         return self._rows(list(zip(references, predictions, strict=True)))
@@ -308,21 +309,3 @@ class LatteScore(Metric):
         for pair, score in zip(asked, scores, strict=True):
             self._known[pair] = np.array([float(score >= self._judge.threshold), score, 1.0])
         return np.array([self._known[pair] for pair in pairs]).reshape(len(pairs), 3)
-
-
-class JudgeMetrics:
-    """A factory of LATTEScore that loads the judge in a folder once, with the interface of `MeaningMetrics`.
-
-    Raises UserError if the judge's files cannot be read, or do not fit the checkpoint that it was tuned from.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], truncate: bool = False):
-        self._metric = LatteScore(*load_judged(folder), truncate)
-
-    def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """Return the metric; all calls share one instance and its cache of judged pairs."""
-        return [self._metric]
-
-    def notes(self) -> list[str]:
-        """Return notes for the reader of the scores."""
-        return self._metric.notes()

@@ -245,15 +245,10 @@ class Similarity(Metric):
 class MeaningMetrics:
     """A factory of BERTScore and sentence similarity that loads the encoder once; call it with the references.
 
-    Args:
-      names: `bertscore`, `similarity` or both.
-      encoder: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
-      layer: the layer for BERTScore; None: the one that bert-score recommends. Similarity uses the last layer.
-      idf: weight tokens in BERTScore by inverse document frequency in the references.
-      rescale: a baseline file of bert-score.
-
-    Raises:
-      UserError: the encoder, layer or baseline does not exist.
+    `names` are `bertscore`, `similarity` or both; `encoder` is a checkpoint's folder, its name on the Hugging Face Hub,
+    or `minilm`. For BERTScore, `layer` is compared (None: the one that bert-score recommends), `idf` weights tokens by
+    inverse document frequency in the references, and `rescale` is a baseline file of bert-score; similarity uses the
+    last layer. Raises UserError if the encoder, layer or baseline does not exist.
     """
 
     def __init__(

@@ -250,11 +250,8 @@ def speakers_table(
 ) -> dict[str, Any]:
     """Return each speaker's figures and decisions, and the agreement of these figures with human ratings.
 
-    Args:
-      pairs: pairs with a speaker, those without an error included.
-      scores: the judge; it is asked about pairs with an error only, as a pair without one has the score 1.
-      threshold: the lowest score that counts as preserved.
-      exact: "exclude" leaves out pairs without an error; "preserved" counts them.
+    All `pairs` have a speaker. The judge, `scores`, is asked about pairs with an error only, as a pair without one has
+    the score 1; `exact="exclude"` leaves those out. `threshold` is the lowest score that counts as preserved.
     """
     wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
     score = np.ones(len(pairs))
@@ -277,20 +274,15 @@ def speakers_table(
             latte_mean=100.0 * float(score[rows].mean()),
         )
         about = {field: next(filter(None, (getattr(pair, field) for pair in members)), "") for field in IMPAIRMENT}
-        interval = _interval(yes, [normalize(pair.reference) for pair in members], rng)
-        speakers.append({**line._asdict(), **about, "latte_interval": interval, "decisions": line.decisions()})
+        groups = members_of([normalize(pair.reference) for pair in members]).values()
+        sums, counts = np.array([yes[of].sum() for of in groups]), np.array([len(of) for of in groups])
+        drawn = rng.integers(len(groups), size=(DRAWS, len(groups)))  # a bootstrap over sentences
+        interval = np.quantile(100.0 * sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
+        figures = {"latte_interval": tuple(interval.tolist()), "decisions": line.decisions()}
+        speakers.append({**line._asdict(), **about, **figures})
         lines.append(line)
     agreement = {name: of._asdict() for name, of in agreements(lines).items()}
     return {"bars": BARS, "speakers": speakers, "agreement": agreement}
-
-
-def _interval(yes: np.ndarray, sentences: Sequence[str], rng: np.random.Generator) -> tuple[float, float]:
-    """Return the 95 % interval of the percentage of true entries in `yes` `[N]`, by a bootstrap over sentences."""
-    groups = members_of(sentences).values()
-    sums, counts = np.array([yes[rows].sum() for rows in groups]), np.array([len(rows) for rows in groups])
-    drawn = rng.integers(len(groups), size=(DRAWS, len(groups)))
-    low, high = np.quantile(100.0 * sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
-    return float(low), float(high)
 
 
 def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:

@@ -41,7 +41,6 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained.encoders import MODEL_TYPES, plan_batches, weights_digest
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, read_tensors
 from eeg2text_jax.models.pretrained.load import (
-    Shardings,
     as_stored,
     assemble,
     backbone_table,
@@ -306,14 +305,9 @@ def load_frozen(
 ) -> Frozen:
     """Load a language model: an encoder-decoder, such as T5 or BART, or a decoder, such as Llama.
 
-    Args:
-      checkpoint: a folder, or a name on the Hugging Face Hub.
-      dtype: of the computation.
-      param_dtype: of the frozen weights in memory.
-      fsdp: shard the weights over all devices instead of loading them to the first one.
-
-    Raises:
-      UserError: there is no such checkpoint, or it has no decoder.
+    `checkpoint` is a folder or a name on the Hugging Face Hub, `dtype` that of the computation, `param_dtype` that of
+    the frozen weights in memory. With `fsdp` the weights are sharded over all devices. Raises UserError if there is no
+    such checkpoint, or it has no decoder.
     """
     folder = checkpoint_folder(checkpoint)
     config = read_config(folder)
@@ -327,21 +321,17 @@ def load_frozen(
         spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
     model = Seq2SeqModel(spec, None, dtype)
     shardings = functools.partial(weights_shardings, mesh=asking_mesh(fsdp), fsdp=True) if fsdp else None
-    params = _load_weights(model, folder, param_dtype, shardings)
+    # The weights are read file by file; an EEG encoder in the same checkpoint is left out.
+    shapes = model.shapes
+    sources = match(backbone_table(spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
+    wanted = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes))
+    loaded: dict[str, Any] = {}
+    for kind in {leaf.dtype for leaf in wanted.values()}:
+        of_kind = {path: source for path, source in sources.items() if wanted[path].dtype == kind}
+        loaded |= flatten(assemble(of_kind, shapes, shardings, dtype=kind))
+    params = unflatten({path: loaded[path] for path in wanted})
     name = str(checkpoint).rstrip("/").rpartition("/")[2]
     return Frozen(name, folder, model, params, tokenizer, weights_digest(folder), describe_tokenizer(tokenizer), fsdp)
-
-
-def _load_weights(model: Seq2SeqModel, folder: Path, param_dtype: str, shardings: Shardings | None) -> Params:
-    """Read the language model's weights file by file; an EEG encoder in the same checkpoint is left out."""
-    shapes = model.shapes
-    sources = match(backbone_table(model.spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
-    wanted = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes))
-    params: dict[str, Any] = {}
-    for dtype in {leaf.dtype for leaf in wanted.values()}:
-        of_kind = {path: source for path, source in sources.items() if wanted[path].dtype == dtype}
-        params |= flatten(assemble(of_kind, shapes, shardings, dtype=dtype))
-    return unflatten({path: params[path] for path in wanted})
 
 
 def weights_shardings(params: Params, mesh: Mesh, fsdp: bool) -> Any:
@@ -360,14 +350,10 @@ def initial_prompts(
 ) -> np.ndarray:
     """Return an initial prompt of P = `config.length` input embeddings for each of A seeds, float32 `[A, P, D]`.
 
-    Args:
-      config: its `init` is `vocabulary`: embeddings of tokens drawn from the `population` most tokens ones (Lester et
-        al. 2021); `labels`: the mean embedding of each label's tokens first, then as `vocabulary`; or `uniform`:
-        numbers from -0.5 to 0.5.
-      texts: texts in which tokens are counted, see `frequent_tokens`.
-
-    Raises:
-      UserError: there are fewer tokens to draw from than the prompt is long.
+    `config.init` is `vocabulary`: embeddings of tokens drawn from the `population` most frequent ones in `texts`, see
+    `frequent_tokens` (Lester et al. 2021); `labels`: the mean embedding of each label's tokens first, then as
+    `vocabulary`; or `uniform`: numbers from -0.5 to 0.5. Raises UserError if there are fewer tokens to draw from than
+    the prompt is long.
     """
     length = config.length
     if config.init == "uniform":
@@ -427,8 +413,8 @@ class Asker:
     def scores(self, pairs: Sequence[tuple[str, str]], where: str = "row") -> np.ndarray:
         """Return the probability that the meaning is kept of every (reference, hypothesis), float64 `[N]`.
 
-        Raises:
-          UserError: a pair (named by `where` and its number) is too long for the model, or a score is not finite.
+        Raises UserError if a pair (named by `where` and its number) is too long for the model, or a score is not
+        finite.
         """
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)

@@ -64,9 +64,9 @@ def makers_of(
 
         makers.append(MeaningMetrics(list(dict.fromkeys(encoded)), encoder, layer=layer, idf=idf, rescale=rescale))
     if judged:
-        from eeg2text_jax.judge._judge_folder import JudgeMetrics
+        from eeg2text_jax.judge._judge_folder import LatteScore, load_judged
 
-        makers.append(JudgeMetrics(judge, truncate))
+        makers.append(LatteScore(*load_judged(judge), truncate))
     return Makers(makers)
 
 
@@ -78,7 +78,6 @@ def configured(config: "Settings") -> Makers | None:
 
 
 def _wanted(config: "Settings") -> list[str]:
-    """Return the names of the metrics and of the endpoints' metrics in a configuration."""
     ends = (config.audit.endpoint, *config.audit.secondary)
     return [*config.metrics.names, *(ENDPOINTS[name].metric for name in ends)]
 

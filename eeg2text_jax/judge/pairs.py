@@ -69,13 +69,9 @@ def is_exact(reference: str, hypothesis: str) -> bool:
 def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
     """Read labelled pairs from a `.tsv` or `.csv` file in UTF-8 with columns `reference`, `hypothesis` and `label`.
 
-    Args:
-      path: the file. Optional columns: `speaker`, `severity`, `etiology`, `speech_type`, `rater`, `id`, `kind`.
-      meaning: what the labels 0 and 1 mean in a file without 2: `severity` (0 and 1: meaning preserved) or
-        `preserved` (1: meaning preserved, 0: lost).
-
-    Raises:
-      UserError: the file cannot be read; the message names the line.
+    The other `COLUMNS` are optional. `meaning` says what the labels 0 and 1 mean in a file without 2: `severity` (0 and
+    1: meaning preserved) or `preserved` (1: meaning preserved, 0: lost). Raises UserError if the file cannot be read;
+    the message names the line.
     """
     path = Path(at_hand(path))
     records = _records(path)
@@ -121,7 +117,6 @@ def _records(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _columns(path: Path, header: Sequence[str]) -> list[str]:
-    """Return the name in `COLUMNS` of each column of the file."""
     lowered = [name.strip().lower() for name in header]
     if not set(lowered) & {*NEEDED, *ALIASES}:
         raise UserError(
@@ -191,12 +186,8 @@ class Parts:
 def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
     """Split pairs by normalized ground truth; no part has pairs without an error, or second ratings of a pair.
 
-    Args:
-      ratio: shares of train, dev and test.
-      where: the origin of the pairs, for messages.
-
-    Raises:
-      UserError: there are too few ground truths, or a part has only one class.
+    `ratio` has the shares of train, dev and test; `where` is the origin of the pairs, for messages. Raises UserError if
+    there are too few ground truths, or a part has only one class.
     """
     first, twice = _first_ratings(pairs)
     wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
@@ -261,13 +252,9 @@ def write_pairs(pairs: Sequence[Pair]) -> str:
 class PairBatches:
     """Training batches: every pair once per epoch, similar lengths together, reshuffled each epoch.
 
-    Args:
-      ids: token ids of every pair, `[S]` each.
-      yes: bool `[N]`, whether the meaning was kept.
-      widths: widths in tokens to which batches are padded.
-      size: rows per batch; rows without a pair have weight 0.
-      pad: the padding token.
-      seed: the seed of the order of the pairs; a batch depends only on the seed and the step.
+    `ids` are the token ids of every pair, `[S]` each, and `yes` `[N]` whether the meaning was kept. Batches are padded
+    with `pad` to one of `widths` tokens and `size` rows; rows without a pair have weight 0. A batch depends only on
+    `seed` and the step.
     """
 
     def __init__(

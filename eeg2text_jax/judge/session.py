@@ -31,9 +31,7 @@ from eeg2text_jax.instrument.workdir import (
     resolved,
     write_configuration,
 )
-from eeg2text_jax.judge import _edits as controlled
-from eeg2text_jax.judge import baselines, toy
-from eeg2text_jax.judge import toy as templates
+from eeg2text_jax.judge import _edits, baselines, toy
 from eeg2text_jax.judge._judge_folder import Judge, load_judged, write_judge
 from eeg2text_jax.judge.baselines import (
     Scores,
@@ -140,13 +138,10 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
 def second_results(
     path: str, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float, exact: str
 ) -> dict[str, Any]:
-    """Return the results on a second test file, the entry `second_test` of `results.json`.
+    """Return the results on a second test file `path`, with the pairs `tested`: `second_test` of `results.json`.
 
-    Args:
-      path: the second test file.
-      tested: the pairs of that file.
-      before: the parts before `hold_out`, to count the pairs that it took out.
-      scores: the tuned judge; it is asked about pairs with an error only.
+    The parts `before` `hold_out` serve to count the pairs that it took out. The judge is asked about pairs with an
+    error.
     """
     wrong = [pair for pair in tested if not is_exact(pair.reference, pair.hypothesis)]
     labels, values = np.array([pair.preserved for pair in wrong]), scores(wrong)
@@ -237,7 +232,6 @@ def _data_markdown(results: Mapping[str, Any]) -> list[str]:
 
 
 def _auc_cell(area: Mapping[str, Any]) -> str:
-    """Format an AUC with its interval; a dash if it is undefined."""
     if area["value"] is None:
         return "–"
     low, high = area["interval"]
@@ -269,14 +263,8 @@ SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # `confi
 def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, Any]:
     """Tune a judge in the workdir `root` and write `judge/`, `results.json`, `results.md` and `curves.png` there.
 
-    Args:
-      labels: what the labels 0 and 1 of a file of pairs mean, see `read_pairs`.
-
-    Returns:
-      The content of `results.json`.
-
-    Raises:
-      UserError: the pairs, the checkpoint or the folder are not usable.
+    `labels` says what the labels 0 and 1 of a file of pairs mean, see `read_pairs`. Returns the content of
+    `results.json`. Raises UserError if the pairs, the checkpoint or the folder are not usable.
     """
     with open_workdir(config, root) as workdir:
         done = workdir.root / "results.json"
@@ -307,10 +295,10 @@ def labelled_pairs(config: JudgeSettings, labels: Meaning, workdir: Workdir) -> 
     if config.pairs not in SOURCES:
         return read_pairs(config.pairs, labels), "human labels"
     if config.pairs == "templates":
-        made = templates.toy_pairs(config.toy.pairs, config.toy.seed)
+        made = toy.toy_pairs(config.toy.pairs, config.toy.seed)
     else:
         edits = config.edits
-        made = controlled.make_pairs(
+        made = _edits.make_pairs(
             sentences_of(config), per_sentence=edits.per_sentence, preserved=edits.preserved, seed=edits.seed
         )
     write_text(workdir.root / "pairs.tsv", write_pairs(made))
@@ -320,7 +308,7 @@ def labelled_pairs(config: JudgeSettings, labels: Meaning, workdir: Workdir) -> 
 def sentences_of(config: JudgeSettings) -> list[str]:
     """Return the sentences for controlled edits: the lines of the file `config.sentences`, or template sentences."""
     if not config.sentences:
-        return list(templates.sentences(1000))
+        return list(toy.sentences(1000))
     try:
         text = Path(at_hand(config.sentences)).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -351,7 +339,6 @@ def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
 
 
 def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
-    """Raise UserError if the workdir has a run of another command, or a prompt tuned with another configuration."""
     before = resolved(read_object(workdir.config, "take another --workdir"), workdir.root, PLACES)
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
@@ -397,12 +384,8 @@ def finish(
 ) -> dict[str, Any]:
     """Choose the prompt and its threshold on dev, test it beside the baselines, and write the judge and all results.
 
-    Args:
-      source: origin of the labels.
-      second: the parts before `hold_out`, and the pairs of the second test file, `config.test`.
-
-    Returns:
-      The content of `results.json`.
+    `source` is the origin of the labels; `second` has the parts before `hold_out`, and the pairs of the second test
+    file, `config.test`. Returns the content of `results.json`.
     """
     parts, best_arm = task.parts, tuned.chosen
     best = tuned.task(task, best_arm)
@@ -438,7 +421,7 @@ def finish(
         "threshold": threshold._asdict(),
     }
     if config.checkpoint == TOY:
-        asking = task._replace(wording=toy.toy_wording(templates.MEANING))
+        asking = task._replace(wording=toy.toy_wording(toy.MEANING))
         figures["auc_test_with_the_question"] = auc_test(asking, tuned.first[0][:0])
     folder = workdir.root / "judge"
     write_judge(_judge(config, best, tuned.prompts[best_arm], threshold, source, figures, folder), folder)
@@ -468,7 +451,6 @@ def finish(
 
 
 def _scores(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
-    """Return the score of every pair under a prompt, float `[N]`; pairs that are too long are cut."""
     asker = Asker(task.frozen, prompt, task.wording, task.labels, truncate=True)
     return asker.scores([(pair.reference, pair.hypothesis) for pair in pairs])
 
@@ -518,7 +500,7 @@ def speakers(
     if source == SOURCES["edits"] and config.edits.speakers:
         tested = {normalize(pair.reference) for pair in parts.test}
         sentences = [text for text in sentences_of(config) if normalize(text) in tested]
-        pairs = controlled.make_speakers(
+        pairs = _edits.make_speakers(
             sentences, speakers=config.edits.speakers, utterances=60, seed=config.edits.seed + 1
         )
     return speakers_table(pairs, scores, threshold, exact=config.exact) if pairs else None

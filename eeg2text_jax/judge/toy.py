@@ -204,7 +204,6 @@ def _gentle(params: Params, model: Seq2SeqModel) -> Params:
 def _train(
     model: Seq2SeqModel, params: Params, optimizer: optax.GradientTransformation, config: ToySettings, tokenizer: Any
 ) -> Params:
-    """Train the toy for `config.steps` steps on random pairs and questions; return its parameters."""
     labels = jnp.asarray([tokenizer.convert_tokens_to_ids(word) for word in LABELS], jnp.int32)
     rng = random.Random(config.seed)
 
@@ -224,7 +223,6 @@ def _train(
 
 
 def _loss(model: Seq2SeqModel, labels: jax.Array, params: Params, batch: dict) -> jax.Array:
-    """Return the mean negative log-likelihood of the right answer and the end token, in nats per token."""
     answers = jnp.where(batch["yes"], labels[0], labels[1])
     targets = jnp.stack([answers, jnp.full_like(answers, model.eos_token)], axis=1)
     mask = jnp.arange(batch["ids"].shape[1])[None] < batch["length"][:, None]
@@ -233,7 +231,6 @@ def _loss(model: Seq2SeqModel, labels: jax.Array, params: Params, batch: dict) -
 
 
 def _batch(rng: random.Random, size: int, tokenizer: Any) -> dict[str, np.ndarray]:
-    """Return a batch of `size` random pairs, each with a random question; `yes` is the right answer."""
     ids, yes = [], []
     for _ in range(size):
         pair, answers = toy_pair(rng)

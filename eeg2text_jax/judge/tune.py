@@ -20,6 +20,7 @@ from eeg2text_jax.base.devices.mesh import (
     arms_mapping,
     make_mesh,
     mesh_shape,
+    put_batch,
     replicated,
 )
 from eeg2text_jax.base.errors import UserError
@@ -94,9 +95,8 @@ def make_program(config: JudgeSettings, model: Any, labels: Labels, mesh: Any = 
 def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
     """Tune a prompt for each seed and learning rate; training resumes from the newest checkpoint in `root`.
 
-    Raises:
-      UserError: a pair is too long, a loss is not finite, or a checkpoint cannot be written or is of other pairs.
-      Terminated: SIGTERM came; a checkpoint of the last step was saved.
+    Raises UserError if a pair is too long, a loss is not finite, or a checkpoint cannot be written or is of other
+    pairs; Terminated if SIGTERM came and a checkpoint of the last step was saved.
     """
     arms, steps, params = arms_of(config), config.train.steps, task.frozen.params
     placement = Placement(make_mesh(*tune_mesh(config, len(jax.devices()), len(arms))), REPLICATED)
@@ -125,7 +125,7 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
             print(f"going on from the checkpoint of step {done}")
         with MetricsLog(root, done, lines) as log, ProgressLine("tune", steps, done) as progress:
             for step in range(done + 1, steps + 1):
-                state, metrics = step_arms(state, placement.batch(batches(step - 1)), frozen, keys)
+                state, metrics = step_arms(state, put_batch(batches(step - 1), placement.mesh), frozen, keys)
                 losses.append(metrics["loss"])
                 shown, last = "", step == steps or preemption.stop_after(step)
                 evaluates = step % config.train.eval_every == 0 or step == steps
@@ -226,7 +226,7 @@ class DevScores:
         pad = task.frozen.model.pad_token
         size = functools.partial(dev_rows, config, program)
         self._batches = [
-            (rows, placement.batch(block(ids, self.yes, rows, width, size(width), pad)))
+            (rows, put_batch(block(ids, self.yes, rows, width, size(width), pad), placement.mesh))
             for rows, width in slices(list(map(len, ids)), config.batch.widths, size)
         ]
         self._step = jax.jit(program.score_step, out_shardings=replicated(placement.mesh))
@@ -246,12 +246,8 @@ class DevScores:
 def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str], shots: int, seed: int) -> Wording:
     """Return the wording with answered pairs before it as examples, drawn at random; half preserve the meaning.
 
-    Args:
-      words: the two answers, yes first.
-      shots: number of examples; if it is odd, the extra example preserves the meaning.
-
-    Raises:
-      UserError: there are too few pairs of a class.
+    `words` are the two answers, yes first. If the number of examples, `shots`, is odd, the extra one preserves the
+    meaning. Raises UserError if there are too few pairs of a class.
     """
     rng = np.random.default_rng([seed, 2])
     order, wanted = rng.permutation(len(pairs)), {True: (shots + 1) // 2, False: shots // 2}
@@ -274,11 +270,8 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
 def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
     """Evaluate the model on the dev part with the examples of each seed and no soft prompt.
 
-    Returns:
-      One arm for each seed: the wording with that seed's examples, an empty prompt, and accuracy and AUC on dev.
-
-    Raises:
-      UserError: there are too few train pairs, or a pair together with the examples is too long.
+    Returns one arm for each seed: the wording with its examples, an empty prompt, and accuracy and AUC on dev. Raises
+    UserError if there are too few train pairs, or a pair together with the examples is too long.
     """
     pairs, parts = [(pair.reference, pair.hypothesis) for pair in task.parts.dev], task.parts
     yes, width = np.array([pair.preserved for pair in parts.dev]), task.frozen.model.spec.d_model

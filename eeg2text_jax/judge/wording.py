@@ -77,9 +77,8 @@ class Labels:
 def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> tuple[int, ...]:
     """Return the token ids of an answer without special tokens.
 
-    Args:
-      wording: the wording for a decoder-only model, whose answer continues the text; None for an encoder-decoder,
-        whose answer begins the decoder's text.
+    `wording` is that of a decoder-only model, whose answer continues the text; None: the answer begins the decoder's
+    text.
     """
     if wording is not None:
         asked = wording.template.partition("{hypothesis}")[2]
@@ -93,8 +92,8 @@ def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | 
 def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> Labels:
     """Return the two answers with their token ids; see `label_ids` for `wording`.
 
-    Raises:
-      UserError: the answers are equal, the ids of one begin the ids of the other, or the tokenizer lacks an answer.
+    Raises UserError if the answers are equal, the ids of one begin the ids of the other, or the tokenizer lacks an
+    answer.
     """
     if len(words) != 2 or words[0] == words[1]:
         raise UserError(f"labels are {tuple(words)}; expected two different words, the one for yes first.")
@@ -126,8 +125,7 @@ class Encoder:
     def __call__(self, pairs: Sequence[tuple[str, str]], where: str = "pair") -> list[np.ndarray]:
         """Return the token ids of every (reference, hypothesis), int32 `[S]` each.
 
-        Raises:
-          UserError: a pair is too long; it is named by `where` and its number from 1.
+        Raises UserError if a pair is too long; it is named by `where` and its number from 1.
         """
         if not pairs:
             return []
@@ -157,7 +155,6 @@ class Encoder:
         )
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the token ids of texts, without their end token if `open_end`."""
         encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
         end = self.tokenizer.eos_token_id
         return [np.array(ids[:-1] if self.open_end and ids[-1:] == [end] else ids, np.int32) for ids in encoded]

@@ -46,7 +46,7 @@ from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.instrument.predictions.file import MODES, Prediction
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
-from eeg2text_jax.training.conditions import COPIES
+from eeg2text_jax.training.conditions import COPIES, FED
 from eeg2text_jax.training.conditions.condition import ConditionContext, condition_inputs, fed_mask, stream_key
 from eeg2text_jax.training.study import Arm, Study, StudyArrays
 
@@ -73,10 +73,8 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     """Decode the test part of the study under every evaluation condition, all arms at once.
 
     Yields for every condition and arm the teacher-forced rows, then the free-running rows, in the order of the split.
-
-    Args:
-      params: each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`.
-      mesh: by default one device, which decodes the arms one after the other. Predictions do not depend on the mesh.
+    `params` are each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`, which is by default one device.
+    Predictions do not depend on the mesh.
     """
     mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
     both_modes, rows = decoder_of(study, params, mesh), study.split.parts["test"]
@@ -123,15 +121,10 @@ class Slice(NamedTuple):
 
 
 def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Slice]:
-    """Cut a test set into slices of `size`, shortest first, so that similar lengths share a slice.
+    """Cut samples of `n_words [N]` EEG positions into slices of `size`, shortest first: similar lengths share a slice.
 
-    Args:
-      n_words: EEG positions of every sample, `[N]`.
-      edges: the widths of the buckets; each is one compilation.
-      size: samples per slice; the last slice of a bucket is padded.
-
-    Raises:
-      UserError: a sample has more words than the widest bucket.
+    `edges` are the widths of the buckets, each one compilation; a bucket's last slice is padded. Raises UserError if a
+    sample has more words than the widest bucket.
     """
     edges = np.unique(np.asarray(edges, int))
     if len(n_words) and n_words.max() > edges[-1]:
@@ -178,14 +171,10 @@ def slices_of(
 ) -> tuple[list[Slice], Callable[[Slice], Any]]:
     """Return the batches of similar length, and the function that calls `run(fed, shared, batch)` on one of them.
 
-    Batches have `decode.batch_size` samples, rounded up to a multiple of the mesh's `data` axis.
-
-    Args:
-      rows: N samples, in the order of the results.
-      condition: evaluation condition of the features.
-      run: `fed` has each arm's `features [A, B, W, F]`, `shared` the mask `[B, W]` of real words and any prompts of
-        samples; `batch` is from `make_batch`.
-      texts: token ids of each arm's own texts `[A, N, T]`, which `fed` then has as `labels [A, B, T]`.
+    Batches have `decode.batch_size` samples, rounded up to a multiple of the mesh's `data` axis. `rows` are N samples,
+    in the order of the results, and `condition` is the evaluation condition of the features. `fed` has each arm's
+    `features [A, B, W, F]` and, if `texts [A, N, T]` are given (token ids of each arm's own texts), `labels [A, B, T]`;
+    `shared` has the mask `[B, W]` of real words and any prompts of samples; `batch` is from `make_batch`.
     """
     arrays = put(study.arrays._replace(texts=None), replicated(mesh))
 
@@ -200,7 +189,7 @@ def slices_of(
         return run(fed, {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}, batch)
 
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
-    slices = plan_slices(study.samples.n_words()[rows], [words for words, _ in study.config.batch.buckets], size)
+    slices = plan_slices(study.samples.n_words[rows], [words for words, _ in study.config.batch.buckets], size)
     return slices, decode
 
 
@@ -261,7 +250,7 @@ def feed_arms(
 ) -> jax.Array:
     """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; an arm's seed determines noise."""
     pairs = tuple((condition, arm.seed) for arm in arms)
-    keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
+    keep = ("features", "mask", "sample_id", *FED)
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
 
 
@@ -270,8 +259,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
     """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
-        step = jnp.zeros((), jnp.int32)
-        context = ConditionContext.of(batch, arrays.condition, arrays.means, step, arrays.kernel)
+        context = ConditionContext.of(batch, arrays, jnp.zeros((), jnp.int32))
         return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
     return jax.jit(feed, out_shardings=fed_sharding(mesh))
@@ -353,7 +341,6 @@ def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[i
 
 
 def _plain(tokens: Iterable[int], special: Collection[int]) -> list[int]:
-    """Return the tokens as a list without the `special` ones."""
     return [token for token in map(int, tokens) if token not in special]
 
 

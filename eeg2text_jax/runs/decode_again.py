@@ -126,8 +126,18 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
         write_rankings(written, header_of_rankings(study), ranked_rows(study, candidates))
     else:
         header = header_of_predictions(study)
-        header["decode"] = _known_then(header["decode"], stored.header.get("decode"))
-        _check_header(epath.Path(stored.path), stored.header, header)
+        theirs = stored.header.get("decode")
+        named = theirs if isinstance(theirs, Mapping) else header["decode"]
+        header["decode"] = {  # without what version 0.2 lacked, if the file lacks it and it does nothing
+            name: value
+            for name, value in header["decode"].items()
+            if name in named or value != ADDED.get(f"decode.{name}", ...)
+        }
+        if place := first_difference(json.loads(json.dumps(header)), dict(stored.header)):
+            raise UserError(
+                f"{stored.path}: {place} in its header is not what its configuration and data give; another version of "
+                "eeg2text_jax or of tokenizers may have written it. Leave --again out to audit the file as it is."
+            )
         write_predictions(written, header, decoded_rows(study))
     count = compare_files(epath.Path(stored.path), written)
     checks.checked.insert(0, "the header and every field of every row are what these checkpoints, this configuration "
@@ -183,9 +193,8 @@ def _open_again(config: Settings, folder: Workdir, scratch: Workdir, checks: Che
         split = stated.resolve(data)
         write_split_file(scratch.split, certify_data(data, split, config.split.ratio))
         number = _fold_number(folder, split, data)
-        checks.add(
-            bool(number), _said_of_fold(number) if number else "by which rule the split file divided the samples"
-        )
+        made_again = f"the split was made again: it is fold {number} of the division in folds.json"
+        checks.add(bool(number), made_again if number else "by which rule the split file divided the samples")
     else:
         checks.add(True, f"the split was made again (split.method={config.split.method}, seed {config.split.seed})")
     _tokenizer(config, folder, scratch, checks)
@@ -196,10 +205,6 @@ def _open_again(config: Settings, folder: Workdir, scratch: Workdir, checks: Che
             "test samples may have been trained on; leave --again out to audit the file as it is."
         )
     return dataclasses.replace(study, config=study.config.changed({"data.source": source}))
-
-
-def _said_of_fold(number: int) -> str:
-    return f"the split was made again: it is fold {number} of the division in folds.json"
 
 
 def _fold_number(folder: Workdir, split: Split, data: Any) -> int:
@@ -230,21 +235,6 @@ def _tokenizer(config: Settings, folder: Workdir, scratch: Workdir, checks: Chec
         checks.add(False, f"what {Path(config.model.checkpoint).name}, with which training began, was trained on")
 
 
-def _known_then(ours: Mapping[str, Any], theirs: Any) -> dict[str, Any]:
-    """Return decoding settings without those that version 0.2 lacked, if a file lacks them and they do nothing."""
-    named = theirs if isinstance(theirs, Mapping) else ours
-    return {name: value for name, value in ours.items() if name in named or value != ADDED.get(f"decode.{name}", ...)}
-
-
-def _check_header(path: epath.Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raise UserError if the header of a file is not the one that this run would write."""
-    if place := first_difference(json.loads(json.dumps(ours)), dict(theirs)):
-        raise UserError(
-            f"{path}: {place} in its header is not what its configuration and data give; another version of "
-            "eeg2text_jax or of tokenizers may have written it. Leave --again out to audit the file as it is."
-        )
-
-
 def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
     """Compare two files of JSON lines line by line; return the number of rows.
 
@@ -254,7 +244,11 @@ def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
     with theirs.open(encoding="utf8") as one, ours.open(encoding="utf8") as other:
         lines = itertools.zip_longest((line for line in one if line.strip()), other)
         for count, (line, our_line) in enumerate(lines):
-            place = "" if line == our_line else _line_difference(line, our_line)
+            place = ""
+            if line is None or our_line is None:
+                place = "which only one of the two has"
+            elif line != our_line:
+                place = first_difference(json.loads(our_line), json.loads(line))
             differing += bool(place)
             first = first or (place and f"line {count + 1}, {place}")
     if differing:
@@ -264,12 +258,6 @@ def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
             "leave --again out to audit the file as it is."
         )
     return count
-
-
-def _line_difference(line: str | None, our_line: str | None) -> str:
-    if line is None or our_line is None:
-        return "which only one of the two has"
-    return first_difference(json.loads(our_line), json.loads(line))
 
 
 def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -282,7 +270,6 @@ def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
 
 
 def _is_close(one: Any, other: Any) -> bool:
-    """Return whether two numbers, or two lists of numbers of equal length, differ by at most `TOLERANCE`."""
     a, b = np.asarray(one, float), np.asarray(other, float)
     return a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE)
 
@@ -307,7 +294,9 @@ def _check_losses(study: Study, checks: Checks) -> None:
                 f"{study.workdir.metrics}: the lowest dev_loss of {arm} is {dev[best]:.4f}, and its checkpoint gives "
                 f"{losses['dev']:.4f} on the dev part; leave --again out to audit the file as it is."
             )
-        logged = _logged_loss(log, arm, steps[best - 1] if best else 0, steps[best])
+        before, points = steps[best - 1] if best else 0, zip(*curve(log, f"loss/{arm}"), strict=True)
+        trained = [value for step, value in points if before < step <= steps[best] and value is not None]
+        logged = float(np.mean(trained)) if trained else float("nan")  # since the dev loss before
         said = f"{arm}: train {losses['train']:.3f} (log {logged:.3f}), test {losses['test']:.3f}"
         is_trained = losses["train"] <= (1 + ABOVE_LOG) * logged
         below.append(said)
@@ -335,10 +324,3 @@ def _losses(study: Study) -> dict[str, dict[str, float]]:
             for arm, value in zip(wave.arms, values, strict=True):
                 losses[str(arm)][part] = float(value)
     return losses
-
-
-def _logged_loss(log: list[dict[str, Any]], arm: str, after: int, until: int) -> float:
-    """Return the mean logged training loss of an arm after step `after` and until step `until`."""
-    points = zip(*curve(log, f"loss/{arm}"), strict=True)
-    values = [value for step, value in points if after < step <= until and value is not None]
-    return float(np.mean(values)) if values else float("nan")

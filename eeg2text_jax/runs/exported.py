@@ -18,6 +18,8 @@ from eeg2text_jax.base.devices.arms import joined
 from eeg2text_jax.base.devices.mesh import make_mesh
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.data.batches import stack_features
+from eeg2text_jax.data.rows import features_of
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
 from eeg2text_jax.decoding.generate import generate_arms, prepared_arms
 from eeg2text_jax.decoding.settings import GenerationSpec
@@ -109,11 +111,9 @@ class Exported:
     def _padded(self, recordings: Sequence[np.ndarray], width: int = 0) -> tuple[jax.Array, jax.Array]:
         """Standardize recordings; return them padded to `width` words (0: the longest), `[N, W, F]`, and their mask."""
         words = [self.feeding.standardize(recording) for recording in recordings]
-        features = np.zeros((len(words), width or max(map(len, words)), len(self.feeding.mean)), np.float32)
-        for row, recording_words in zip(features, words, strict=True):
-            row[: len(recording_words)] = recording_words
-        mask = np.arange(features.shape[1]) < np.array([[len(recording_words)] for recording_words in words])
-        return jnp.asarray(features), jnp.asarray(mask)
+        lengths = np.array(list(map(len, words)))
+        features = stack_features(words.__getitem__, range(len(words)), width or lengths.max())
+        return jnp.asarray(features), jnp.asarray(np.arange(features.shape[1]) < lengths[:, None])
 
     def _decode_batch(
         self, params: Params | Prepared, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
@@ -163,7 +163,6 @@ def load_export(name: str | Path) -> Exported:
 
 
 def _recordings(features: Any, mask: Any, width: int) -> list[np.ndarray]:
-    """Validate the input and return one array `[W, F]` per recording."""
     whole = features if hasattr(features, "ndim") else None
     if whole is not None and whole.ndim == 3:
         return _unpadded(np.asarray(whole), mask, width)
@@ -195,13 +194,7 @@ def _unpadded(features: np.ndarray, mask: Any, width: int) -> list[np.ndarray]:
 def _checked(words: np.ndarray, name: str, width: int) -> np.ndarray:
     if words.ndim != 2 or words.shape[1] != width or not len(words):
         raise UserError(f"{name} has shape {list(words.shape)}; expected [words, {width}] with at least one word.")
-    if not np.issubdtype(words.dtype, np.floating) and not np.issubdtype(words.dtype, np.integer):
-        raise UserError(f"{name} is of type {words.dtype}; expected numbers.")
-    with np.errstate(over="ignore"):
-        words = words.astype(np.float32)
-    if not np.isfinite(words).all():
-        raise UserError(f"{name} has values that are not finite as float32; leave those words out.")
-    return words
+    return features_of(words, name)
 
 
 # Export an arm of a finished run.

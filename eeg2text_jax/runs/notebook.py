@@ -215,7 +215,12 @@ def fit(
         data = prepare(data, f"{root}_data.h5", settings)
     data_fields = {"data.source": str(data.path if isinstance(data, DataFile) else data)}
     if isinstance(split, Split):
-        split = _write_split(split, data, root)
+        if is_address(root):
+            raise UserError(
+                f"{root}: for a run in a bucket, set split.method, or the path of a split file in split.path."
+            )
+        certificate = certify_data(data if isinstance(data, DataFile) else read_datafile(data), split)
+        write_split_file(split := Path(f"{root}_split.json"), certificate)
     if split is not None:
         data_fields |= {"split.method": "file", "split.path": str(split)}
     with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
@@ -245,14 +250,3 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
         return load_export(os.fspath(place))
     with contextlib.redirect_stdout(io.StringIO()):
         return Run(finished_study(str(place)))
-
-
-def _write_split(split: Split, data: str | os.PathLike[str] | DataFile, root: str) -> str:
-    """Write the split to a file beside the workdir; return its path."""
-    if is_address(root):
-        raise UserError(f"{root}: for a run in a bucket, set split.method, or the path of a split file in split.path.")
-    if not isinstance(data, DataFile):
-        data = read_datafile(data)
-    path = Path(f"{root}_split.json")
-    write_split_file(path, certify_data(data, split))
-    return str(path)

@@ -20,8 +20,8 @@ from eeg2text_jax.base.devices.hosts import (
     workdir_at,
 )
 from eeg2text_jax.base.devices.mesh import product_pace
-from eeg2text_jax.base.errors import UserError, first_line
-from eeg2text_jax.base.files import parse_json, remove
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import remove
 from eeg2text_jax.base.kinds import plain
 from eeg2text_jax.data.splits.certificate import size_lines, verdict
 from eeg2text_jax.decoding.settings import GenerationSpec, unlike
@@ -38,6 +38,7 @@ from eeg2text_jax.instrument.workdir import (
     lock_workdir,
     product,
     read_configuration,
+    read_object,
     stage_of,
     write_configuration,
 )
@@ -85,7 +86,12 @@ def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
 def check_before(config: Settings) -> None:
     """Check the fields whose check needs devices or a model, before any file is made; raise UserError for a bad one."""
     check_configured(config)
-    _check_mesh(config, len(arms(config.grid)))
+    for n_arms in range(1, len(arms(config.grid)) + 1):  # a wave of fewer arms may fit the device mesh
+        with contextlib.suppress(UserError):
+            placement_of(config, n_arms)
+            break
+    else:
+        placement_of(config, len(arms(config.grid)))
     if config.objective == "contrastive" and config.contrastive.text:
         chosen_layer(config.contrastive.text, config.contrastive.layer)
     if config.model.encoder_checkpoint:
@@ -94,15 +100,6 @@ def check_before(config: Settings) -> None:
         checkpoint_folder(config.model.checkpoint)
     else:
         random_spec(config.model.backbone, dict(config.model.shape), AnyTokenizer())
-
-
-def _check_mesh(config: Settings, n_arms: int) -> None:
-    """Raise UserError if neither all arms nor any wave (a number of arms trained together) fits the device mesh."""
-    for fewer in range(n_arms - 1, 0, -1):
-        with contextlib.suppress(UserError):
-            placement_of(config, fewer)
-            return
-    placement_of(config, n_arms)
 
 
 class AnyTokenizer:
@@ -215,15 +212,7 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
     """
     if not checkpoint or not (path := checkpoint_folder(checkpoint) / "generation_config.json").exists():
         return ""
-    try:
-        stored = parse_json(path.read_text(encoding="utf8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({first_line(error)}); restore the file, or remove it.") from error
-    if not isinstance(stored, dict):
-        raise UserError(
-            f"{path}: contains {stored!r:.60}; expected a JSON object of settings; restore the file, or remove it."
-        )
-    names = ", ".join(unlike(stored, spec))
+    names = ", ".join(unlike(read_object(path, "restore the file, or remove it"), spec))
     return f"{path}: is ignored in favour of config.decode, from which it differs in {names}." if names else ""
 
 
@@ -242,16 +231,12 @@ def dry_run(config: Settings, root: str) -> str:
     with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:
         with contextlib.redirect_stdout(io.StringIO()):
             study = open_study(config, open_workdir(f"{folder}/run", config))
-        about = [*configuration_lines(study.config), *data_lines(study), *cost_lines(study)]
+        differing = differences(study.config.document, plain(load_config("default")))
+        about = [f"configuration: {len(differing)} fields differ from the defaults"]
+        about += [f"  {line.replace(UNKNOWN, 'no default').replace('there ', 'default ')}" for line in differing]
+        about += [*data_lines(study), *cost_lines(study)]
     there = "which has files already, and would be resumed or refused" if os.path.exists(root) else "a new folder"
     return "\n".join([*about, f"workdir: {root}, {there}; nothing was made."])
-
-
-def configuration_lines(config: Settings) -> list[str]:
-    """Return lines on the fields that differ from configs/default.py."""
-    found = differences(config.document, plain(load_config("default")))
-    lines = [line.replace(UNKNOWN, "no default").replace("there ", "default ") for line in found]
-    return [f"configuration: {len(lines)} fields differ from the defaults", *(f"  {line}" for line in lines)]
 
 
 def data_lines(study: Study) -> list[str]:

@@ -281,7 +281,7 @@ def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> 
 
 
 def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
-    """Compute top-1, top-5 and ranks of rankings; return the content of `results.json`."""
+    """Return the content of `results.json`: top-1, top-5 and ranks of rankings."""
     return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
 
 
@@ -359,8 +359,6 @@ def judge_ranked(
 
 def verdict_of(study: Study) -> AuditResult | None:
     """Audit the arms trained on EEG: decoded with EEG against the other conditions; None if there is no such arm."""
-    if not can_audit(study.config.grid):
-        return None
     if study.config.objective == "contrastive":
         return audit_ranked(study.config, read_ranked(study), **facts_of(study))
     return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, **facts_of(study))
@@ -376,32 +374,29 @@ def facts_of(study: Study) -> dict[str, Any]:
     }
 
 
-def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> AuditResult:
-    """Audit rows that this run decoded, as `config.audit` says; `facts` are further keyword arguments of `audit`."""
-    conditions = select_cells(rows, "eeg")
-    endpoint, *secondary = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
-    options = {"endpoint": endpoint, "secondary": secondary, "margin": config.audit.margin or None, **facts}
-    return audit_conditions(config, conditions, decoded=DECODED_HERE, **options)
-
-
-def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> AuditResult | None:
-    """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG.
+def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> AuditResult | None:
+    """Audit rows that this run decoded, as `config.audit` says; None if no arm was trained and tested with EEG.
 
     `facts` are further keyword arguments of `audit`.
     """
     if not can_audit(config.grid):
         return None
-    endpoint, margin = config.retrieval.endpoint, config.retrieval.margin or None
-    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, decoded=RANKED_HERE, **facts)
+    conditions = select_cells(rows, "eeg")
+    endpoint, *secondary = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
+    options = {"endpoint": endpoint, "secondary": secondary, "margin": config.audit.margin or None, **facts}
+    return audit(conditions.pop("eeg"), conditions, deciding=config.grid.controls, decoded=DECODED_HERE, **options)
 
 
-def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
-    """Audit EEG against the other conditions (name -> rows), with `config`'s deciding controls."""
+def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> AuditResult | None:
+    """Audit rankings as `config.retrieval` says, else as `audit_rows`."""
+    if not can_audit(config.grid):
+        return None
+    conditions, how = select_arms(rows), config.retrieval
+    options = {"endpoint": how.endpoint, "margin": how.margin or None, "decoded": RANKED_HERE, **facts}
     return audit(conditions.pop("eeg"), conditions, deciding=config.grid.controls, **options)
 
 
 def can_audit(grid: GridSettings) -> bool:
-    """Return whether an arm is trained and tested with EEG."""
     return "eeg" in grid.train_conditions and "eeg" in grid.eval_conditions
 
 
@@ -510,7 +505,13 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     ranked: list[list[Ranking]] = []  # rankings of each fold
     for k, split in enumerate(splits, 1):
         print(f"\n=== {split.method} ===")
-        certificate = _certificate(place / f"fold_{k}.json", data, split, config)
+        certificate = place / f"fold_{k}.json"
+        if not certificate.exists():
+            write_split_file(certificate, certify_data(data, split, config.split.ratio))
+        elif read_split_file(certificate).resolve(data).digest() != split.digest():
+            raise UserError(
+                f"{certificate}: has another split than this fold; the data may have changed; take another --workdir."
+            )
         changes = {"data.source": source, "split.method": "file", "split.path": str(certificate)}
         run(config.changed(changes), str(place / f"fold_{k}"), fold=True)
         print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict will be over all folds.")
@@ -555,11 +556,11 @@ def judge_folds(
     write_results(place / "results.json", results)
     write_tables(place, results, side_by_side(together), config.model.backbone)
     print_table(results)
-    if not can_audit(config.grid):
-        print(NO_AUDIT)
-        return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
     verdict = audit_rows(config, apart, **facts)
+    if verdict is None:
+        print(NO_AUDIT)
+        return None
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     verdict = publish(verdict, epath.Path(place / "predictions.jsonl"), len(together), table)
     made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
@@ -611,12 +612,3 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
         raise UserError(f"{place} is not empty and has no folds of eeg2text; take another --workdir.")
     place.mkdir(parents=True, exist_ok=True)
     write_text(noted, json.dumps(portable(wanted, place, PLACES), indent=1, sort_keys=True) + "\n")
-
-
-def _certificate(path: Path, data: DataFile, split: Split, config: Settings) -> Path:
-    """Write the split file of a fold, or check an existing one; return its path."""
-    if not path.exists():
-        write_split_file(path, certify_data(data, split, config.split.ratio))
-    elif read_split_file(path).resolve(data).digest() != split.digest():
-        raise UserError(f"{path}: has another split than this fold; the data may have changed; take another --workdir.")
-    return path

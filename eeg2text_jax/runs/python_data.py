@@ -22,9 +22,9 @@ from eeg2text_jax.data.raw.raw_samples import described, rereference
 from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, Short, band_power, waves, windows
 from eeg2text_jax.data.rows import PLAIN, SUBJECT, Columns, note_unused, write
 from eeg2text_jax.data.source import Tally
-from eeg2text_jax.data.source_settings import DataSettings, source_settings
+from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.training.configuration import load_config
-from eeg2text_jax.training.sections import RANGES, fields, refusal
+from eeg2text_jax.training.sections import RANGES, check_config, fields, refusal
 
 Recordings = Any  # mne.io.Raw or several, mne.Epochs, a DataFrame, a path or several
 
@@ -55,16 +55,16 @@ def prepare(
       ['a dog', 'cats']
     """
     settings = changed(load_config(config) if isinstance(config, str) else config, changes)
+    check_config(settings, ["data"])
     section = read_section(DataSettings, settings.data)
     several = list(data) if isinstance(data, list | tuple) else [data]
-    columns, tally = Columns(**section.columns), Tally()
+    spec, columns, tally = section.raw, section.columns, Tally()
     if all(isinstance(one, str | os.PathLike) for one in several):
         tally = prepare_sources(section, Path(out), [os.fspath(one) for one in several])
     elif hasattr(data, "itertuples"):
         note_unused(data.columns, columns, "data", tally)
         write(out, data, columns=columns, tally=tally)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
-        spec = source_settings(RawSpec, section.raw, "data.raw")
         types = dict(zip(data.ch_names, data.get_channel_types(), strict=True))
         names = select_channels(types, spec, "", "the epochs")
         kinds = sensor_types(types, names)
@@ -73,7 +73,15 @@ def prepare(
         features_are, about = described(data.info, names, kinds, rate, spec)
         if not spec.is_waves and set(kinds) == {"eeg"}:  # as in files of earlier versions
             del about["channels"]
-        tally.notes += epoch_notes(data, columns)
+        if data.tmin < 0:
+            tally.notes.append(
+                f"epochs begin {-data.tmin:g} s before their event, and this part counts as well; "
+                "epochs.crop(tmin=0) leaves it out."
+            )
+        if data.metadata is None or columns.subject not in data.metadata.columns:
+            tally.notes.append(
+                f"the metadata have no column {columns.subject!r}: all epochs are of one subject, {SUBJECT!r}."
+            )
         write(out, rows, features_are=features_are, provenance={"held": "mne.Epochs", **about}, tally=tally)
     elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
         tally = prepare_raws(several, Path(out), section)
@@ -96,10 +104,16 @@ def kind_of(data: Any) -> str:
 def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally:
     """Write MNE recordings to a data file, through temporary FIF files, and return the counts of its samples."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [str(path) for path in save_raws(raws, Path(folder))]
+        paths = []
+        for number, raw in enumerate(raws, 1):
+            subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
+            path = Path(folder) / str(number) / f"{subject}_raw.fif"
+            path.parent.mkdir()
+            raw.save(path, verbose="error")
+            paths.append(str(path))
         has_runs = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
-        names = section.raw["names"] or rf"{'(?P<run>[^/]+)/' if has_runs else ''}(?P<subject>[^/]+)_raw\.fif"
-        section = dataclasses.replace(section, raw={**section.raw, "names": names})
+        names = section.raw.names or rf"{'(?P<run>[^/]+)/' if has_runs else ''}(?P<subject>[^/]+)_raw\.fif"
+        section = dataclasses.replace(section, raw=dataclasses.replace(section.raw, names=names))
         try:
             tally = prepare_sources(section, out, paths)
         except UserError as error:
@@ -111,29 +125,6 @@ def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally
 def _hide_paths(said: str, folder: str) -> str:
     """Replace the path of a temporary file in a message by the number of its recording."""
     return re.sub(rf"{re.escape(folder)}/(\d+)/[^:;,]*?_raw\.fif", r"recording \1", said)
-
-
-def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
-    """Return notes for the user if epochs include time before the event, or if their subject is unknown."""
-    notes = []
-    if epochs.tmin < 0:
-        notes.append(
-            f"epochs begin {-epochs.tmin:g} s before their event, and this part counts as well; "
-            "epochs.crop(tmin=0) leaves it out."
-        )
-    if epochs.metadata is None or columns.subject not in epochs.metadata.columns:
-        notes.append(f"the metadata have no column {columns.subject!r}: all epochs are of one subject, {SUBJECT!r}.")
-    return notes
-
-
-def save_raws(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
-    """Save recordings as `folder/NUMBER/SUBJECT_raw.fif`; yield the paths."""
-    for number, raw in enumerate(raws, 1):
-        subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
-        path = folder / str(number) / f"{subject}_raw.fif"
-        path.parent.mkdir()
-        raw.save(path, verbose="error")
-        yield path
 
 
 def epoch_rows(

@@ -34,7 +34,6 @@ def feed(lines: Iterable[str]) -> None:
 
 
 def _begin(package: ModuleType, begin: dict[str, Any], arm: str, identity: str) -> Any:
-    """Start a run of the tracker, or continue the run with this identity."""
     options = {"project": begin["project"], "group": begin["group"], "config": begin["config"] | {"arm": arm}}
     if package.__name__ == "wandb":
         more = {"id": identity, "name": arm, "dir": begin["folder"], "reinit": "create_new"}

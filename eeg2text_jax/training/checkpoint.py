@@ -134,23 +134,17 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             return
         self.wait()
         self._saving = step
-        self._check_room(state)
+        with contextlib.suppress(OSError):  # the directory is in a bucket
+            # Orbax's threads would print pages of errors instead.
+            free, needed = shutil.disk_usage(self.directory).free, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+            if needed > free:
+                raise UserError(
+                    f"{self.directory}: a checkpoint takes {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are left on "
+                    "the disk; free some space and run the same command again."
+                )
         content = ocp.args.Composite(state=ocp.args.PyTreeSave(state), info=ocp.args.JsonSave(info))
         with _writing(self.directory):
             self._manager.save(step, args=content)
-
-    def _check_room(self, state: Any) -> None:
-        """Raise UserError if the disk has no room for `state`; orbax's threads would print pages of errors instead."""
-        try:
-            free = shutil.disk_usage(self.directory).free
-        except OSError:  # the directory is in a bucket
-            return
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        if needed > free:
-            raise UserError(
-                f"{self.directory}: a checkpoint takes {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are left on the "
-                "disk; free some space and run the same command again."
-            )
 
     def _write_digests(self) -> None:
         """Write the files' SHA-256 to `digests.json`. Orbax calls this in its thread before the final rename."""
@@ -171,7 +165,6 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 self._clean()
 
     def _clean(self) -> None:
-        """Remove this folder's path from the files that orbax wrote after the digests."""
         if not self._read_only:
             _remove_path(self.directory.glob(f"*/{COMMITTED}"))
 
@@ -261,7 +254,6 @@ def _damaged_metadata(directory: epath.Path) -> epath.Path:
 
 
 def _listed_files(folder: epath.Path) -> list[str]:
-    """Return the names of a checkpoint's files that get a digest: all but `DIGESTS` and files that change later."""
     return [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
 
 
@@ -288,7 +280,8 @@ def _writing(directory: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason, closed = first_line(error)[:200], _unwritable(directory)
+        reason, folders = first_line(error)[:200], sorted(place for place, _, _ in os.walk(directory))
+        closed = next((place for place in folders if not os.access(place, os.W_OK)), None)
         if re.search(r"No space left|RESOURCE_EXHAUSTED|File too large|[Qq]uota exceeded", str(error)):
             todo = "free space there, and run the same command again"
         elif closed:
@@ -302,9 +295,3 @@ def _writing(directory: epath.Path) -> Iterator[None]:
             f"{closed or directory}: a checkpoint cannot be written, or an old checkpoint cannot be removed "
             f"({reason}); {todo}."
         ) from error
-
-
-def _unwritable(directory: epath.Path) -> epath.Path | None:
-    """Return the first folder without write permission at or below `directory`."""
-    folders = sorted(place for place, _, _ in os.walk(directory))
-    return next((epath.Path(place) for place in folders if not os.access(place, os.W_OK)), None)

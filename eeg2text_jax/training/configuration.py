@@ -87,24 +87,6 @@ def help_text(command: str, usage: str, options: Sequence[str]) -> str:
     )
 
 
-def check_options(argv: Sequence[str], options: Sequence[str]) -> None:
-    """Raise UserError for an option that resembles a known option; the message names the known option."""
-    for argument in argv:
-        name = argument.removeprefix("--").partition("=")[0]
-        near = nearest(name, options, 0.6)
-        if argument.startswith("--") and not name.startswith("config.") and near not in (None, name):
-            raise UserError(f"--{name}: there is no such option; did you mean --{near}?")
-
-
-def check_prefix(argument: str, sections: Sequence[str]) -> None:
-    """Raise UserError for a field that is given without `--config.`, such as `train.steps=100`."""
-    match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
-    if match and match[2] in sections:
-        raise UserError(
-            f"{match[0].rstrip('=')}: fields of the configuration begin with --config, --config.{match[1]}=..."
-        )
-
-
 def meanings(name: str) -> dict[str, tuple[str, str]]:
     """Return field -> (default, meaning) for a shipped configuration, read from its source text and comments."""
     described: dict[str, tuple[str, str]] = {}
@@ -151,16 +133,10 @@ def parse_config(
 ) -> Arguments:
     """Parse and check the arguments of a command that takes `--config`; every mistake in them is a UserError.
 
-    Args:
-      argv: arguments after the command's name.
-      command: the command's name, for messages.
-      options: names of required options, e.g. `workdir` for `--workdir=DIR`.
-      optional: names of optional options; the value of an absent option is "".
-      switches: names of options without a value: "yes" if given, otherwise "".
-      default: configuration used without `--config`; "": `--config` is required.
-      positional: the name of positional arguments in messages; "": the command takes none.
-      sections: sections of the configuration to check, namely those that the command reads; empty: all sections.
-      ranges: ranges of the fields of a judge's configuration; None: the configuration of a run.
+    `options` are required (`workdir` for `--workdir=DIR`); an absent `optional` one is "", a `switches` one has no
+    value and is "yes" or "". Without `--config` the configuration is `default`; "": `--config` is required.
+    `positional` names the positional arguments in messages; "": the command takes none. `sections` are those that the
+    command reads and checks (empty: all), `ranges` those of a judge's configuration.
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
     plain += [f"[--{name}]" for name in switches]
@@ -171,7 +147,11 @@ def parse_config(
         print(help_text(command, usage, [*options, *optional, *switches]))
         raise SystemExit(0)
     argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
-    check_options(argv, ["config", *options, *optional, *switches])
+    for argument in argv:
+        name = argument.removeprefix("--").partition("=")[0]
+        near = nearest(name, ["config", *options, *optional, *switches], 0.6)
+        if argument.startswith("--") and not name.startswith("config.") and near not in (None, name):
+            raise UserError(f"--{name}: there is no such option; did you mean --{near}?")
     switched = {name: "yes" if f"--{name}" in argv else "" for name in switches}
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", nargs="?", default=default)
@@ -180,7 +160,6 @@ def parse_config(
         raise UserError(f"--config is missing; {usage}")
     config = load_config(parsed.config)
     for argument in argv:
-        check_prefix(argument, list(config))
         _check_override(config, argument)
     argv = [with_pairs(argument) for argument in _last_of_each(config, argv)]
     values = flags.FlagValues()
@@ -276,8 +255,13 @@ def _parsing_error(error: Exception, usage: str, ranges: Mapping[str, Range]) ->
 
 
 def _check_override(config: ConfigDict, argument: str) -> None:
-    """Raise UserError if `--config.section.field` names no field of the configuration."""
+    """Raise UserError if `--config.section.field` names no field of the configuration, or lacks `--config.`."""
     if not argument.startswith("--config."):
+        match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
+        if match and match[2] in config:
+            raise UserError(
+                f"{match[0].rstrip('=')}: fields of the configuration begin with --config, --config.{match[1]}=..."
+            )
         return
     node: Any = config
     path: list[str] = []
@@ -371,5 +355,4 @@ def _importable(folders: list[Path]) -> Iterator[None]:
 
 
 def _modules() -> list[str]:
-    """Return the names of imported modules that are `configs` or below it."""
     return [name for name in list(sys.modules) if name == "configs" or name.startswith("configs.")]

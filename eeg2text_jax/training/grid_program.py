@@ -16,13 +16,13 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.base.devices.hosts import to_host
-from eeg2text_jax.base.devices.mesh import DATA, arms_mapping
+from eeg2text_jax.base.devices.mesh import DATA, arms_mapping, put_batch
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import Batch, each_evaluation_batch
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.brain import ReconstructionModel
-from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, Seq2SeqModel, unit_length
+from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, unit_length
 from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.pretrained.load import frozen_params
 from eeg2text_jax.training.sections import OptimSettings, Settings
@@ -46,7 +46,13 @@ def stages(study: Study) -> list[Study]:
     chain: list[Study] = []
     for name in stage_names(study.config):
         before = chain[-1] if chain else None
-        chain.append(_step_one(study, before) if name == "step_one" else _reconstruction(study, name, before))
+        if name == "step_one":
+            step_one = study.config.step_one
+            changes = {"train.steps": step_one.steps, "optim.lr": step_one.lr, "optim.trainable": "first"}
+            config, workdir = study.config.changed({**ALONE, **changes}), Workdir(study.workdir.root / name)
+            chain.append(dataclasses.replace(study, config=config, workdir=workdir, before=before))
+        else:
+            chain.append(_reconstruction(study, name, before))
     return [*chain, dataclasses.replace(study, before=chain[-1]) if chain else study]
 
 
@@ -83,14 +89,6 @@ def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
     beside = ("bridge", *(f"conv_{n}" for n in range(len(waves.strides) - 1 if kind == "whisper" else 0)))
     leaves = (path for path in flatten(model.shapes["eeg"]) if path.partition("/")[0] not in beside)
     return tuple(f"eeg/{path}" for path in leaves if path.rpartition("/")[2] not in ("lora_a", "lora_b"))
-
-
-def _step_one(study: Study, before: Study | None) -> Study:
-    settings = study.config.step_one
-    config = study.config.changed(
-        {**ALONE, "train.steps": settings.steps, "optim.lr": settings.lr, "optim.trainable": "first"}
-    )
-    return dataclasses.replace(study, config=config, workdir=Workdir(study.workdir.root / "step_one"), before=before)
 
 
 def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
@@ -150,8 +148,13 @@ def make_program(
     UserError if `parallel.tensor_parallel` cannot divide the model's heads over the devices of an arm.
     """
     train = config.train
-    if mesh is not None and config.parallel.tensor_parallel and (problem := _heads_problem(model, mesh.shape[DATA])):
-        raise UserError(problem)
+    if mesh is not None and config.parallel.tensor_parallel:
+        decoder, devices = model.spec.decoder, mesh.shape[DATA]
+        if (heads := math.gcd(decoder.heads, decoder.kv_heads or decoder.heads)) % devices:
+            raise UserError(
+                f"parallel.tensor_parallel is True, and {devices} devices share a batch; expected a divisor of {heads},"
+                " the number of key heads; set the second entry of parallel.mesh, or parallel.tensor_parallel=False."
+            )
     return _program(
         model,
         arms,
@@ -165,17 +168,6 @@ def make_program(
         accumulate=train.accumulate,
         error=config.pretrain.loss,
         symmetric=config.contrastive.symmetric,
-    )
-
-
-def _heads_problem(model: Seq2SeqModel, devices: int) -> str:
-    """Return why the attention heads of a decoder-only model cannot be divided over devices; "" if they can."""
-    heads = math.gcd(model.spec.decoder.heads, model.spec.decoder.kv_heads or model.spec.decoder.heads)
-    if heads % devices == 0:
-        return ""
-    return (
-        f"parallel.tensor_parallel is True, and {devices} devices share a batch; expected a divisor of {heads}, the "
-        "number of key heads; set the second entry of parallel.mesh, or parallel.tensor_parallel=False."
     )
 
 
@@ -210,13 +202,10 @@ def clip_loss(
 ) -> jax.Array:
     """Return the cross-entropy, in nats, of matching each recording to its own text in the batch, summed over rows.
 
-    Args:
-      brain: unit-norm embeddings of the recordings, float32 `[B, E]`.
-      text: text embeddings with any non-zero norm, `[B, E]`.
-      sentence: sentence number of each row, int32 `[B]`; rows of one sentence are not negatives of each other.
-      weight: float32 `[B]`, 0 for padding rows.
-      scale: inverse temperature, a scalar that multiplies the cosines.
-      symmetric: average this loss with the loss of matching each text to its own recording.
+    `brain` are unit-norm embeddings of the recordings, float32 `[B, E]`, `text` those of the texts, `[B, E]`, with any
+    non-zero norm. Rows of one `sentence`, int32 `[B]`, are not negatives of each other; `weight [B]` is 0 for padding
+    rows. `scale`, the inverse temperature, multiplies the cosines. If `symmetric`, this loss is averaged with the loss
+    of matching each text to its own recording.
     """
     logits = scale * jnp.einsum("bd,cd->bc", brain, unit_length(text), precision=jax.lax.Precision.HIGHEST)
     same = sentence[:, None] == sentence[None, :]
@@ -312,7 +301,8 @@ def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     arrays, config = study.placement.constants(study.arrays), study.config.batch
 
     def batches(rows: np.ndarray) -> Iterator[dict[str, jax.Array]]:
-        return map(study.placement.batch, each_evaluation_batch(study.samples, rows, config.buckets, config.size))
+        made = each_evaluation_batch(study.samples, rows, config.buckets, config.size)
+        return (put_batch(batch, study.placement.mesh) for batch in made)
 
     train = study.split.parts["train"]
     some = train[np.linspace(0, len(train) - 1, min(len(train), 1000)).astype(int)]

@@ -16,7 +16,7 @@ from etils import epath
 
 from eeg2text_jax.base.devices.arms import Divided, compile_step, jit_once
 from eeg2text_jax.base.devices.hosts import is_main, main_decides, to_host
-from eeg2text_jax.base.devices.mesh import arms_mapping, own_rows, put_training_batch
+from eeg2text_jax.base.devices.mesh import arms_mapping, own_rows, put_batch
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.progress import ProgressLine
@@ -62,9 +62,8 @@ from eeg2text_jax.training.study import Study, StudyArrays, init_keys, placement
 def train(study: Study) -> TrainState:
     """Train every arm of the study, resuming from the newest checkpoint of its workdir; return the last state.
 
-    Raises:
-      UserError: a training or dev loss is not finite, or a checkpoint cannot be written.
-      Terminated: SIGTERM came; the current step was saved.
+    Raises UserError if a training or dev loss is not finite, or a checkpoint cannot be written; Terminated if SIGTERM
+    came and the current step was saved.
     """
     config = study.config.train
     placement = study.placement
@@ -94,9 +93,8 @@ def train(study: Study) -> TrainState:
             for step in range(first + 1, config.steps + 1):
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
-                    state, metrics = train_step(
-                        state, put_training_batch(batch, placement.mesh, study.config.batch.size), arrays
-                    )
+                    placed = put_batch(batch, placement.mesh, study.config.batch.size, seeds=True)
+                    state, metrics = train_step(state, placed, arrays)
                     pending.swap(step, batch, metrics)  # reads the previous step's metrics meanwhile
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
@@ -118,10 +116,8 @@ def train(study: Study) -> TrainState:
 class PreparedStep:
     """The jitted training step of a study on its devices, with what it needs; `bench` runs the same one.
 
-    Attributes:
-      step: the function (state, batch on the devices, `arrays`) -> (state, metrics); it donates the state.
-      arrays: the arrays that no step changes.
-      formats: shardings and memory layouts of the state between steps.
+    `step` is the function (state, batch on the devices, `arrays`) -> (state, metrics), which donates the state;
+    `arrays` are what no step changes; `formats` are the shardings and memory layouts of the state between steps.
     """
 
     def __init__(self, study: Study, program: GridProgram):
@@ -164,7 +160,7 @@ class DevLoss:
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jit_once(program.eval_step)
-        self._place = functools.partial(study.placement.batch, size=config.size)
+        self._place = functools.partial(put_batch, mesh=study.placement.mesh, size=config.size)
         self._arrays = arrays or study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:
@@ -273,7 +269,6 @@ def origin(study: Study) -> dict[str, Any]:
 
 
 def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
-    """Raise UserError if a checkpoint's `info` identifies another run than `origin(study)`."""
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
     if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote no such entry
@@ -372,9 +367,7 @@ def trained_arm(study: Study, number: int) -> Any:
 
 def _arms_at_once(study: Study) -> int:
     """Return the number of arms in a wave. It is fixed at the first launch, even if another machine resumes the run."""
-    wanted, n_arms = int(study.config.parallel.wave), len(study.arms)
-    if wanted < 0:
-        raise UserError(f"parallel.wave = {wanted}; expected a number of arms, or 0 for all that fit.")
+    wanted, n_arms = study.config.parallel.wave, len(study.arms)
     noted = study.workdir.root / "waves.json"
     if noted.exists():
         size = read_object(noted, advice := "restore the file, or take another --workdir").get("arms_at_once")
@@ -475,6 +468,6 @@ def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
         fed = program.fed(batch, stage.arrays)
         return fed["features"][0], stage.model.reconstruct(params, fed["features"][0], fed["mask"][0])[0]
 
-    place = int(stage.samples.n_words()[rows[0]]) // 2
+    place = int(stage.samples.n_words[rows[0]]) // 2
     inputs, made = jax.jit(both)(params)
     return np.asarray(inputs[0, place]), np.asarray(made[0, place])

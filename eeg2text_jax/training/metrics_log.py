@@ -6,13 +6,12 @@ import json
 import math
 import os
 import queue
-import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,12 +48,9 @@ PATIENCE = 30.0  # seconds that the tracker has after training to send the queue
 class Tracker:
     """Send scalars to a tracker; each arm is a run. Use as a context manager; no method raises.
 
-    Args:
-      wanted: `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`); "" for no tracker.
-      place: path or URL of the workdir; its last part names the group.
-      folder: a folder for files that the tracker writes.
-      arms: names of the arms.
-      config: the configuration as JSON, which the tracker shows.
+    `wanted` is `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`), or "" for no tracker. `place` is the
+    path or URL of the workdir, whose last part names the group; the tracker writes its files to `folder` and shows
+    `config`, the configuration as JSON.
     """
 
     def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
@@ -113,9 +109,18 @@ class Tracker:
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
             self._process = subprocess.Popen(command, text=True, errors="replace", **pipes)
             errors: list[str] = []
-            listener = threading.Thread(target=_read_all, args=(self._process.stderr, errors), daemon=True)
+
+            def listen() -> None:
+                with self._process.stderr as pipe:
+                    errors.extend(pipe)
+
+            listener = threading.Thread(target=listen, daemon=True)
             listener.start()
-            self._feed(self._process)
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                while (line := self._lines.get()) is not None:
+                    print(line, file=self._process.stdin, flush=True)
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                self._process.stdin.close()
             status = self._process.wait()
             listener.join(1.0)
             if status > 0:
@@ -124,26 +129,12 @@ class Tracker:
         except (OSError, ValueError) as error:
             self._report_once(f"could not be started ({error})")
 
-    def _feed(self, process: "subprocess.Popen[str]") -> None:
-        """Write queued lines to the process until the end, or until its pipe breaks."""
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            while (line := self._lines.get()) is not None:
-                print(line, file=process.stdin, flush=True)
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            process.stdin.close()
-
     def _report_once(self, problem: str) -> None:
-        """Print a problem unless one was printed before."""
         if not self._has_reported:
             self._has_reported = True
             print(
                 f"{self._package}: {problem}; training is not affected; metrics.jsonl and TensorBoard have every line."
             )
-
-
-def _read_all(pipe: IO[str], lines: list[str]) -> None:
-    with pipe:
-        lines.extend(pipe)
 
 
 def tracker_of(study: Study) -> Tracker:
@@ -167,14 +158,10 @@ PAUSE = 30.0  # seconds between two flushes of TensorBoard events; a flush to gs
 class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
     """Append the scalars of each step to `metrics.jsonl`, TensorBoard and a tracker. Use as a context manager.
 
-    Only the first of several hosts writes files. tensorboardX's `SummaryWriter` is not used: it writes events in a
-    thread of its own, so a full disk would not stop training.
-
-    Args:
-      workdir: the folder of `metrics.jsonl` and `tensorboard/`.
-      step: the step from which training resumes; 0 at the start.
-      lines: the lines of all earlier steps, from the checkpoint. They replace the content of `metrics.jsonl`, which may
-        have lines of steps that will be repeated.
+    Only the first of several hosts writes files, in the folder `workdir`. Training begins after `step`, which is 0 at
+    the start. The `lines` of all earlier steps, from the checkpoint, replace the content of `metrics.jsonl`, which may
+    have lines of steps that will be repeated. tensorboardX's `SummaryWriter` is not used: it writes events in a thread
+    of its own, so a full disk would not stop training.
     """
 
     def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = (), tracker: Tracker | None = None):
@@ -350,16 +337,13 @@ def start_trace(folder: str) -> None:
 class StepProfile(contextlib.AbstractContextManager["StepProfile"]):
     """Write a profile of the training steps `steps` to `workdir/profile`. Use as a context manager around all steps.
 
-    `steps` is "START:END" (both included) or "" for no profile; anything else raises UserError. Steps before a resume
-    are not profiled. Every host writes its own file.
+    `steps` is "START:END" (both included) or "" for no profile. Steps before a resume are not profiled. Every host
+    writes its own file.
     """
 
     def __init__(self, steps: str, workdir: epath.Path):
-        match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", steps)
-        first, last = map(int, match.groups()) if match else (0, 0)
-        if steps and (not match or last < first):
-            raise UserError(f"train.profile = {steps!r}; expected the first and the last step, as in '10:12', or ''.")
-        self._first, self._last, self._folder, self._running = first, last, workdir / "profile", False
+        self._first, self._last = map(int, (steps or "0:0").split(":"))
+        self._folder, self._running = workdir / "profile", False
 
     def __exit__(self, *_: object) -> None:
         self._stop()

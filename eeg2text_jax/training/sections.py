@@ -287,11 +287,9 @@ def check_config(
 ) -> None:
     """Raise UserError if a field is missing, unknown, out of its range, or contradicts another field.
 
-    Args:
-      config: the configuration.
-      sections: top-level sections to check; empty: all.
-      ranges: ranges of all fields of a judge's configuration, which is then checked field by field; None: `RANGES`.
-      given: names of fields on the command line: numbers of steps that a number of epochs would override are refused.
+    Only the top-level `sections` are checked; empty: all. `ranges` are those of a judge's configuration, which is then
+    checked field by field. Numbers of steps in `given`, the fields on the command line, are refused if a number of
+    epochs would override them.
     """
     if ranges is not None:
         _check_fields(config, ranges, list(ranges))
@@ -363,12 +361,6 @@ def notes(config: Settings) -> list[str]:
                 f"to {steps // 2} steps."
             )
     return messages
-
-
-def _data_problems(config: ConfigDict) -> Iterator[str]:
-    recordings = config.data.recordings
-    if recordings.compat and recordings.measure not in ("GD", "FFD", "TRT"):
-        yield f"data.recordings.measure is {recordings.measure!r}; expected GD, FFD or TRT with compat=wang-ji."
 
 
 def _split_problems(config: ConfigDict) -> Iterator[str]:
@@ -492,7 +484,6 @@ def _decode_problems(config: ConfigDict) -> Iterator[str]:
 
 # Section -> a function that yields a message for each contradiction between fields.
 _PROBLEMS: dict[str, Callable[[ConfigDict], Iterator[str]]] = {
-    "data": _data_problems,
     "split": _split_problems,
     "text": _text_problems,
     "model": _model_problems,

@@ -17,7 +17,6 @@ from jax.sharding import AbstractMesh, Mesh
 from eeg2text_jax.base.cpu import summed_by_blocks
 from eeg2text_jax.base.devices.arms import Divided, choose_by_arm, each_arm
 from eeg2text_jax.base.devices.mesh import shard_rows
-from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import Batch, given_prompts
 from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import AnyModel, Seq2SeqModel, divide
@@ -148,13 +147,10 @@ def reconstruction_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the sum over snapshots of a snapshot's mean error, and the number of snapshots (float32 scalars).
 
-    Args:
-      target: the encoder's input, `[B, W, ...]`; a snapshot is its input at one of W positions.
-      made: the reconstruction; broadcasts to the input's shape.
-      judged: bool `[B, W]`, the snapshots that enter the loss.
-      weight: float32 `[B]`, 0 for padding rows.
-      kind: "mae" or "mse".
-      voxels: float32 `[...]`, 1 at voxels that enter the loss; None: all do.
+    `target` is the encoder's input, `[B, W, ...]`, a snapshot its input at one of W positions; `made`, the
+    reconstruction, broadcasts to its shape. `judged`, bool `[B, W]`, are the snapshots that enter the loss; `weight
+    [B]` is 0 for padding rows; `kind` is "mae" or "mse"; `voxels`, float32 `[...]`, is 1 at voxels that enter the loss
+    (None: all do).
     """
     counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
     error = LOSSES[kind](target.astype(jnp.float32) - made)
@@ -165,8 +161,6 @@ def reconstruction_loss(
 
 
 # The training state (parameters, optimizer state, best parameters), the optimizer, and which parameters it trains.
-
-PHASES = ("first", "all", "bridge", "lora")  # values of optim.trainable
 
 
 def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
@@ -229,12 +223,10 @@ def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
 def trainable_only(
     optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: str
 ) -> optax.GradientTransformation:
-    """Restrict an optimizer to the parameters that a phase of `trainable_mask` trains; an unknown phase is a UserError.
+    """Restrict an optimizer to the parameters that a phase of `trainable_mask` trains.
 
     Other parameters do not enter the gradient norm and do not decay.
     """
-    if phase not in PHASES:
-        raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(PHASES)}.")
     if _trains_all(model, phase):
         return optimizer
 
@@ -501,7 +493,7 @@ class GridProgram:
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
             rows = {name: leaf[place] for name, leaf in batch.items()}
-            context = ConditionContext.of(rows, study.condition, study.means, step, study.kernel)
+            context = ConditionContext.of(rows, study, step)
             members = [a for a, at in enumerate(places) if at == place]
             pairs = [(self.arms[a].condition, self.arms[a].seed) for a in members]
             values, chosen = distinct_inputs(pairs, rows["features"], rows["mask"], context)

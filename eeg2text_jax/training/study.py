@@ -96,8 +96,6 @@ RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng -> JAX'
 
 def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
     """Return the dropout keys of all arms, `[A]`; arms of one seed share a key. `rng` is the field `train.rng`."""
-    if rng not in RNGS:
-        raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")
     return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout", RNGS[rng]))
 
 
@@ -157,17 +155,6 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
             f"{longest} positions, but the model has {positions}; shorten the prompt, or lower data.max_words, "
             "text.max_tokens or decode.max_length."
         )
-
-
-def own_prompts(
-    template: str, chat: bool, data: DataFile, tokenizer: PreTrainedTokenizerBase
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids before and after each of N recordings, int32 `[N, P]` each, as `make_prompts` does.
-
-    `template` has fields of samples, such as `{subject}`.
-    """
-    rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
-    return make_prompts(tokenizer, template, chat, rows)
 
 
 # Frozen sentence embeddings, the targets of the contrastive objective.
@@ -365,7 +352,6 @@ def channels_of(data: DataFile) -> Channels:
 
 
 def _contrastive(study: Study) -> Study:
-    """Return the study with text targets, and a contrastive model in place of the generative model."""
     config = study.config
     targets = open_targets(config, study.workdir.targets, study.data, study.split)
     settings = config.contrastive
@@ -467,6 +453,9 @@ def make_samples(
     notes = [scaling.note(), *([] if data.clock is None else data.clock.notes())]
     for note in filter(None, [*notes, *cuts(config, data, split, tokenizer, alone), chosen["donor_note"]]):
         print(note)
+    prompts = None
+    if has_fields(text.template):
+        prompts = make_prompts(tokenizer, text.template, text.chat, data.subject, data.task)
     return Samples(
         data=data,
         targets=encode_targets(tokenizer, data.sentence.tolist(), text.max_tokens, alone),
@@ -474,6 +463,6 @@ def make_samples(
         scale=scaling.scale,
         max_words=config.data.max_words,
         pad_token=pad_token,
-        prompts=own_prompts(text.template, text.chat, data, tokenizer) if has_fields(text.template) else None,
+        prompts=prompts,
         **chosen,
     )

@@ -160,8 +160,7 @@ class Recorded:
 
     def fed(self, name, step=0):
         """The input of each sample of the batch, `[its length, channels]`; behind it are zeros."""
-        arrays = self.study.arrays
-        context = ConditionContext.of(self.batch, arrays.condition, arrays.means, np.int32(step), arrays.kernel)
+        context = ConditionContext.of(self.batch, self.study.arrays, np.int32(step))
         fed = np.asarray(apply_condition(name, self.batch["features"], self.batch["mask"], context), np.float64)
         assert not fed[~self.batch["mask"]].any()
         return [each[: len(self.waves[i])] for each, i in zip(fed, self.test, strict=True)]

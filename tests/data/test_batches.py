@@ -48,7 +48,7 @@ def test_features_are_standardized_on_the_train_part(samples):
     for i in range(37):
         expected = ((samples.data.words(i) - words.mean(axis=0)) / words.std(axis=0))[:8]
         np.testing.assert_allclose(samples.features(i), expected, atol=1e-5)
-    assert samples.n_words().tolist() == np.minimum(samples.data.n_words, 8).tolist()
+    assert samples.n_words.tolist() == np.minimum(samples.data.n_words, 8).tolist()
     assert samples.data.n_words.max() > 8, "a long recording loses its last words"
 
 
@@ -79,7 +79,7 @@ def test_an_epoch_has_every_sample_once_in_the_smallest_bucket_that_holds_it():
 
 
 def test_shapes_of_an_epoch_are_the_same_in_every_epoch(samples):
-    plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(37)), BUCKETS, SIZE, seed=1)
+    plan = EpochPlan(samples.n_words, samples.n_tokens(np.arange(37)), BUCKETS, SIZE, seed=1)
     shapes = [collections.Counter(bucket for _, bucket in plan.epoch(e)) for e in range(4)]
     assert shapes[1:] == shapes[:-1]
 
@@ -89,7 +89,7 @@ def test_a_batch_says_what_is_real(samples):
     assert batch["features"].shape == (SIZE, 8, 3)
     assert batch["weight"].tolist() == [1, 1, 0, 0, 0]
     assert batch["sample_id"].tolist() == [3, 7, 3, 3, 3]
-    lengths = samples.n_words()[[3, 7, 3, 3, 3]]
+    lengths = samples.n_words[[3, 7, 3, 3, 3]]
     assert batch["mask"].sum(axis=1).tolist() == lengths.tolist()
     assert (batch["features"][~batch["mask"]] == 0).all()
     np.testing.assert_array_equal(batch["labels"][1][: len(samples.targets[7])], samples.targets[7])
@@ -144,7 +144,7 @@ def test_seeds_have_orders_of_their_own_in_batches_of_the_same_shapes(samples):
                 np.testing.assert_array_equal(leaf[place], alone[seed][step][name][0])
     ids = [[batch["sample_id"][0][batch["weight"][0] > 0].tolist() for batch in alone[seed]] for seed in alone]
     assert ids[0] != ids[1] != ids[2] != ids[0]
-    epoch = len(EpochPlan(samples.n_words()[:30], samples.n_tokens(np.arange(30)), BUCKETS, SIZE, 2).epoch(0))
+    epoch = len(EpochPlan(samples.n_words[:30], samples.n_tokens(np.arange(30)), BUCKETS, SIZE, 2).epoch(0))
     for own in ids:
         assert sorted(itertools.chain(*own[:epoch])) == list(range(30)), "every sample once an epoch"
 
@@ -200,7 +200,7 @@ def test_each_field_of_a_batch_is_of_its_own_table(samples):
     targets = [np.full(1 + i % 5, i + 1, np.int32) for i in range(n)]
     tables = {"donors": lent, "neighbors": near, "label_rows": labels, "clock": clock, "subject": subject}
     given, rows = dataclasses.replace(samples, targets=targets, prompts=prompts, **tables), list(range(12))
-    batch, words = make_batch(given, rows, (8, 12), 12), samples.n_words()
+    batch, words = make_batch(given, rows, (8, 12), 12), samples.n_words
     assert len(set(np.sign(words[lent[rows]] - words[rows]).tolist())) == 3
     for i in rows:
         for field, table in (("donor", lent), ("neighbor", near)):
@@ -220,7 +220,7 @@ def test_each_field_of_a_batch_is_of_its_own_table(samples):
 
 
 def test_a_batch_keeps_the_order_of_its_rows_and_masks_samples_of_one_word(samples):
-    words, readers = samples.n_words(), np.arange(37)[::-1].copy()
+    words, readers = samples.n_words, np.arange(37)[::-1].copy()
     rows = [*np.flatnonzero(words == 1)[::-1].tolist(), 30, 2, 17, int(samples.data.n_words.argmax())]
     assert words[rows[0]] == words[rows[1]] == 1
     batch = make_batch(dataclasses.replace(samples, subject=readers), rows, (11, 12), 20)
@@ -232,7 +232,7 @@ def test_a_batch_keeps_the_order_of_its_rows_and_masks_samples_of_one_word(sampl
 
 
 def test_epochs_and_seeds_shuffle_which_samples_share_a_batch(samples):
-    words, tokens = samples.n_words(), samples.n_tokens(np.arange(37))
+    words, tokens = samples.n_words, samples.n_tokens(np.arange(37))
 
     def groups(seed, number):
         plan = EpochPlan(words, tokens, BUCKETS, SIZE, seed)

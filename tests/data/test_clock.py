@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.stats
+from tiny_run import prepare
 
 from eeg2text_jax import data as public
 from eeg2text_jax.base.errors import UserError
@@ -15,7 +16,6 @@ from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.check import check_datafile
 from eeg2text_jax.data.clock import Clock, clock_of_rows, order_likeness, sessions_of
 from eeg2text_jax.data.datafile import read_datafile, read_outline
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.neighbors import high_neighbors, time_leakage, time_lines

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from tiny_run import tiny_settings
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data import write
@@ -15,7 +16,6 @@ from eeg2text_jax.data.planted import (
     synthetic_samples,
     synthetic_waves,
 )
-from eeg2text_jax.data.source_settings import source_settings
 
 SPEC = SyntheticSpec(
     signal=1.0, sentences=300, subjects=2, tasks=2, features=24, vocabulary=60, groups=1, order="random", drift=0.0,
@@ -118,7 +118,7 @@ def test_signal_dial_moves_information_and_nothing_else():
 )  # fmt: skip
 def test_bad_settings_are_named(change):
     with pytest.raises(UserError, match=next(iter(change))):
-        source_settings(SyntheticSpec, dataclasses.asdict(SPEC) | change, "data.synthetic")
+        tiny_settings(**{f"data__synthetic__{name}": value for name, value in change.items()})
 
 
 @pytest.mark.parametrize("field", ["sentences=10000000", "features=1000000"])

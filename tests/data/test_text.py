@@ -28,12 +28,8 @@ def test_a_target_that_is_cut_keeps_its_special_tokens(tokenizer, alone):
 
 
 def test_prompts_of_samples_are_filled_in_and_padded_behind(tokenizer):
-    rows = [
-        {"subject": "Al", "task": "what"},
-        {"subject": "Bertha and Al", "task": "in"},
-        {"subject": "Al", "task": "in"},
-    ]
-    before, after = make_prompts(tokenizer, "{subject} read <eeg> in {task}", False, rows)
+    subjects, tasks = ("Al", "Bertha and Al", "Al"), ("what", "in", "in")
+    before, after = make_prompts(tokenizer, "{subject} read <eeg> in {task}", False, subjects, tasks)
     said = [[decode_tokens(tokenizer, [row[row >= 0]])[0] for row in side] for side in (before, after)]
     assert said == [["Al read", "Bertha and Al read", "Al read"], ["in what", "in in", "in in"]]
     assert (before[:, 0] == tokenizer.bos_token_id).all()

@@ -146,7 +146,7 @@ def test_a_slice_holds_what_belongs_to_its_samples(study, condition):
     has_recording = condition == "eeg"
     summed = [study.samples.features(int(i)).sum() * has_recording for i in rows]
     np.testing.assert_allclose(found["summed"], [summed] * len(study.arms), atol=1e-3)
-    np.testing.assert_array_equal(found["words"][0], study.samples.n_words()[rows] * has_recording)
+    np.testing.assert_array_equal(found["words"][0], study.samples.n_words[rows] * has_recording)
 
 
 def test_what_is_lent_or_copied_is_named_and_nothing_of_the_sample_itself(study):

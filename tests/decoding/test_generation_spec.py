@@ -187,7 +187,7 @@ def test_what_a_checkpoint_would_decode_otherwise_is_named(tmp_path):
     note = generation_note(str(tmp_path), spec.replace(min_length=5))
     assert "differs in min_new_tokens (file: 3, config.decode: 4), typical_p (file: 0.2, config.decode: 1.0)" in note
     (tmp_path / "generation_config.json").write_text("{")
-    with pytest.raises(UserError, match=r"generation_config\.json: cannot be read"):
+    with pytest.raises(UserError, match=r"generation_config\.json: is not JSON"):
         generation_note(str(tmp_path), spec)
 
 

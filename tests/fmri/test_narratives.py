@@ -4,12 +4,12 @@ import gzip
 
 import numpy as np
 import pytest
+from tiny_run import prepare
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.fmri._prepare_scans import usual_tr
 from eeg2text_jax.data.fmri._scans import Scan, Story, Transcript, align_stories, correct_onsets, frame_texts
 from eeg2text_jax.data.planted import write_scan
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_testing.bids_stories import GRID, WINDOW, frame_of, make_tree, story, volumes

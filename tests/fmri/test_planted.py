@@ -3,11 +3,11 @@
 import nibabel
 import numpy as np
 import pytest
+from tiny_run import prepare
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted import PlantedSpec, _who_hears_what, write_planted
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.training.configuration import load_config
 
 SMALL = {"subjects": 4, "stories": 8, "heard": 8, "frames": 60, "grid": (8, 8, 5), "vocabulary": 20}

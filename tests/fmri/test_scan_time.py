@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import time_trap
+from tiny_run import prepare
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted import PlantedSpec, write_planted
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.training.configuration import load_config
 
 SMALL = {**time_trap.SCANS, "subjects": 2, "stories": 2, "heard": 2, "grid": (4, 4, 3), "signal": 0.0}

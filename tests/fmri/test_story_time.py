@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tiny_run import prepare
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.splits.certificate import SEGMENT, assess_leakage, segments_of
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import readings_of

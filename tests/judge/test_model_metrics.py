@@ -24,7 +24,8 @@ def asked(monkeypatch):
         return make
 
     monkeypatch.setattr(_meaning, "MeaningMetrics", stand_in("encoder"))
-    monkeypatch.setattr(_judge_folder, "JudgeMetrics", stand_in("judge"))
+    monkeypatch.setattr(_judge_folder, "load_judged", lambda folder: (f"{folder}.json", "frozen"))
+    monkeypatch.setattr(_judge_folder, "LatteScore", stand_in("judge"))
     return found
 
 
@@ -32,7 +33,7 @@ def test_settings_reach_the_encoder_and_the_judge(asked):
     names = ["bleu", "similarity", "lattescore", "bertscore", "similarity"]
     made = makers_of(names, "minilm", "work/judge", layer=3, idf=True, rescale="base.csv", truncate=True)
     assert asked["encoder"] == (["similarity", "bertscore"], "minilm", {"layer": 3, "idf": True, "rescale": "base.csv"})
-    assert asked["judge"] == ("work/judge", True, {})
+    assert asked["judge"] == ("work/judge.json", "frozen", True, {})
     assert made(["a", "b"]) == ["encoder of 2", "judge of 2"]
     assert made.notes() == ["a note of the encoder", "a note of the judge"]
     assert makers_of(["bleu", "wer"], None, None) is None
@@ -47,4 +48,4 @@ def test_a_run_needs_what_its_metrics_and_endpoints_do(asked, layer, expected):
     assert configured(SimpleNamespace(metrics=metrics, audit=audit)) is not None
     assert asked["encoder"][:2] == (["bertscore", "similarity"], "small")
     assert asked["encoder"][2]["layer"] == expected
-    assert asked["judge"][:2] == ("old/judge", False)
+    assert asked["judge"][:3] == ("old/judge.json", "frozen", False)

@@ -19,7 +19,7 @@ from eeg2text_jax.commands.cli import main
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.judge import session, tune
 from eeg2text_jax.judge._edits import make_pairs
-from eeg2text_jax.judge._judge_folder import JudgeMetrics, LatteScore, load_judged, read_judge
+from eeg2text_jax.judge._judge_folder import LatteScore, load_judged, read_judge
 from eeg2text_jax.judge.baselines import baseline_scores, choose_threshold
 from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts, load_frozen
@@ -541,7 +541,7 @@ def test_long_pairs_are_named_or_cut_alike(finished, judged, refused):
     cutting = Asker(frozen, made.prompt, made.wording, made.labels, truncate=True)
     assert cutting.scores([(long, long)]).shape == (1,)
     assert cutting.encoder.cut == 1
-    assert JudgeMetrics(root / "judge", truncate=True).notes()
+    assert LatteScore(made, frozen, truncate=True).notes()
 
 
 def test_initial_prompts_are_tokens_of_the_pairs(finished):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from simulated_study import SHIFTED, Study, make_content
+from tiny_run import prepare
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Tally
 from eeg2text_testing.corruption import corrupt, judge
 from eeg2text_testing.wang_ji_scripts import pickle_v5

@@ -12,11 +12,11 @@ import pytest
 import scipy.io
 from ml_collections import ConfigDict
 from simulated_study import TEXTS, Study, make_content
+from tiny_run import prepare
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Tally
 from eeg2text_testing.wang_ji_scripts import dump, pickle_v5, pickle_v73
 from eeg2text_testing.zuco_files import write_v5

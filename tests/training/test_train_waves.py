@@ -12,7 +12,6 @@ from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax.base.devices.arms import Divided
 from eeg2text_jax.base.devices.mesh import arms_mapping
-from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.kinds import ParallelSettings
 from eeg2text_jax.instrument.predictions.file import read_predictions
 from eeg2text_jax.instrument.workdir import Workdir
@@ -124,12 +123,6 @@ def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms):
     assert loop._load(dataclasses.replace(six_arms, config=config), 3, 800) == np.inf
 
 
-def test_what_is_no_number_of_arms_is_said(six_arms):
-    config = six_arms.config.changed({"parallel.wave": -1})
-    with pytest.raises(UserError, match=r"parallel.wave = -1; expected a number of arms"):
-        loop.arms_together(dataclasses.replace(six_arms, config=config))
-
-
 def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:
     return ParallelSettings(
         arms, wave=0, mesh=mesh, fsdp=False, hosts="one", startup=300, heartbeat=12, tensor_parallel=False
@@ -139,5 +132,3 @@ def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:
 def test_arms_are_mapped_on_a_single_cpu_device():
     found = {mesh: arms_mapping(mapped("auto", mesh)) for mesh in ((1, 1), (0, 0), (2, 4))}
     assert found == {(1, 1): "map", (0, 0): "vmap", (2, 4): "vmap"}
-    with pytest.raises(UserError, match=r"parallel.arms = 'pmap'; expected 'auto', 'vmap' or 'map'"):
-        arms_mapping(mapped("pmap", (0, 0)))

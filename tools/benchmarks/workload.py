@@ -15,7 +15,7 @@ import numpy as np
 from transformers import BartConfig
 
 from eeg2text_jax.base.devices.arms import compile_step
-from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh, put_batch, put_training_batch, state_shardings
+from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh, put_batch, state_shardings
 from eeg2text_jax.commands.bench import LONGEST, WORDS_SCALE, WORDS_SHAPE
 from eeg2text_jax.data.batches import Batch, Bucket, EpochPlan, Samples, make_batch, stack_seeds
 from eeg2text_jax.data.datafile import DataFile
@@ -126,7 +126,7 @@ def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], dtype: str, *,
     config = model_shape.bart_config()
     model = Seq2SeqModel(bart.spec_from_config(config), model_shape.eeg_spec(), dtype=dtype, remat=remat)
     samples = make_samples(model_shape, model.pad_token)
-    plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(SENTENCES)), buckets, size, seed=0)
+    plan = EpochPlan(samples.n_words, samples.n_tokens(np.arange(SENTENCES)), buckets, size, seed=0)
     full = [(tuple(bucket), rows) for rows, bucket in plan.epoch(0) if len(rows) == size]
     counts, first = Counter(bucket for bucket, _ in full), dict(reversed(full))
     used = tuple(bucket for bucket in buckets if bucket in counts)
@@ -204,7 +204,7 @@ class OurTraining:
 
     def _put(self, batch: Batch) -> dict[str, jax.Array]:
         """Put a batch `[B, ...]` on the device, with a leading axis for its single seed."""
-        return put_training_batch(stack_seeds([batch]), self._mesh)
+        return put_batch(stack_seeds([batch]), self._mesh, seeds=True)
 
     def first_loss(self, batch: Batch, program: GridProgram) -> float:
         """Return the first arm's loss in nats per token, by the evaluation step of `program` and without TF32."""

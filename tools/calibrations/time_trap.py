@@ -17,10 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.data.clock import Clock, known_time
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.planted import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import sample_ids
 from eeg2text_jax.instrument.auditing.audit import audit
@@ -77,7 +79,7 @@ def scanned(seed: int, **changes: object) -> DataFile:
         config.source = "synthetic-fmri"
         config.synthetic_fmri.update({**SCANS, **changes, "seed": seed})
         config.fmri.update(WINDOWS)
-        prepare(config, path := Path(folder) / "scans.h5")
+        prepare(read_section(DataSettings, config), path := Path(folder) / "scans.h5")
         data = read_datafile(path)
         return dataclasses.replace(data, features=data.features[0 : len(data.features)])
 

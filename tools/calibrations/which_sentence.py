@@ -172,7 +172,7 @@ def embed(
 ) -> jax.Array:
     """Embeddings `[R, E]` of a batch under a condition."""
     key = jax.random.fold_in(study.condition, seed)
-    context = ConditionContext.of(batch, key, study.means, jnp.zeros((), jnp.int32))
+    context = ConditionContext.of(batch, study._replace(condition=key), jnp.zeros((), jnp.int32))
     fed = apply_condition(condition, batch["features"], batch["mask"], context)
     return model.embed(params, {"features": fed, "mask": batch["mask"]})
 

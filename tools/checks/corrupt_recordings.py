@@ -17,8 +17,10 @@ import numpy as np
 sys.path.extend(map(str, Path(__file__).parents[1:3]))  # tools/, and the clone for configs/
 
 from configs.default import get_config
+from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_testing.corruption import Verdict, arguments, corrupt, judge, series
 from eeg2text_testing.wang_ji_scripts import pickle_v5
 from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
@@ -58,7 +60,7 @@ def run(folder: Path, trials: int, seed: int) -> int:
     for form, path in files.items():
         out = folder / f"{form}.h5"
         with contextlib.redirect_stderr(io.StringIO()):
-            tally = prepare(config, out, [str(path)])
+            tally = prepare(read_section(DataSettings, config), out, [str(path)])
         originals[form] = (path.read_bytes(), read_datafile(out), tally)
     forms = list(files)
 

@@ -21,9 +21,11 @@ sys.path.extend(map(str, Path(__file__).parents[1:3]))  # tools/, and the clone 
 
 from configs.default import get_config
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Tally
+from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree
 from eeg2text_testing.corruption import Verdict, arguments, corrupt, series
 
@@ -34,7 +36,7 @@ def prepared(root: Path, out: Path) -> tuple[DataFile, Tally]:
     config = get_config().data
     config.fmri.update({"grid": GRID, "window": WINDOW, "dtype": "float32"})
     with contextlib.redirect_stdout(io.StringIO()):
-        tally = prepare(config, out, [str(root)])
+        tally = prepare(read_section(DataSettings, config), out, [str(root)])
     return read_datafile(out), tally
 
 

@@ -10,9 +10,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Tally
+from eeg2text_jax.data.source_settings import DataSettings
 
 WAYS = ("byte", "bit", "zeros", "noise", "cut", "removed", "doubled")
 
@@ -79,7 +81,7 @@ def judge(config: ConfigDict, original: DataFile, expected: Tally, path: Path, o
       out: where its data file may be written.
     """
     try:
-        tally = prepare(config, out, [str(path)])
+        tally = prepare(read_section(DataSettings, config), out, [str(path)])
     except UserError as error:
         return Verdict("refused", str(error)) if "\n" not in str(error) else Verdict("WRONG", f"two lines: {error}")
     made = read_datafile(out)

@@ -138,12 +138,9 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
     This is for a `while_loop`: under `vmap`, or partitioned by XLA, it would run until all arms have stopped, and
     communicate in every iteration. Arms on one device run in sequence, each as long as it needs.
 
-    Args:
-      function: `(params, fed, shared) -> result` for one arm; `fed` has the arm's own inputs, `shared` the inputs that
-        all arms have in common. The first axis of `fed`, `shared` and the result is the batch, or a multiple of it.
-
-    Returns:
-      The function of all arms: `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
+    `function` is `(params, fed, shared) -> result` for one arm: `fed` are the arm's own inputs, `shared` those that all
+    arms have in common, with the batch, or a multiple of it, as first axis. The result is the function of all arms:
+    `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
     """
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 

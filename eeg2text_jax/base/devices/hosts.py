@@ -38,11 +38,9 @@ def join(parallel: ParallelSettings) -> None:
     Call this before slow imports. `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds
     (a TPU slice, Slurm, Open MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0),
     `EEG2TEXT_PROCESSES` (number of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the
-    field has another value or the environment is incomplete, HostLost if the hosts cannot be joined.
+    environment is incomplete, HostLost if the hosts cannot be joined.
     """
     hosts = parallel.hosts
-    if hosts not in ("one", "auto", "env"):
-        raise UserError(f"parallel.hosts = {hosts!r}; expected 'one', 'auto' or 'env'.")
     if hosts == "one" or jax.distributed.is_initialized():
         return
     arguments = _from_environment() if hosts == "env" else {}
@@ -184,7 +182,6 @@ def to_main(tree: Any) -> Any:
 
 
 def _from_environment() -> dict[str, str | int]:
-    """Return the arguments of `jax.distributed.initialize` from the environment; raise UserError if they are wrong."""
     missing = [name for name in (COORDINATOR, PROCESSES, PROCESS) if name not in os.environ]
     if missing:
         raise UserError(f"parallel.hosts = 'env' needs {', '.join(missing)} in the environment.")

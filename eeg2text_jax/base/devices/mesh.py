@@ -291,29 +291,21 @@ def own_rows(mesh: Mesh, size: int, devices: Sequence[jax.Device] | None = None)
     return np.unique(np.concatenate([np.arange(size)[places[device]] for device in devices]))
 
 
-def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0) -> dict[str, jax.Array]:
-    """Place a batch `[B, ...]` on the mesh, axis B along `data`.
-
-    With `size`, the number of rows of the whole batch, each host has its `own_rows`, else all rows.
-    """
-    return _put_rows(batch, batch_sharding(mesh), size)
-
-
 def seeds_sharding(mesh: Mesh) -> NamedSharding:
     """Return the sharding of a training batch `[S, B, ...]` of S seeds: axis B along `data`."""
     return NamedSharding(mesh, PartitionSpec(None, DATA))
 
 
-def put_training_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0) -> dict[str, jax.Array]:
-    """Place a training batch `[S, B, ...]` on the mesh, axis B along `data`; `size` is explained at `put_batch`."""
-    return _put_rows({name: leaf for name, leaf in batch.items() if name != "whole"}, seeds_sharding(mesh), size)
+def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0, *, seeds: bool = False) -> dict[str, jax.Array]:
+    """Place a batch `[B, ...]`, or with `seeds` a training batch `[S, B, ...]`, on the mesh, axis B along `data`.
 
-
-def _put_rows(batch: Mapping[str, Any], sharding: NamedSharding, size: int) -> dict[str, jax.Array]:
-    """Place a batch whose rows are the axis that `sharding` shards; with `size`, this host has its `own_rows` of it."""
-    host_rows = own_rows(sharding.mesh, size) if size else None
+    With `size`, the number of rows of the whole batch, each host has its `own_rows`, else all rows.
+    """
+    arrays = {name: leaf for name, leaf in batch.items() if name != "whole"}
+    sharding = seeds_sharding(mesh) if seeds else batch_sharding(mesh)
+    host_rows = own_rows(mesh, size) if size else None
     if host_rows is None:
-        return put(dict(batch), sharding)
+        return put(arrays, sharding)
     axis = len(sharding.spec) - 1
 
     def place(array: Any) -> jax.Array:
@@ -325,7 +317,7 @@ def _put_rows(batch: Mapping[str, Any], sharding: NamedSharding, size: int) -> d
         whole = (*array.shape[:axis], size, *array.shape[axis + 1 :])
         return jax.make_array_from_callback(whole, sharding, part)
 
-    return jax.tree.map(place, dict(batch))
+    return jax.tree.map(place, arrays)
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
@@ -356,7 +348,6 @@ def fed_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def _match(name: str, rules: Rules) -> Layout:
-    """Return the layout of the first rule that matches a path."""
     for pattern, layout in rules:
         if re.search(pattern, name):
             return layout
@@ -453,10 +444,6 @@ class Placement:
         """Return the shapes of a state with their shardings, as restoring a checkpoint requires them."""
         return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
 
-    def batch(self, batch: Mapping[str, Any], size: int = 0) -> dict[str, jax.Array]:
-        """Place a batch `[B, ...]` on the mesh, axis B along `data`; `size` is explained at `put_batch`."""
-        return put_batch(batch, self.mesh, size)
-
     def constants(self, tree: Any) -> Any:
         """Place a copy of the arrays on every device."""
         return put(tree, replicated(self.mesh))
@@ -465,11 +452,8 @@ class Placement:
 def arms_mapping(parallel: DevicesSettings) -> str:
     """Return how a device computes several arms: `"vmap"`, in parallel, or `"map"`, in sequence.
 
-    `parallel.arms="auto"` selects `"map"` on a single CPU device, where it is faster. Raises UserError if the field has
-    another value.
+    `parallel.arms="auto"` selects `"map"` on a single CPU device, where it is faster.
     """
-    if parallel.arms not in ("auto", "vmap", "map"):
-        raise UserError(f"parallel.arms = {parallel.arms!r}; expected 'auto', 'vmap' or 'map'.")
     if parallel.arms != "auto":
         return parallel.arms
     n_devices = math.prod(parallel.mesh) or len(jax.devices())

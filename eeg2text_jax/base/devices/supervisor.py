@@ -74,7 +74,6 @@ def _become_child(folder: Path) -> None:
 
 
 def _write_status(folder: Path, status: int) -> None:
-    """Write the exit status to the file `status` atomically."""
     sys.stdout.flush()
     (folder / ".status").write_text(str(status))
     (folder / ".status").rename(folder / "status")

@@ -34,7 +34,6 @@ from eeg2text_jax.base.stores.buckets import (
     LOCK,
     UNFINISHED,
     Address,
-    Entry,
     Files,
     Notes,
     Stamp,
@@ -250,7 +249,6 @@ def _proof_of(owner: str) -> Path:
 
 
 def _boot() -> str:
-    """Return the kernel's boot id, see random(4); "" if it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -291,7 +289,11 @@ class Sender:
             self._notes.versions[name] = (stamp, self._upload(name, path))
             path.unlink()
         for name in change.gone:
-            self._remove(name)
+            key, version = self._address.below(name).key, self._notes.versions.pop(name, None)
+            self._lease.confirm()
+            while version and not self._store.delete(key, version[1]):
+                self._lease.confirm(now=True)
+                version = (version[0], head[0]) if (head := self._store.head(key)) else None
         if change.unit:
             head = self._store.head(marker)
             self._lease.confirm()
@@ -326,31 +328,23 @@ class Sender:
             f"{self._address.below(name)}: another program writes this object again and again; end that program."
         )
 
-    def _remove(self, name: str) -> None:
-        key, version = self._address.below(name).key, self._notes.versions.pop(name, None)
-        self._lease.confirm()
-        while version and not self._store.delete(key, version[1]):
-            self._lease.confirm(now=True)
-            version = (version[0], head[0]) if (head := self._store.head(key)) else None
-
     def undo_late(self) -> None:
         """Undo changes that former holders made after this process took the lease; call it after all uploads."""
         for name, entry in Files.of(self._store, self._address).items():
             version = self._notes.versions.get(name)
-            if name.rpartition("/")[2] == LOCK or (version and version[1] == entry.tag) or not self._is_late(entry):
+            if name.rpartition("/")[2] == LOCK or (version and version[1] == entry.tag):
                 continue
+            # A marker is of another process, as this one has completed its changes.
+            if not entry.key.endswith(f"/{UNFINISHED}"):
+                head = self._store.head(entry.key)
+                if head is None or head[1].get(FENCE, self._lease.label) == self._lease.label:
+                    continue
             self._lease.confirm()
             if version:
                 self._notes.versions[name] = (version[0], self._upload(name, self._folder / name))
             else:
                 self._store.delete(entry.key, entry.tag)
         self._notes.write()
-
-    def _is_late(self, entry: Entry) -> bool:
-        if entry.key.endswith(f"/{UNFINISHED}"):
-            return True  # the marker of another process, as this one has completed its changes
-        head = self._store.head(entry.key)
-        return head is not None and head[1].get(FENCE, self._lease.label) != self._lease.label
 
 
 SCAN_EVERY = 3.0  # seconds between scans for files written without a notification (by Orbax and TensorBoard)

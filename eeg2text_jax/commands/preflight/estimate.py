@@ -265,7 +265,9 @@ def _compile_for_tpu(
     timed = chip if effort == "full" and chip.clock else None
     if timed:
         tasks += [training_task(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
-        tasks += _other_mapping(outline, placement)
+        if len(outline.arms) > 1 and placement.mesh.shape[ARM] == 1:  # all arms are on one device
+            other = "map" if outline.config.parallel.arms == "vmap" else "vmap"
+            tasks.append(training_task(outline.mapped(other), placement))
 
     def compile_task(task: Task) -> Compiled:
         say(f"compiling the {task} ...")
@@ -307,14 +309,6 @@ def training_task(
         flops=training_flops(outline.model, size, *bucket) * len(outline.arms) / placement.mesh.size,
         tokens=size * bucket[1] * len(outline.arms),
     )
-
-
-def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
-    """Return the training step with the other arm mapping (`vmap` or `map`) if all arms are on one device; else []."""
-    if len(outline.arms) == placement.mesh.shape[ARM] or placement.mesh.shape[ARM] > 1:
-        return []
-    other = "map" if outline.config.parallel.arms == "vmap" else "vmap"
-    return [training_task(outline.mapped(other), placement)]
 
 
 def search_task(outline: Outline, placement: Placement) -> Task:

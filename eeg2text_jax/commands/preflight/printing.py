@@ -27,18 +27,17 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
         f"  {name}: {estimate.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
         *_estimate_lines(estimate, chip, digits=1),
     ]
-    steps = _Steps.of(task, estimate)
-    if steps:
-        share = steps.share_of_peak(chip)
-        mean = "" if len(steps.each) == 1 else " on average"
-        lines.append(f"  one of its {steps.number} steps: {steps.mean:.3f} ms{mean}, {share:.1%} of the chip's peak")
-        if len(steps.each) == 1:
-            return lines + _estimate_lines(steps.each[0][1], chip, digits=3)
+    if each := _steps_of(task, estimate):
+        number, milliseconds, share = _mean_step(each, chip)
+        mean = "" if len(each) == 1 else " on average"
+        lines.append(f"  one of its {number} steps: {milliseconds:.3f} ms{mean}, {share:.1%} of the chip's peak")
+        if len(each) == 1:
+            return lines + _estimate_lines(each[0][1], chip, digits=3)
         lines += [
             f"    {loop.steps} steps with {loop.positions} positions in the cache: {turn.bound:.3f} ms each, the larger"
             f" of {turn.milliseconds:.3f} (estimate) and {1e3 * turn.moved / chip.bandwidth:.3f}"
             f" ({turn.moved / 1e9:.2f} GB to and from HBM)"
-            for loop, turn in steps.each
+            for loop, turn in each
         ]
     return lines
 
@@ -47,32 +46,18 @@ def _by_cost_models() -> str:
     return f"estimate: XLA's cost models, corrected by what an {measured()['gpu']} took"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Steps:
-    """The decoding steps of a search: each loop with the estimate of one of its steps."""
+def _steps_of(task: Task, estimate: Estimate) -> list[tuple[Loop, Estimate]]:
+    """Return each loop of a search that runs, with the estimate of one of its decoding steps."""
+    loops = task.loops[: len(estimate.turns)]
+    return [(loop, turn) for loop, turn in zip(loops, estimate.turns, strict=True) if loop.steps]
 
-    each: tuple[tuple[Loop, Estimate], ...]
 
-    @classmethod
-    def of(cls, task: Task, estimate: Estimate) -> "_Steps | None":
-        """Return the loops that run at least once; None if the task is no search."""
-        loops = task.loops[: len(estimate.turns)]
-        each = tuple((loop, turn) for loop, turn in zip(loops, estimate.turns, strict=True) if loop.steps)
-        return cls(each) if each else None
-
-    @property
-    def number(self) -> int:
-        return sum(loop.steps for loop, _ in self.each)
-
-    @property
-    def mean(self) -> float:
-        """Milliseconds of a step, on average."""
-        return sum(loop.steps * turn.bound for loop, turn in self.each) / self.number
-
-    def share_of_peak(self, chip: Chip) -> float:
-        """Return the share of the chip's peak FLOP/s that the steps reach."""
-        flops = sum(loop.steps * loop.flops for loop, _ in self.each)
-        return 1e3 * flops / chip.flops / (self.mean * self.number)
+def _mean_step(each: Sequence[tuple[Loop, Estimate]], chip: Chip) -> tuple[int, float, float]:
+    """Return the number of decoding steps, their mean milliseconds, and the share of the chip's peak they reach."""
+    number = sum(loop.steps for loop, _ in each)
+    milliseconds = sum(loop.steps * turn.bound for loop, turn in each)
+    flops = sum(loop.steps * loop.flops for loop, _ in each)
+    return number, milliseconds / number, 1e3 * flops / chip.flops / milliseconds
 
 
 def _estimate_lines(estimate: Estimate, chip: Chip, digits: int) -> list[str]:
@@ -133,16 +118,10 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
         figures |= {"what_it_is": _by_cost_models(), "launches": estimate.launches}
         figures |= {"launches_by_the_host": dataclasses.asdict(estimate.launched) if estimate.launched else None}
         figures |= {"replaced": estimate.replaced, "modelled": estimate.modelled}
-    if steps := _Steps.of(task, estimate):
-        sizes = [
-            {"positions": loop.positions, "steps": loop.steps, **_times_json(turn, chip)} for loop, turn in steps.each
-        ]
-        figures["step"] = {
-            "milliseconds": steps.mean,
-            "share_of_peak": steps.share_of_peak(chip),
-            "steps": steps.number,
-        }
-        figures["step"]["sizes"] = sizes
+    if each := _steps_of(task, estimate):
+        number, milliseconds, share = _mean_step(each, chip)
+        sizes = [{"positions": loop.positions, "steps": loop.steps, **_times_json(turn, chip)} for loop, turn in each]
+        figures["step"] = {"milliseconds": milliseconds, "share_of_peak": share, "steps": number, "sizes": sizes}
     return figures
 
 
@@ -168,7 +147,7 @@ def _times_json(estimate: Estimate, chip: Chip) -> dict[str, Any]:
     }
 
 
-GIBI, MIB = 2**30, 2**20
+MIB = 2**20
 PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
 
 
@@ -178,7 +157,7 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
     lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
     for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
         words, tokens = program.task.bucket
-        taken = f"{program.compiled.total / GIBI:6.2f} GiB"
+        taken = f"{program.compiled.total / GIB:6.2f} GiB"
         spent = f"{program.estimate.bound:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
         lines += [f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}"]
     return lines
@@ -191,7 +170,7 @@ def to_text(report: Report) -> str:
     how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
     mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
     lines = [
-        f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIBI:.0f} GiB each, mesh {mesh}",
+        f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
         f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
         f"figures are of {in_words(report.versions)}",
     ]
@@ -343,4 +322,4 @@ def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
 
 
 def _gib(size: int | None) -> str:
-    return f"{size / GIBI:.2f} GiB"
+    return f"{size / GIB:.2f} GiB"

@@ -37,6 +37,7 @@ from eeg2text_jax.models.pretrained.load import model_from_checkpoint
 from eeg2text_jax.models.spec import Channels
 from eeg2text_jax.models.waves import LABRAM_CHANNELS
 from eeg2text_jax.runs.opening import AnyTokenizer
+from eeg2text_jax.training.conditions import FED
 from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.sections import Settings
@@ -95,7 +96,8 @@ class Outline:
         study = self._study_arrays(placement)
         where = placement.formats(state), jax.tree.map(lambda leaf: leaf.sharding, study)
         step = compile_step(program.train_step, placement.mesh, *where)
-        fields, seeds = self._batch_fields(), len({arm.seed for arm in self.arms})
+        fields, seeds = ["labels", *(name for name in FED if name in self._needs)], len({arm.seed for arm in self.arms})
+        fields += ["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else []
         shapes = batch_shapes(bucket or self.bucket, batch_size, self.features, *fields, seeds=seeds)
         batch = _placed(shapes, seeds_sharding(placement.mesh))
         return Program(step, (state, batch, study))
@@ -128,11 +130,6 @@ class Outline:
     def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
         return make_program(self.config, self.model, self.arms, mesh)
 
-    def _batch_fields(self) -> list[str]:
-        """Return the names of the optional fields of a training batch that the grid's conditions need."""
-        needed = [name for name in ("subject", "donor", "clock", "neighbor") if name in self._needs]
-        return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else [])]
-
     def _study_arrays(self, placement: Placement) -> StudyArrays:
         """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
@@ -146,7 +143,6 @@ class Outline:
         return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
 
     def _frozen(self) -> Any:
-        """Return the shapes of the frozen parameters that all arms share; None if arms share no parameters."""
         if not getattr(self.model, "shared_frozen", False):
             return None
         return frozen_shapes(self.model, self.config.model.frozen_dtype)
@@ -190,18 +186,18 @@ def feature_shape(data: DataSettings) -> tuple[int, ...]:
     """
     source = data.source
     if source == "synthetic":
-        return (data.synthetic["features"],)
+        return (data.synthetic.features,)
     if source == "synthetic-fmri":
-        return tuple(data.synthetic_fmri["grid"])
+        return data.synthetic_fmri.grid
     if source.endswith((".tsv", ".csv")):
         return (len(data.table.feature_columns) or ZUCO_FEATURES,)
     if source.endswith(".h5"):
         if Path(source).exists():
             return read_outline(source).feature_shape
-        if data.raw["features"] == "waves":
-            return (len(data.raw["channels"]) or ZUCO_CHANNELS,)
-        return tuple(data.fmri["grid"]) if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
-    return (ZUCO_CHANNELS * len(data.recordings["bands"]),)
+        if data.raw.is_waves:
+            return (len(data.raw.channels) or ZUCO_CHANNELS,)
+        return data.fmri.grid if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
+    return (ZUCO_CHANNELS * len(data.recordings.bands),)
 
 
 def made_up_channels(data: DataSettings) -> Channels:
@@ -210,7 +206,7 @@ def made_up_channels(data: DataSettings) -> Channels:
         return channels_of(read_outline(data.source))
     count = math.prod(feature_shape(data))
     names = tuple(LABRAM_CHANNELS[n % len(LABRAM_CHANNELS)] for n in range(count))
-    return Channels(names, data.raw["resample"], ((0.0, 0.0, 0.1),) * count)
+    return Channels(names, data.raw.resample, ((0.0, 0.0, 0.1),) * count)
 
 
 class UsualTokenizer(AnyTokenizer):
@@ -238,5 +234,4 @@ class UsualTokenizer(AnyTokenizer):
 
 
 def _placed(shapes: Any, sharding: NamedSharding) -> Any:
-    """Return a tree of shapes with the same sharding for each."""
     return jax.tree.map(lambda leaf: with_sharding(leaf, sharding), shapes)

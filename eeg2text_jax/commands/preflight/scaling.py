@@ -129,23 +129,21 @@ def scaling(
 ) -> Scaling:
     """Compile the training step of the largest bucket for each slice with full effort, two at a time.
 
-    Args:
-      config: the configuration.
-      wanted: TPU slices.
-      rows: rows of the batch on a chip, so that the global batch grows with the slice (weak scaling); 0: the global
-        batch is `batch.size` on every slice (strong scaling).
-      path: JSON file in which each finished row is kept; the same call resumes from it.
-      say: prints progress.
-
-    Raises:
-      UserError: the configuration is not usable, libtpu is not installed, or `path` is not such a file.
+    With `rows`, the rows of the batch on a chip, the global batch grows with the slice (weak scaling); with 0 it is
+    `batch.size` on every slice (strong scaling). The JSON file `path` keeps each finished row; the same call resumes
+    from it. `say` prints progress. Raises UserError if the configuration is not usable, libtpu is not installed, or
+    `path` is not such a file.
     """
     require_libtpu()
     outline, finished, lock = make_outline(config), _read(path), threading.Lock()
     batches, refused = {}, {}
     for topology in wanted:
         try:
-            batches[topology] = _batch_size(outline, math.prod(topology.shape), rows)
+            arms, chips, batch = len(outline.arms), math.prod(topology.shape), outline.config.batch.size
+            if rows:
+                batch = rows * mesh_shape(chips, arms, rows * chips, outline.config.parallel.mesh)[1]
+            placement_of(outline.config.changed({"batch.size": batch}), arms, chips)  # raises if it does not divide
+            batches[topology] = batch
         except UserError as error:
             refused[topology.name] = str(error)
     done = itertools.count(1)
@@ -168,16 +166,6 @@ def scaling(
     with ThreadPoolExecutor(2) as pool:  # the compiler uses about 1.5 cores
         table_rows = list(pool.map(one, batches))
     return Scaling(outline.config, len(outline.arms), outline.bucket, table_rows, refused)
-
-
-def _batch_size(outline: Outline, chips: int, rows: int) -> int:
-    """Return the global batch size on a number of chips; raise UserError if it does not divide among the devices."""
-    config, arms = outline.config, len(outline.arms)
-    batch = config.batch.size
-    if rows:
-        batch = rows * mesh_shape(chips, arms, rows * chips, config.parallel.mesh)[1]
-    placement_of(config.changed({"batch.size": batch}), arms, chips)
-    return batch
 
 
 def compiled_row(outline: Outline, topology: Topology, batch: int) -> Row:
@@ -278,7 +266,6 @@ def _cells(row: Row) -> list[str]:
 
 
 def _read(path: epath.Path | None) -> dict[str, Any]:
-    """Return the rows that the file `path` has; none without such a file."""
     if path is None or not path.exists():
         return {}
     try:

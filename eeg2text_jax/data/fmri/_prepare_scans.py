@@ -440,7 +440,6 @@ class _Work:
         self._tally.notes += dict.fromkeys(self._oddities)
 
     def provenance(self) -> dict[str, Any]:
-        """Return the provenance of the data file: sources and settings."""
         paths = {name: self._transcripts_at / name / FILE for name in sorted(self._transcripts)}
         return {
             "source": self._root.name,

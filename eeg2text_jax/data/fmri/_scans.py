@@ -129,18 +129,15 @@ def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]
     kept and `audio_start` replaced. In Narratives, two subjects have such tables: the onset of the story was corrected
     in them, the row of the audio was not.
     """
-    keyed = [_keyed(scan) for scan in scans]
+    keyed = []  # each story of a scan with its key: stimulus, and number among the scan's stories of this stimulus
+    for scan in scans:
+        names = [story.stimulus for story in scan]
+        keyed.append([((name, names[:i].count(name)), scan[i]) for i, name in enumerate(names)])
     places: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
     for key, story in itertools.chain.from_iterable(keyed):
         places[key].append(round(story.onset - story.audio_start, 3))
     usual = {key: max(statistics.multimode(differences)) for key, differences in places.items()}
     return [tuple(_shifted(story, usual[key]) for key, story in scan) for scan in keyed]
-
-
-def _keyed(scan: tuple[Story, ...]) -> list[tuple[tuple[str, int], Story]]:
-    """Return each story of a scan with the key (stimulus, number among the stories of this stimulus)."""
-    names = [story.stimulus for story in scan]
-    return [((name, names[:i].count(name)), scan[i]) for i, name in enumerate(names)]
 
 
 def _shifted(story: Story, place: float) -> Story:

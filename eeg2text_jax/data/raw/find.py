@@ -86,7 +86,6 @@ class RawSpec:
     strict: Annotated[bool, kinds.flag()]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
         for kind, how in self.references.items():
             expected = ""
             if kind in DATATYPES["meg"]:
@@ -256,15 +255,10 @@ def refuse_nested(source: str) -> None:
 def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: Sequence[str] = ()) -> list[RawFile]:
     """Return the recordings in files, folders and globs, ordered by task, subject, session and run.
 
-    Args:
-      sources: the user's paths and globs.
-      names: a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
-        `session`, `run`; with a slash it also matches folders.
-      task: the task of files whose names state none.
-      channels: `data.raw.channels`, whose types choose the datatype of a BIDS folder that has several.
-
-    Raises:
-      UserError: no recording is found, two have the same name, `names` does not match a name, or mne-bids is missing.
+    `names` is a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
+    `session`, `run`; with a slash it also matches folders. `task` is the task of files whose names state none. The
+    types in `channels` (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if
+    no recording is found, two have the same name, `names` does not match a name, or mne-bids is missing.
     """
     files: dict[Path, RawFile] = {}
     for source in sources:
@@ -277,13 +271,8 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
             f"{', '.join(sources)}: no recordings found; expected files that MNE reads ({', '.join(SUFFIXES)}), or a "
             "BIDS folder with EEG, MEG or iEEG."
         )
-    _refuse_same_names(list(files.values()))
-    return sorted(files.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
-
-
-def _refuse_same_names(files: Sequence[RawFile]) -> None:
     of_name: dict[tuple[str, str], list[RawFile]] = {}
-    for file in files:
+    for file in files.values():
         of_name.setdefault((file.task, file.name), []).append(file)
     for same in of_name.values():
         if len(same) > 1:
@@ -293,6 +282,7 @@ def _refuse_same_names(files: Sequence[RawFile]) -> None:
                 f"where folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups "
                 "`session` and `run` tell recordings of one subject apart)."
             )
+    return sorted(files.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
 
 
 def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
@@ -328,19 +318,15 @@ def stem_of(path: Path) -> str:
     return _ENDINGS.sub("", path.name[: len(path.name) - len(ending)])
 
 
-def _match(names: str, path: Path) -> "re.Match[str] | None":
-    """Match a file's name; if the expression has a slash, match the name with as few parent folders as needed."""
-    parts = path.absolute().parts
-    tries = range(1, len(parts) + 1 if "/" in names else 2)
-    return next(filter(None, (re.search(names, "/".join(parts[-count:])) for count in tries)), None)
-
-
 def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
     if bids or (not names and path.name.startswith("sub-")):
         entities = library("mne_bids", "mne").get_entities_from_fname(path.name, on_error="ignore")
     elif names:
         try:
-            match = _match(names, path)
+            # With a slash the expression matches the name with as few parent folders as needed.
+            parts = path.absolute().parts
+            tries = range(1, len(parts) + 1 if "/" in names else 2)
+            match = next(filter(None, (re.search(names, "/".join(parts[-count:])) for count in tries)), None)
         except re.error as error:
             raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
         if match is None or "subject" not in match.groupdict():

@@ -349,6 +349,7 @@ class RawRecordings:
         self.features_are, about = described(first.raw.info, self.channels, self.types, self.rate, spec)
         self._numbers = SentenceNumbers()
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": [], **about}
+        self.provenance["bands"] = [tuple(map(float, band)) for band in spec.bands]
         if not spec.is_waves:
             del self.provenance["features"]
 
@@ -368,7 +369,6 @@ class RawRecordings:
         return sentences, dropped
 
     def _first(self) -> Recording:
-        """Return the first readable recording, whose channels all others must have."""
         errors = []
         for file in self._files:
             if file.here:
@@ -479,7 +479,10 @@ class RawRecordings:
                     yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
         self._note(file, *levels.notes())
-        self.provenance["files"].append({"name": file.path.name, "sha256": _digest(file.path)})
+        below = [path for path in file.path.rglob("*") if path.is_file()] if file.path.is_dir() else []
+        digests = {str(path.relative_to(file.path)): file_digest(path) for path in below}
+        digest = content_digest(digests) if file.path.is_dir() else file_digest(file.path)
+        self.provenance["files"].append({"name": file.path.name, "sha256": digest})
 
     def _note(self, file: RawFile, *notes: str) -> None:
         """Record notes on a file; equal notes on several files become one."""
@@ -562,10 +565,3 @@ def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Foun
         f"downloaded, though {len(read)} tables of events are ({sentences} sentences with a text and an end, {dropped} "
         f"without); fetch the files, as with `datalad get` or `openneuro-py`; the first is {files[0].path}."
     )
-
-
-def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or for a recording that is a folder, of its files' names and digests."""
-    if not path.is_dir():
-        return file_digest(path)
-    return content_digest({str(p.relative_to(path)): file_digest(p) for p in path.rglob("*") if p.is_file()})

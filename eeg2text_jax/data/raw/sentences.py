@@ -221,15 +221,9 @@ def readings(
 ) -> tuple[list[Reading], collections.Counter[str]]:
     """Return the sentences of a recording in order of time, and the counter of dropped ones (reason -> number).
 
-    Args:
-      file: the recording.
-      events: its events in order of time.
-      columns: columns of its table of events; empty for annotations.
-      spec: says which events begin and end a sentence.
-      texts: the user's table of texts; None if the events themselves have the texts.
-
-    Raises:
-      UserError: no event can begin a sentence, or two sentences overlap.
+    `events` are in order of time, `columns` those of their table (empty for annotations). `spec` says which events
+    begin and end a sentence; `texts` is the user's table of texts, None if the events themselves have the texts. Raises
+    UserError if no event can begin a sentence, or two sentences overlap.
     """
     dropped: collections.Counter[str] = collections.Counter()
     begins = _begins(file, events, columns, spec)
@@ -240,7 +234,10 @@ def readings(
     previous = ""  # code of the sentence before; "" for annotations
     for trial, (place, event) in enumerate(begins, 1):
         following = begins[trial][0] if trial < len(begins) else len(events)
-        end = _end(event, events[place + 1 : following], spec)
+        end = event.onset + event.duration if event.duration > 0 else None
+        if spec.end:
+            ends = (later.onset for later in events[place + 1 : following] if later.match(spec.end))
+            end = next((onset for onset in ends if onset > event.onset), None)
         text = " ".join(_text(file, event, trial, columns, spec, texts).split())
         words = _words(event.onset, end, events, spec) if spec.word and end else ()
         problem = (
@@ -321,7 +318,6 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
 
 
 def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec) -> list[tuple[int, Event]]:
-    """Return the events that begin a sentence, each with its index in `events`."""
     others = [pattern for pattern in (*spec.skip, spec.word, spec.end) if pattern]
     if spec.begin:
         others = [pattern for pattern in others if pattern != spec.begin]
@@ -342,13 +338,6 @@ def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec
         # without duration, if its text would come from a column of codes.
         and ((columns and spec.text not in CODES) or spec.end or event.duration > 0)
     ]
-
-
-def _end(event: Event, later: Sequence[Event], spec: RawSpec) -> float | None:
-    """Return the end of the sentence that `event` begins, in seconds; None if unknown."""
-    if spec.end:
-        return next((other.onset for other in later if other.match(spec.end) and other.onset > event.onset), None)
-    return event.onset + event.duration if event.duration > 0 else None
 
 
 def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec: RawSpec, texts: Texts | None) -> str:
@@ -402,15 +391,9 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
     """Return the mean power or amplitude of each of W spans in each band and channel: float64 `[W, F]`, F band-major.
 
     The amplitude is the magnitude of the analytic signal (Hilbert transform) of the band-passed voltage, as in ZuCo;
-    the power is its square.
-
-    Args:
-      volts: `[channels, samples]`, with a margin around the spans, in which the filters settle.
-      rate: samples per second.
-      spans: start and end in seconds from the first sample of `volts`.
-      spec: filters, bands, power or amplitude, and whether to take the logarithm.
-
-    Raises Flat if a channel is constant and `spec.log` is set, Short if there are too few samples.
+    the power is its square. `volts` `[channels, samples]` have a margin around the spans, in which the filters settle;
+    `rate` is in samples per second; `spans` are start and end in seconds from the first sample. Raises Flat if a
+    channel is constant and `spec.log` is set, Short if there are too few samples.
     """
     volts, rate = _resampled(volts, rate, spec)
     if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
@@ -449,7 +432,6 @@ def _resampled(volts: np.ndarray, rate: float, spec: RawSpec) -> tuple[np.ndarra
 
 
 def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
-    """Apply the high-pass, low-pass and notch filters that `spec` sets; the band filters follow."""
     for edge, kind in ((spec.highpass, "highpass"), (spec.lowpass, "lowpass")):
         if edge:
             volts = _both_ways(_butter(edge, kind, rate), volts)

@@ -116,13 +116,10 @@ class Dropped(Exception):
 def default_sample(sentence: Sentence | None, measure: str, non_words: str, zscore: bool) -> tuple[np.ndarray, str]:
     """Return features float32 `[W, F]`, F band-major, of the fixated words, and the text of the sentence.
 
-    Args:
-      sentence: None if the scripts of Wang & Ji found it missing.
-      measure: gaze measure (one of `MEASURES`); under SFD only words that were fixated once have EEG.
-      non_words: `keep` or `skip` tokens without any letter or digit.
-      zscore: standardize each word (ddof 1) over its own F values.
-
-    Raises Dropped if no word was fixated, or a fixated word has no usable EEG.
+    `sentence` is None if the scripts of Wang & Ji found it missing; `measure` is one of `MEASURES` (under SFD only
+    words that were fixated once have EEG); tokens without any letter or digit are `non_words`, to `keep` or `skip`;
+    `zscore` standardizes each word (ddof 1) over its own F values. Raises Dropped if no word was fixated, or a fixated
+    word has no usable EEG.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
@@ -145,7 +142,6 @@ def fix_typos(text: str) -> str:
 
 
 def _stack_eeg(words: list[Word]) -> np.ndarray:
-    """Stack the EEG of words, float64 `[W, F]`. Raises Dropped if a band does not have 105 channels."""
     if any(band.size != CHANNELS for word in words for band in word.eeg):
         raise Dropped(WRONG_LENGTH)
     return np.array([np.concatenate(word.eeg) for word in words], np.float64)

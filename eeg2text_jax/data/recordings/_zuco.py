@@ -321,10 +321,9 @@ class RecordingSpec:
     strict: Annotated[bool, kinds.flag()]
 
     def __post_init__(self) -> None:
-        if self.compat and self.measure not in ("GD", "FFD", "TRT"):
+        if self.compat and self.measure not in PICKLED:
             raise UserError(
-                f"data.recordings.measure is {self.measure}; with data.recordings.compat={WANG_JI}, expected GD, FFD "
-                "or TRT."
+                f"data.recordings.measure is {self.measure!r}; expected GD, FFD or TRT with compat={WANG_JI}."
             )
 
     @property

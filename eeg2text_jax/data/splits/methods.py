@@ -77,17 +77,10 @@ def split_graph(
 ) -> np.ndarray:
     """Divide the edges of a bipartite graph so that no node has edges in two parts.
 
-    Args:
-      u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together. Each
-        node v picks a node u, which owns it.
-      ratio: train, dev and test share of the nodes on the side `cut`.
-      rng: source of randomness, also to break ties.
-      cut: the side cut at `ratio`, "u" or "v".
-      order: the order in which parts claim edges without a part; with train first, dev and test would get hardly any.
-
-    Returns:
-      The part of every edge as an index into `PARTS`, or -1 if discarded, int `[E]`. No discarded edge could be added
-        to any part.
+    `u` and `v` are the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
+    Each node v picks a node u, which owns it. The nodes of the side `cut`, "u" or "v", are divided at `ratio`. Parts
+    claim edges without a part in `order`; with train first, dev and test would get hardly any. Returns the part of
+    every edge as an index into `PARTS`, or -1 if discarded, int `[E]`. No discarded edge could be added to any part.
     """
     owner = pick_owners(u, v, rng)
     part_u, part_v = np.full(u.max() + 1, NONE), np.full(len(owner), NONE)

@@ -30,14 +30,12 @@ def time_leakage(
 ) -> dict[str, Any] | None:
     """Return how close in time dev and test samples are to training samples; None if no time is known.
 
-    `parts`: part -> its rows; `groups`: name of a grouping -> label of each sample `[N]`, see `groups_of_readings`.
-
-    Returns:
-      `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
-        the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups`,
-        results of `neighbor_accuracy` by name and part; `one_block`, results of the function `one_block` by name;
-        `places`, results of `place_accuracy` by part;
-        `ranges`, first and last onset (or order) by recording; `notes` about onsets that are hardly seconds.
+    `parts` maps a part to its rows; `groups` maps the name of a grouping to the label of each sample `[N]`, see
+    `groups_of_readings`. The result has `unit` (s or samples); `known`, the share of the parts' samples with a known
+    time; `neighbors`, for dev and test the share of samples with a training sample of the same recording within each
+    distance of `WITHIN`; `groups`, results of `neighbor_accuracy` by name and part; `one_block`, results of the
+    function `one_block` by name; `places`, results of `place_accuracy` by part; `ranges`, first and last onset (or
+    order) by recording; `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
     if clock is None or not clock.timed.any():

@@ -268,10 +268,18 @@ class SplitFile:
         return row_of[name]
 
     def _entry(self, sample: Any, part: str) -> "_Entry":
-        entry = _parse(sample)
-        if entry is not None:
-            return entry
-        if isinstance(sample, int):
+        if isinstance(sample, str):
+            subject, slash, sentence = sample.partition("/")
+            sentence = sentence.partition("#")[0]
+            task, colon, index = sentence.rpartition(":")
+            if slash and colon and index.isdecimal():
+                return _Entry(sample, subject, task, sentence, None)
+        elif isinstance(sample, dict) and isinstance(subject := sample.get("subject"), str):
+            task, number, text = str(sample.get("task", "")), sample.get("sentence_index"), sample.get("text")
+            if isinstance(number, int) or isinstance(text, str):
+                sentence = f"{task}:{number if isinstance(number, int) else text}"
+                return _Entry(f"{subject}/{sentence}", subject, task, sentence, text)
+        elif isinstance(sample, int):
             raise UserError(
                 f"{self.path}: part {part} names samples by row number; name the data file as well: "
                 f"`eeg2text split --audit {self.path} DATA.h5`."
@@ -301,23 +309,6 @@ class _Entry(NamedTuple):
     task: str
     sentence_id: str
     text: str | None
-
-
-def _parse(sample: Any) -> _Entry | None:
-    """Return the sample that an id or an object describes; None for anything else."""
-    if isinstance(sample, str):
-        subject, slash, sentence = sample.partition("/")
-        sentence = sentence.partition("#")[0]
-        task, colon, index = sentence.rpartition(":")
-        is_id = slash and colon and index.isdecimal()
-        return _Entry(sample, subject, task, sentence, None) if is_id else None
-    if not isinstance(sample, dict) or not isinstance(sample.get("subject"), str):
-        return None
-    task, index, text = str(sample.get("task", "")), sample.get("sentence_index"), sample.get("text")
-    if not isinstance(index, int) and not isinstance(text, str):
-        return None
-    sentence = f"{task}:{index if isinstance(index, int) else text}"
-    return _Entry(f"{sample['subject']}/{sentence}", sample["subject"], task, sentence, text)
 
 
 def readings_digest(readings: Readings) -> str:

@@ -4,6 +4,7 @@ CONDITIONS = (
     "eeg", "noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "zero", "shuffled", "time_reversed",
     "phase_randomized", "subject_mean", "length_only", "label_shuffle", "prompt_only", "clock", "neighbor",
 )  # fmt: skip
+FED = ("subject", "donor", "clock", "neighbor")  # fields of a batch from which conditions make their input
 TRAINING_ONLY = frozenset({"label_shuffle"})  # conditions that change texts, not the encoder's input
 # Evaluations without a model: they copy the text of the training sample nearest in time, or of the one at the same
 # place in another recording.

@@ -233,7 +233,7 @@ def noise_kernel(samples: Samples, train: np.ndarray) -> np.ndarray:
     """
     rows = train[np.linspace(0, len(train) - 1, min(len(train), MOST_SPECTRA)).astype(int)]
     width = samples.data.n_features
-    lags = int(min(MOST_LAGS, samples.n_words()[rows].max()))
+    lags = int(min(MOST_LAGS, samples.n_words[rows].max()))
     total, count = np.zeros((lags, width)), 0
     for i in rows:
         features = samples.features(int(i)).reshape(-1, width)

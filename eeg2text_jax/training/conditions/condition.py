@@ -20,6 +20,7 @@ from eeg2text_jax.base.devices.arms import choose_by_arm
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.training.conditions import CONDITIONS as NAMES
+from eeg2text_jax.training.conditions import FED
 
 # The random streams of a run: one per purpose, with no key in common.
 #
@@ -66,12 +67,10 @@ class ConditionContext(NamedTuple):
     kernel: jax.Array | np.ndarray | None = None  # float32 [K, F], gives white noise a spectrum, see `noise_kernel`
 
     @classmethod
-    def of(
-        cls, batch: Mapping[str, Any], key: jax.Array, means: Any, step: jax.Array | np.ndarray, kernel: Any = None
-    ) -> "ConditionContext":
-        """Return the context of a batch `[B, ...]`; the other arguments are the fields of their names."""
-        return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
-                   batch.get("clock"), batch.get("neighbor"), kernel)  # fmt: skip
+    def of(cls, batch: Mapping[str, Any], constants: Any, step: jax.Array | np.ndarray) -> "ConditionContext":
+        """Return the context of a batch `[B, ...]`; `constants` are a `StudyArrays`."""
+        fed = {name: batch.get(name) for name in FED}
+        return cls(constants.condition, batch["sample_id"], step, means=constants.means, kernel=constants.kernel, **fed)
 
 
 def condition_key(seed: int) -> jax.Array:
@@ -199,7 +198,6 @@ def _dft(values: jax.Array, length: jax.Array) -> jax.Array:
 
 
 def _turn(phase: jax.Array) -> jax.Array:
-    """Return `exp(i phase)`."""
     return jax.lax.complex(jnp.cos(phase), jnp.sin(phase))
 
 
