@@ -68,7 +68,7 @@ TWO = {  # a file of two systems -> names of its blocks
 def test_blocks_of_the_same_references_are_asked_about_and_chosen(write, name):
     text, named = TWO[name]
     path = write(text)
-    with pytest.raises(UserError, match=r"which repeat references; --block=N takes one") as refused:
+    with pytest.raises(UserError, match=r"; --block=N takes one, --block=last the last, --block=all") as refused:
         read_any(path)
     assert f"2 blocks: {named}" in str(refused.value).replace("1 is 'Results", "'Results")
     assert pairs(read_any(path, block=1)) == PAIRS
@@ -82,18 +82,20 @@ def test_blocks_of_the_same_references_are_asked_about_and_chosen(write, name):
         read_any(path, block=3)
 
 
-def test_blocks_of_other_references_are_read_and_said(write):
+def test_blocks_of_other_references_are_asked_about_too(write):
+    """They may be validations that show other samples each, the first ones of an untrained model."""
     for text in (notebook(labelled(PAIRS[:4]), labelled(PAIRS[4:])), barred(PAIRS[:4]) + barred(PAIRS[4:])):
         path = write(text)
-        found = read_any(path)
-        assert pairs(found) == PAIRS
-        assert "the pairs stand in several parts of the file (2 blocks: 1 is " in describe(found)
+        with pytest.raises(UserError, match=r"in several parts of the file .2 blocks: 1 is .*--block=all all"):
+            read_any(path)
+        assert pairs(read_any(path, block="all")) == PAIRS
         assert pairs(read_any(path, block="last")) == PAIRS[4:]
 
 
 def test_one_pair_an_epoch_is_said_and_one_a_section_is_not(write):
     steps = "".join(f"[{n}000/9000] Train loss: 0.{n}\n{labelled([one])}" for n, one in enumerate(PAIRS))
-    assert "9 blocks: 1 is step 0000 with 1 row" in describe(read_any(write(steps)))
+    with pytest.raises(UserError, match="9 blocks: 1 is step 0000 with 1 row"):
+        read_any(write(steps))
     for head in ("### Sample {}\n", "=== sentence {} ===\n", "[{}/9] a/b.wav\n"):
         text = "".join(head.format(n) + labelled([one]) for n, one in enumerate(PAIRS))
         assert not read_any(write(text)).notes or "blocks" not in describe(read_any(write(text)))

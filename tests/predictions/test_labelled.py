@@ -63,7 +63,7 @@ BETWEEN = [
     ],
 )
 def test_pairs_among_the_lines_of_a_log_are_read_and_the_lines_counted(write, pair, between):
-    found = read_any(write("Model(512, 256)\n" + printed(pair, between)))
+    found = read_any(write("Model(512, 256)\n" + printed(pair, between)), block="all")
     assert pairs(found) == PAIRS
     lines = 1 + len(PAIRS) * len([line for line in between.split("\n") if line])
     assert f"{lines} other lines are not used, such as line 1: 'Model(512, 256)'" in describe(found)
@@ -71,13 +71,13 @@ def test_pairs_among_the_lines_of_a_log_are_read_and_the_lines_counted(write, pa
 
 def test_a_line_that_may_be_the_rest_of_a_text_is_the_one_that_is_shown(write):
     text = "step 1: loss 3\n" + printed(LABELS[1]) + "and more of this text\nstep 2: loss 3\n"
-    assert "3 other lines are not used, such as line 20: 'and more of this text'" in describe(read_any(write(text)))
+    assert "3 other lines are not used, such as line 20: 'and more of this text'" in describe(read_any(write(text), block="all"))
 
 
 def test_a_pair_without_a_partner_is_left_out_and_said(write):
     whole = printed(LABELS[1], "step {i}: loss 3\n")
     for cut, at in ((f"  PR : {PAIRS[2][1]}\n", 7), (f"  GT : {PAIRS[2][0]}\n", 7)):
-        found = read_any(write(whole.replace(cut, "")))
+        found = read_any(write(whole.replace(cut, "")), block="all")
         assert pairs(found) == [*PAIRS[:2], *PAIRS[3:]]
         assert f"1 labels without a partner are not used, such as line {at}: " in describe(found)
     found = read_any(write(printed(LABELS[1]).replace(f"  PR : {PAIRS[2][1]}\n", "")))
@@ -176,7 +176,7 @@ def test_a_number_between_a_label_and_its_colon_is_no_text(write):
         f"step {i}: loss 0.1\nSource {i % 3}: x\nTruth {i % 3}: {r}\nSample {i % 3}: {p}\n"
         for i, (r, p) in enumerate(PAIRS)
     )
-    assert pairs(read_any(write(text), labels=["Truth", "Sample"])) == PAIRS
+    assert pairs(read_any(write(text), labels=["Truth", "Sample"], block="all")) == PAIRS
 
 
 PROSE = [
@@ -302,7 +302,7 @@ def test_marks_among_letters_are_no_labels(write):
 
 
 def test_an_empty_output_is_no_label_of_the_line_below(write):
-    found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")))
+    found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")), block="all")
     assert {p.prediction for p in found.predictions} == {""}
 
 

@@ -402,7 +402,7 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "holds outputs without references": ("id,text\n0,a b\n", {}),
     "expected a text or a list of texts": (table([("truth", "pred"), ("[12, 7]", "x y"), ("a b", "c d")]), {}),
     "a gzip file that cannot be unpacked": (gzip.compress(b"truth,pred\na,b\n")[:20], {}),
-    "stand in several parts of the file ..., which repeat references": (
+    "stand in several parts of the file ...; --block=N takes one": (
         "".join(f"# {name}\nGT: a b\nPR: a c\nGT: d e\nPR: d f\n" for name in ("small", "large")),
         {},
     ),

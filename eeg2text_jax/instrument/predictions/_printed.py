@@ -40,6 +40,7 @@ SAVED = re.compile(r"\bsav(?:ing|ed)\b", re.IGNORECASE)  # of an epoch that has 
 HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends a line
     r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|([^\W\d][^:|]{0,60}):)\s*"
 )
+FIGURE = re.compile(r"[:=]\s*[\d.]+\s*%?\s*$")  # ends no heading
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label: words and brackets before a colon
 MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?::|[<>=](?=[\s\['\"])|->|(?<=\s)-\s)|([=<>]) (?=\w)")
 NUMBER = re.compile(r"(?<!\w)#?\d+(?!\w)")
@@ -86,11 +87,12 @@ class Text:
         """
         parts: dict[int, tuple[str, str]] = {}  # line -> epoch and section
         now, seen = ["", ""], set()
+        labels = {mark[1] for line in self.lines if (mark := HEAD.match(line.strip())) and mark.end() < len(line.strip())}
         for number, line in enumerate(self.lines, 1):
             said, which = "", 1
             if number not in used and (epoch := EPOCH.search(line)) and not SAVED.search(line):
                 said, which = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", 0
-            elif number not in used and headed and (title := heading(self.lines, number - 1)):
+            elif number not in used and headed and (title := heading(self.lines, number - 1)) and title not in labels:
                 said = repr(title[:40])
             if said not in ("", now[which]):
                 now[which] = f"{said} of line {number}" if said in seen else said
@@ -106,6 +108,7 @@ def heading(lines: Sequence[str], i: int) -> str:
     """Return the words of a line that is a heading, also of one above a ruler; "" for another line."""
     found = HEADING.fullmatch(lines[i])
     ruled = re.fullmatch(r"\s*[=~*#-]{3,}\s*", "".join(lines[i + 1 : i + 2])) and re.match(r"\s*[^\W\d]", lines[i])
+    ruled = ruled and not FIGURE.search(lines[i])
     return (found[1] or found[3] or found[4]).strip() if found else lines[i].strip() if ruled else ""
 
 

@@ -300,18 +300,20 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
         offered = f"{len(rows)} blocks: {named}; choose one, last or all" if rows else "one block only"
         raise UserError(f"--block={choice}: there is no such block; {table.path} has {offered}.")
     if choice in numbers:
-        note = f"only block {[*rows].index(numbers[choice]) + 1} of {len(rows)} is used: {numbers[choice]}"
-        part = dataclasses.replace(table.keep(rows[numbers[choice]]), blocks=(), why="", notes=(*table.notes, note))
+        name = numbers[choice]
+        notes = [*table.notes, f"only block {[*rows].index(name) + 1} of {len(rows)} is used: {name}"]
+        others = {text for text, of in zip(references, table.blocks, strict=True) if of != name}
+        if 0 < (again := sum(references[i] in others for i in rows[name])) < len(rows[name]):
+            said = f"{again} of its {len(rows[name])} rows have references of other blocks, and the rest do not"
+            notes.append(f"{said}: batches of training and a validation may stand beside each other in it")
+        part = dataclasses.replace(table.keep(rows[name]), blocks=(), why="", notes=(*notes,))
         return without_blocks(repeated(part, used))
     if not rows:
         return table
-    first: dict[str, str] = {}  # reference -> its first block
-    again = sum(first.setdefault(text, name) != name for text, name in zip(references, table.blocks, strict=True))
-    again *= 2 * again >= len(references) - len(rows[table.blocks[0]]) and 2 * len(rows) <= len(references)
     said = f"{table.why or 'the pairs stand in several parts of the file'} ({len(rows)} blocks: {named})"
     how = "--block=N takes one, --block=last the last"
-    if again and not choice and not table.why:
-        raise table.error(f"{said}, which repeat references; {how}, --block=all all as of one system")
+    if not (choice or table.why):
+        raise table.error(f"{said}; {how}, --block=all all as of one system")
     said += f": {POOLED}{', as stated' if choice else f'; {how}'}{NAMED * bool(table.why)}"
     return dataclasses.replace(table, notes=(*table.notes, said))
 
