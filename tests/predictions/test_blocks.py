@@ -114,6 +114,32 @@ def test_a_column_of_systems_is_named_and_one_is_chosen(write):
     assert pairs(read_any(path, block=2)) == BETTER
 
 
+def test_several_columns_of_systems_are_combined(write):
+    rows = [(a, b, r, p) for a in ("de", "en") for b in ("raw", "cut") for r, p in PAIRS]
+    path = write("language,cleaning,reference,hypothesis\n" + "".join(",".join(row) + "\n" for row in rows))
+    said = describe(read_any(path))
+    assert (
+        "'language' and 'cleaning' are not used, and each of their values has the same 9 references (4 blocks:" in said
+    )
+    assert "2 is de, cut with 9 rows" in said
+    assert pairs(read_any(path, block=2)) == PAIRS
+
+
+def test_batches_of_training_beside_a_validation_are_said(write):
+    log = "".join(f"Epoch {i} loss 1\n{labelled([(f'only in {i}', 'a b'), *PAIRS])}" for i in (1, 2))
+    said = describe(read_any(write(log), block=2))
+    assert "9 of its 10 rows have references of other blocks, and the rest do not: batches of training" in said
+
+
+def test_a_label_without_a_text_and_a_figure_are_no_headings(write):
+    rows = "".join(f"Source: {'x' * (i != 4)}\nTarget: {r}\nPredicted: {p}\n" for i, (r, p) in enumerate(PAIRS))
+    assert pairs(read_any(write(rows))) == PAIRS
+    rows = "".join(
+        f"Target: {r}\nPredicted: {p}\n" + "WER: 0.5\n-------\n" * (i == 4) for i, (r, p) in enumerate(PAIRS)
+    )
+    assert pairs(read_any(write(rows))) == PAIRS
+
+
 def test_of_sentences_that_recur_one_time_is_chosen(write):
     path = write(table(PAIRS + BETTER))
     said = describe(read_any(path))

@@ -443,12 +443,15 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
     if rows:
         return objects_table(rows, path, names, kind)
-    if form == "object":
-        named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
-        forms = [[v for v in content.values() if form_of(v) in of] for of in FORMS]
-        inner = next(filter(None, [*forms, named]), [])
+    if form in ("object", "list"):
+        items = [*(content.items() if form == "object" else enumerate(content, 1))]
+        named = [item for item in items if isinstance(item[1], list) and names.is_text(normalize(str(item[0])))]
+        forms = [[item for item in items if form_of(item[1]) in of] for of in FORMS[: 3 if form == "object" else 1]]
+        inner = next(filter(None, [*forms, named if form == "object" and not alone else []]), [])
         if len(inner) == 1:
-            return table_of(inner[0], path, names, alone=alone)
+            table = table_of(inner[0][1], path, names, alone=alone)
+            at = f"under {inner[0][0]!r}" if form == "object" else f"item {inner[0][0]} of a list"
+            return dataclasses.replace(table, kind=f"{table.kind}, {at}")
     if form == "lists" and (rows := columns_of(content, path, names, alone=alone)):
         return objects_table(rows, path, names, "JSON lists by name")
     if isinstance(content, dict) and content:

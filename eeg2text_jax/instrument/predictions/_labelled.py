@@ -121,7 +121,7 @@ def labelled_table(
     tables = [] if labels else [*tables_among(printed, names, wanted)]
     table = None if labels else systems_of(printed) or tool_table(printed.path, printed.lines)
     table = table or (None if printed.kind else table_with(tables, names, wanted))
-    table = table or (None if wanted else labelled_lines(printed, names, labels))
+    table = table or (None if wanted else labelled_lines(printed, names, labels) or tutorial_lines(printed, names))
     return table or table_with(tables, names, wanted)  # of a notebook, such a table may be the head of a longer one
 
 
@@ -160,6 +160,16 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     kind, heads = f"{printed.kind}labelled lines", [text.titles[name] for name in used]
     roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, heads, cells, numbers, notes=tuple(notes), roles=roles, blocks=parts)
+
+
+def tutorial_lines(printed: Text, names: Names) -> Table | None:
+    """Return the samples of lines that begin with `>`, `=` and `<` in turn, as a tutorial of PyTorch prints them."""
+    marks = "".join(mark[1] for line in printed.lines if (mark := re.match(r"([>=<])(?: |$)", line)))
+    if len(marks) < 3 * FEWEST or marks != ">=<" * (len(marks) // 3):
+        return None
+    table = labelled_lines(printed, names, "=<")
+    note = "lines of '>' are taken as sources, of '=' as targets, and of '<' as outputs"
+    return table and dataclasses.replace(table, notes=(note, *table.notes))
 
 
 def without_figures(marks: list[list[Label]], lines: Sequence[str]) -> list[list[Label]]:

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars
+from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars, literal
 from eeg2text_jax.instrument.predictions._names import Names, normalize_names
-from eeg2text_jax.instrument.predictions.columns import holds_words
+from eeg2text_jax.instrument.predictions._samples import parse_list
+from eeg2text_jax.instrument.predictions.columns import holds_words, spaced
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
@@ -49,6 +50,11 @@ BARS = re.compile(r"(?<!\\)\|")
 BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
 DOTS = re.compile(r"\.\.+")  # a row, or rows, that pandas leaves out
 BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
+MARKS = re.compile(r" ?([][(){}<>|=~]+(?: [][(){}<>|=~]+)*) ?")  # of lines such as `key >> [text] (text)`
+LONGEST = 2000  # characters of such a line
+QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
+PAIRS, LISTS = "pairs of quoted texts", "lists of tokens below each other"
+QUOTED_PAIR = re.compile(rf"\({QUOTE}, {QUOTE}\)")
 FEWEST = 2  # pairs that a text with other lines must have
 
 
@@ -87,7 +93,8 @@ class Text:
         """
         parts: dict[int, tuple[str, str]] = {}  # line -> epoch and section
         now, seen = ["", ""], set()
-        labels = {mark[1] for line in self.lines if (mark := HEAD.match(line.strip())) and mark.end() < len(line.strip())}
+        heads = [(mark, line.strip()) for line in self.lines if (mark := HEAD.match(line.strip()))]
+        labels = {mark[1] for mark, line in heads if mark.end() < len(line)}
         for number, line in enumerate(self.lines, 1):
             said, which = "", 1
             if number not in used and (epoch := EPOCH.search(line)) and not SAVED.search(line):
@@ -163,7 +170,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
     )
     filled = {i for i, line in enumerate(lines, 1) if re.search(r"\w", line)}
 
-    def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Mapping[int, list[str]]]) -> Table:
+    def table(titles: Sequence[str], parts: Mapping[int, Mapping[int, list[str]]]) -> Table:
         """Return the rows of tables, by the line of their header and their own line."""
         distinct = [*{repr([*of.values()]): of for of in [*parts.values()][::-1]}.values()][::-1]
         rows = {number: row for of in distinct for number, row in of.items() if not DOTS.fullmatch("".join(row))}
@@ -175,20 +182,47 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         notes += [f"{lost} other lines are not used"] * bool(lost)
         of_table = [f"table of line {head}" for head, of in parts.items() for number in of if number in rows]
         return Table(
-            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None,
-            [*rows.values()], [*rows],
-            notes=tuple(notes), samples=not titles, blocks=text.parts([*rows], used, of_table),
+            text.path, "F", f"{text.kind}a table among other lines", [*titles], [*rows.values()], [*rows],
+            notes=tuple(notes), blocks=text.parts([*rows], used, of_table),
         )  # fmt: skip
 
     for head, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
         if any(parts.values()):
-            yield table("a table among other lines", head, parts)
+            yield table(head, parts)
+    for kind, found in without_header(lines):
+        head = found[0][1] if found and names.has_both(normalize_names(found[0][1])) else None
+        numbers, rows = [n for n, row in found if row != head], [row for _, row in found if row != head]
+        if len(rows) >= FEWEST:
+            used = {n + k for n, row in found for k in range(len(row) if kind == LISTS else 1)}
+            notes = [f"{lost} other lines are not used"] if (lost := len(filled - used)) else []
+            yield Table(
+                text.path, "F" if head else "H", f"{text.kind}{kind}", head, rows, numbers, notes=(*notes,),
+                samples=not head, blocks=text.parts(numbers, used),
+            )  # fmt: skip
+
+
+def without_header(lines: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, list[str]]]]]:
+    """Yield lines that hold texts without labels: what stands between the texts, the lines' numbers and cells."""
     for mark in BETWEEN:
-        marked = {i: line for i, line in enumerate(lines, 1) if mark in line and line[0] != "|"}
-        pairs = {i: [*map(str.strip, line.split(mark))] for i, line in marked.items()}
-        pairs = {i: pair for i, pair in pairs.items() if len(pair) == 2 and all(pair)}
-        if len(pairs) >= FEWEST:
-            yield table(f"lines of two texts with {mark.strip() or 'a tab'!r} between", None, {0: pairs})
+        marked = [(i, [*map(str.strip, line.split(mark))]) for i, line in enumerate(lines, 1) if line[:1] != "|"]
+        kind = f"lines of two texts with {mark.strip() or 'a tab'!r} between"
+        yield kind, [(i, pair) for i, pair in marked if len(pair) == 2 and all(pair)]
+    forms: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
+    for i, line in enumerate(lines, 1):
+        first, *rest = MARKS.split(" ".join(line.split())) if len(line) < LONGEST else [""]
+        if len(rest) > 2 and line[:1] != "|":
+            forms.setdefault((*rest[::2],), []).append((i, [first, *rest[1::2]]))
+    for form, rows in forms.items():
+        kept = [k for k in range(len(form) + 1) if any(row[k] for _, row in rows)]
+        yield f"lines of texts with {' ... '.join(form)!r} between", [(i, [row[k] for k in kept]) for i, row in rows]
+    quoted = ((i, QUOTED_PAIR.findall(line)) for i, line in enumerate(lines, 1) if re.search(r"\(['\"]", line))
+    yield PAIRS, [(i, [*map(literal, pair)]) for i, of_line in quoted for pair in of_line]
+    lists = [i for i, line in enumerate(lines, 1) if line[:2] in ("['", '["') and parse_list(line)]
+    runs = [[i for _, i in run] for _, run in itertools.groupby(enumerate(lists), key=lambda item: item[1] - item[0])]
+    size = len(runs[0]) if len({*map(len, runs)}) == 1 else 2
+    if 1 < size < 5 and not any(len(run) % size for run in runs):
+        tops = [i for run in runs for i in run[::size]]
+        yield LISTS, [(i, [*lines[i - 1 : i - 1 + size]]) for i in tops]
 
 
 Tables = dict[tuple[str, ...], dict[int, dict[int, list[str]]]]  # header -> its line -> rows by line
@@ -260,12 +294,21 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
     """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
 
     def fits(table: Table) -> bool:
+        if wanted and all(map(str.isdigit, wanted)):
+            return all(int(number) <= table.width for number in wanted)
         if wanted:
-            return all(map(str.isdigit, wanted)) or {*normalize_names(wanted)} <= {*(table.names or ())}
+            return {*normalize_names(wanted)} <= {*(table.names or ())}
         return names.has_both([name for i, name in enumerate(table.names or ()) if holds_words(table, i)])
 
     fitting = [table for table in tables if fits(table)]
-    return max(fitting, key=lambda table: len(table.rows), default=None)
+    return next(iter([*with_texts(fitting), *fitting]), None)
+
+
+def with_texts(tables: Iterable[Table]) -> list[Table]:
+    """Return the tables with two columns of texts, the longest first; rows that differ in numbers alone are figures."""
+    spoken = [table for table in tables if PAIRS in table.kind or len(spaced(table)) > 1]
+    spoken = [of for of in spoken if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in of.rows}) > 1]
+    return sorted(spoken, key=lambda table: -len(table.rows))
 
 
 def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -169,9 +169,9 @@ def ways(table: Table, two: Sequence[int]) -> str:
 
 
 def spaced(table: Table) -> list[int]:
-    """Return the positions of columns in which at least half of the cells have a space within."""
-    counts = [sum(" " in str(cell).strip() for cell in table.column(i)) for i in range(table.width)]
-    return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
+    """Return the positions of columns in which at least half of the cells that are not empty have a space within."""
+    columns = [filled(table, i) for i in range(table.width)]
+    return [i for i, cells in enumerate(columns) if 2 * sum(" " in cell for cell in cells) >= max(len(cells), 1)]
 
 
 def letter_pairs(table: Table) -> dict[int, list[set[str]]]:
@@ -223,10 +223,13 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return said
-    words = [name if i in others and holds_words(table, i) else "" for i, name in enumerate(table.names)]
-    proposed = [table.titles[i] for i in names.likely(words)]
+    spoken = [i for i in spaced(table) if i in others and not any(cell[0] in "[{" for cell in filled(table, i))]
+    various = [i for i in spoken if 2 * len({*filled(table, i)}) > len(filled(table, i))]
+    words = [i for i in others if holds_words(table, i)]
+    offers = (names.likely([name * (i in of) for i, name in enumerate(table.names)]) for of in (various, words))
+    proposed = [table.titles[i] for i in next(filter(None, offers), [])]
     left = [i for i, base in enumerate(meanings.bases) if base not in (*meanings.references, *meanings.predictions)]
-    left = [i for i in left if table.names[i] not in names.fields]
+    left = sorted((i for i in left if table.names[i] not in names.fields), key=lambda i: i not in various)
     if bool(meanings.references) != bool(meanings.predictions) and left and not meanings.pairs:
         present, missing = sides if meanings.references else [*sides][::-1]
         title = table.titles[meanings.bases.index(sides[present][0])]
@@ -235,9 +238,10 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
         return f"the {present} is {title!r}; {among}; name it with {option('--columns', wanted)}"
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
     how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', proposed)}" if proposed else "")
-    if len(two := [i for i in spaced(table) if i in others]) == 2 and not proposed:
-        how = ways(table, two)
-    among = f"{join_names(table.titles)}; its first rows are {table.first_rows()}"
+    if len(spoken) == 2 and not proposed:
+        how = ways(table, spoken)
+    shown = [table.titles[i] for i in sorted(range(table.width), key=lambda i: i not in various)]
+    among = f"{join_names(shown)}; its first rows are {table.first_rows()}"
     return f"{said} reference and prediction among {among}; {how}"
 
 
@@ -374,10 +378,11 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
 
 
 def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
-    """Return the table with `blocks` by a column that is not used and whose values have the same references each.
+    """Return the table with `blocks` by the columns that are not used and whose values have the same references each.
 
     A column that tells EEG from controls is refused.
     """
+    systems: dict[int, int] = {}  # position of such a column -> number of distinct references
     for index in sorted({*range(table.width)} - used):
         cells = [str(cell) for cell in table.column(index)]
         values = dict.fromkeys(cells)
@@ -393,9 +398,13 @@ def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
         for cell, reference in zip(cells, references, strict=True):
             of_value[cell][reference] += 1
         if len(first := of_value[cells[0]]) > 1 and all(of == first for of in of_value.values()):
-            why = f"{table.shown(index)} is not used, and each of its {len(values)} values has the same {len(first)}"
-            table = dataclasses.replace(table, blocks=cells, why=f"{why} references")
-    return table
+            systems[index] = len(first)
+    if not systems:
+        return table
+    titles, rows = " and ".join(map(table.shown, systems)), [*zip(*map(table.column, systems), strict=True)]
+    its = f"is not used, and each of its {len({*rows})}" if len(systems) == 1 else "are not used, and each of their"
+    why = f"{titles} {its} values has the same {max(systems.values())} references"
+    return dataclasses.replace(table, blocks=[", ".join(map(str, row)) for row in rows], why=why)
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:

@@ -31,7 +31,7 @@ from eeg2text_jax.instrument.predictions._containers import (
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
-from eeg2text_jax.instrument.predictions._printed import Text, recurring_heads, tables_among
+from eeg2text_jax.instrument.predictions._printed import Text, recurring_heads, tables_among, with_texts
 from eeg2text_jax.instrument.predictions._samples import (
     FEWEST_WITH_MARKS,
     conditions_of,
@@ -46,7 +46,6 @@ from eeg2text_jax.instrument.predictions.columns import (
     likely,
     option,
     roles,
-    spaced,
     split_list,
     test_part,
     ways,
@@ -176,7 +175,7 @@ def set_of(
     table: Table, used: Columns, mode: str | None, digest: str = "", block: str | int | None = None
 ) -> PredictionSet:
     """Return the rows of a table whose columns are known, of one mode and block, in one Unicode form."""
-    table, part = test_part(without_footer(table, used), used)
+    table, part = test_part(without_empty(without_footer(table, used), used), used)
     table = in_block(table, used, block)
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     predictions = predictions_of(table, used, changed)
@@ -247,10 +246,8 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     (heads, before_texts), kind = recurring_heads(printed.lines), printed.kind
-    tables = [t for t in tables_among(printed, names) if len(spaced(t)) > 1 and (t.titles or len(t.rows) >= FEW)]
-    # Rows that differ in numbers alone are figures, such as losses.
-    tables = [t for t in tables if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in t.rows}) > 1]
-    tables.sort(key=lambda table: -len(table.rows))
+    tables = with_texts(tables_among(printed, names))
+    tables = [table for table in tables if table.titles or len(table.rows) >= FEW or not heads]
     if not (heads or tables or kind or layout in LAYOUTS):
         shown = [f"{line.strip():.60}" for line in printed.lines if line.strip()]
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
@@ -279,6 +276,17 @@ def without_footer(table: Table, columns: Columns) -> Table:
     note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
     note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
     return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
+
+
+def without_empty(table: Table, columns: Columns) -> Table:
+    """Return a table with named columns without the rows in which reference and predictions are empty, with a note."""
+    places = [columns.reference, *columns.predictions.values()]
+    kept = [i for i, row in enumerate(table.rows) if any(str(row[k] or "").strip() for k in places)]
+    if table.titles is None or table.layout not in ("F", "J") or not 0 < len(kept) < len(table.rows):
+        return table
+    lost = count_of(len(table.rows) - len(kept), "row without reference and", "rows without reference and")
+    note = f"{lost} prediction are no samples: left out"
+    return dataclasses.replace(table.keep(kept), notes=(*table.notes, note))
 
 
 POOLED = "all rows count as one system's outputs"
