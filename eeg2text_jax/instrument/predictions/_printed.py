@@ -50,7 +50,9 @@ BARS = re.compile(r"(?<!\\)\|")
 BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
 DOTS = re.compile(r"\.\.+")  # a row, or rows, that pandas leaves out
 BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
-MARKS = re.compile(r" ?([][(){}<>|=~]+(?: [][(){}<>|=~]+)*) ?")  # of lines such as `key >> [text] (text)`
+# In lines such as `key >> [text] (text)`: brackets beside a space or an end, and marks alone.
+MARK = r"(?:[][(){}]|(?<![^ ])[<>=~]+(?![^ ]))"
+MARKS = re.compile(r"(?:^| )M+(?: M+)* ?|M+(?:(?: M+)+ ?| |$)".replace("M", MARK))
 LONGEST = 2000  # characters of such a line
 QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
 PAIRS, LISTS = "pairs of quoted texts", "lists of tokens below each other"
@@ -209,10 +211,11 @@ def without_header(lines: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, 
         yield kind, [(i, pair) for i, pair in marked if len(pair) == 2 and all(pair)]
     forms: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
     for i, line in enumerate(lines, 1):
-        first, *rest = MARKS.split(" ".join(line.split())) if len(line) < LONGEST else [""]
-        if len(rest) > 2 and line[:1] != "|":
-            forms.setdefault((*rest[::2],), []).append((i, [first, *rest[1::2]]))
-    for form, rows in forms.items():
+        plain = " ".join(line.split()) if len(line) < LONGEST and line[:1] != "|" else ""
+        form = (*(mark[0].strip() for mark in MARKS.finditer(plain)),)
+        if len(form) > 2:  # of fewer marks, prose may be
+            forms.setdefault(form, []).append((i, MARKS.sub("\t", plain).split("\t")))
+    for form, rows in sorted(forms.items(), key=lambda item: -len(item[1]))[:1]:
         kept = [k for k in range(len(form) + 1) if any(row[k] for _, row in rows)]
         yield f"lines of texts with {' ... '.join(form)!r} between", [(i, [row[k] for k in kept]) for i, row in rows]
     quoted = ((i, QUOTED_PAIR.findall(line)) for i, line in enumerate(lines, 1) if re.search(r"\(['\"]", line))

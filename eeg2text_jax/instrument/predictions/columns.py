@@ -169,9 +169,10 @@ def ways(table: Table, two: Sequence[int]) -> str:
 
 
 def spaced(table: Table) -> list[int]:
-    """Return the positions of columns in which at least half of the cells that are not empty have a space within."""
+    """Return the positions of columns in which half of the cells that are not empty, a third at least, have a space."""
     columns = [filled(table, i) for i in range(table.width)]
-    return [i for i, cells in enumerate(columns) if 2 * sum(" " in cell for cell in cells) >= max(len(cells), 1)]
+    counts = [(sum(" " in cell for cell in cells), len(cells)) for cells in columns]
+    return [i for i, (count, some) in enumerate(counts) if 2 * count >= some and 3 * count >= len(table.rows)]
 
 
 def letter_pairs(table: Table) -> dict[int, list[set[str]]]:

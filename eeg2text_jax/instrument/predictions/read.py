@@ -247,7 +247,7 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     (heads, before_texts), kind = recurring_heads(printed.lines), printed.kind
     tables = with_texts(tables_among(printed, names))
-    tables = [table for table in tables if table.titles or len(table.rows) >= FEW or not heads]
+    tables = [table for table in tables if table.titles or len(table.rows) >= FEW or (kind and not heads)]
     if not (heads or tables or kind or layout in LAYOUTS):
         shown = [f"{line.strip():.60}" for line in printed.lines if line.strip()]
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
