@@ -197,3 +197,16 @@ def test_an_option_given_twice_is_refused(tmp_path, refused):
     for option in (f"--reference={tmp_path / 'one.txt'}", "--block=1", "--columns=1,2"):
         said = refused(["read", str(tmp_path / "out.txt"), option, option])
         assert f"{option.partition('=')[0]} is given twice; give it once." in said
+
+
+def test_one_word_above_both_csv_files_of_one_column_is_their_header(tmp_path):
+    """Lines of other files may begin with the same greeting."""
+    true, said = ([f"{side} {i} of a longer text" for i in range(4)] for side in ("true", "said"))
+    for name, rows in (("csv", 4), ("txt", 5)):
+        reference, outputs = tmp_path / f"true.{name}", tmp_path / f"said.{name}"
+        reference.write_text("\n".join(["report", *true]) + "\n")
+        outputs.write_text("\n".join(["report", *said]) + "\n")
+        found = read_any(outputs, reference=reference)
+        assert [(p.reference, p.prediction) for p in found.predictions][-4:] == [*zip(true, said, strict=True)]
+        assert len(found.predictions) == rows
+    assert "--columns=report,report would leave them out" in found.notes[0]

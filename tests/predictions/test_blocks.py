@@ -103,6 +103,7 @@ def test_one_pair_an_epoch_is_said_and_one_a_section_is_not(write):
     assert "blocks" not in describe(read_any(write(text)))
     with pytest.raises(UserError, match=r"--block=2: there is no such block; .* has one block only"):
         read_any(write(text), block=2)
+    assert pairs(read_any(write(text), block="last")) == PAIRS
 
 
 def test_a_column_of_systems_is_named_and_one_is_chosen(write):

@@ -334,9 +334,17 @@ def test_unknown_labels_are_shown(write, pair):
 
 
 @pytest.mark.parametrize(
-    "labels", [("Actual Welsh", "Translated Welsh"), ("Target output", "Draft output", "Final output")]
+    "labels",
+    [
+        ("Actual Welsh", "Translated Welsh"),
+        ("Target output", "Draft output", "Final output"),
+        ("Input row", "Target row", "Predicted row"),
+        ("Target row", "Predicted row", "Input row"),
+    ],
 )
 def test_two_labels_of_one_noun_are_proposed(write, labels):
+    true = next(label for label in labels if label.startswith(("Actual", "Target")))
+    said = next((label for label in labels if label.startswith("Predicted")), labels[-1])
     text = "".join(f"Sentence: {i}\n" + "".join(f"{label}: a b {i}\n" for label in labels) for i in range(4))
-    with pytest.raises(UserError, match=rf"such as --labels='{labels[0]},{labels[-1]}'"):
+    with pytest.raises(UserError, match=rf"such as --labels='{true},{said}'"):
         read_any(write(text))

@@ -121,6 +121,9 @@ def test_lines_of_texts_between_brackets_are_read_by_their_legend_or_columns(wri
     lines = "".join(f"v{i}_x >> [{p}] ({r})\n" for i, (r, p) in enumerate(PAIRS))
     found = read_any(write(notebook("Loading: 3\nExamples: key >> [generated] (ground_truth)\n" + lines)))
     assert pairs(found) == PAIRS
+    twice = write(notebook(lines + "Examples: key >> [generated] (ground_truth)\n" + lines.replace("now", "then")))
+    with pytest.raises(UserError, match="2 blocks: 1 is lines below line 0 with 6 rows, 2 is lines below line 7"):
+        read_any(twice)
     path = write(notebook(lines))
     with pytest.raises(
         UserError, match=r"lines of texts with '>> \[ ... \] \( ... \)' between .* such as --columns=2,3"
@@ -134,7 +137,8 @@ def test_printed_lists_without_labels_are_offered_and_read(write):
     tokens = "".join(f"{r.split()}\n{p.split()}\n\n" for r, p in PAIRS)
     tuples = "[" + ",\n ".join(map(repr, PAIRS)) + "]\n"
     inside = "".join(f"[Eval {i}] { {'loss': i, 'wrong': PAIRS[i : i + 2]} }\n" for i in range(0, len(PAIRS), 2))
-    for text, kind in ((tokens, "lists of tokens below"), (tuples, "pairs of quoted"), (inside, "pairs of quoted")):
+    odd = tokens + "['alone']\n"
+    for text, kind in ((odd, "lists of tokens below"), (tuples, "pairs of quoted"), (inside, "pairs of quoted")):
         path = write(notebook("loss 3\n", text))
         with pytest.raises(UserError, match=rf"{kind} .* name two with .* such as --columns=1,2 or"):
             read_any(path)

@@ -125,8 +125,9 @@ class Names:
             nouns = {name.removeprefix(mark) for mark in marks if name.startswith(mark)}
             ends = tuple(f"_{noun}" for noun in nouns)
             others = [one for one, of in plain.items() if of.endswith(ends) and not of.startswith(marks)]
+            said = [one for one in others if {*plain[one].split("_")} & {*self.sections["prediction"]["marks"]}]
             if ends and others:
-                return [label, others[-1]]
+                return [label, (said or others)[-1]]
         return []
 
     def is_header(self, names: Sequence[str]) -> bool:

@@ -192,14 +192,16 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         if any(parts.values()):
             yield table(head, parts)
     for kind, found in without_header(lines):
-        head = found[0][1] if found and names.has_both(normalize_names(found[0][1])) else None
+        head = next((row for _, row in found if names.has_both(normalize_names(row))), None)  # or a legend
         numbers, rows = [n for n, row in found if row != head], [row for _, row in found if row != head]
+        heads = [n for n, row in found if row == head]
+        tops = [f"lines below line {max([h for h in heads if h < n], default=0)}" for n in numbers]
         if len(rows) >= FEWEST:
             used = {n + k for n, row in found for k in range(len(row) if kind == LISTS else 1)}
             notes = [f"{lost} other lines are not used"] if (lost := len(filled - used)) else []
             yield Table(
                 text.path, "F" if head else "H", f"{text.kind}{kind}", head, rows, numbers, notes=(*notes,),
-                samples=not head, blocks=text.parts(numbers, used),
+                samples=not head, blocks=text.parts(numbers, used, tops),
             )  # fmt: skip
 
 
@@ -213,7 +215,7 @@ def without_header(lines: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, 
     for i, line in enumerate(lines, 1):
         plain = " ".join(line.split()) if len(line) < LONGEST and line[:1] != "|" else ""
         form = (*(mark[0].strip() for mark in MARKS.finditer(plain)),)
-        if len(form) > 2:  # of fewer marks, prose may be
+        if len(form) > 2 and plain.partition(":")[0] not in INSTALLING:  # of fewer marks, prose may be
             forms.setdefault(form, []).append((i, MARKS.sub("\t", plain).split("\t")))
     for form, rows in sorted(forms.items(), key=lambda item: -len(item[1]))[:1]:
         kept = [k for k in range(len(form) + 1) if any(row[k] for _, row in rows)]
@@ -222,10 +224,8 @@ def without_header(lines: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, 
     yield PAIRS, [(i, [*map(literal, pair)]) for i, of_line in quoted for pair in of_line]
     lists = [i for i, line in enumerate(lines, 1) if line[:2] in ("['", '["') and parse_list(line)]
     runs = [[i for _, i in run] for _, run in itertools.groupby(enumerate(lists), key=lambda item: item[1] - item[0])]
-    size = len(runs[0]) if len({*map(len, runs)}) == 1 else 2
-    if 1 < size < 5 and not any(len(run) % size for run in runs):
-        tops = [i for run in runs for i in run[::size]]
-        yield LISTS, [(i, [*lines[i - 1 : i - 1 + size]]) for i in tops]
+    for size, _ in Counter(len(run) for run in runs if 1 < len(run) < 5).most_common(1):
+        yield LISTS, [(run[0], [lines[i - 1] for i in run]) for run in runs if len(run) == size]
 
 
 Tables = dict[tuple[str, ...], dict[int, dict[int, list[str]]]]  # header -> its line -> rows by line
@@ -330,6 +330,6 @@ def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
             text = line[mark.end() :].strip() or below
             times = 2 if text.startswith(("['", '["')) else 1  # a list has several texts
             counts[plain] += times
-            spoken[plain] += times * bool(re.search(r"[^\W\d]\S* +[^\W\d]", text))
+            spoken[plain] += times * bool(times > 1 or re.search(r"[^\W\d]\S* +[^\W\d]", text))
     heads = [head for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
     return [written[h] for h in heads], [written[h] for h in heads if 2 * spoken[h] >= counts[h]]

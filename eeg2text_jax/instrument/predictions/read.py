@@ -253,6 +253,7 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
+    said += ", and with --block=last or all which cells count" if printed.cells and said.endswith("PREDICTED") else ""
     likely_heads = [before_texts[i] for i in names.likely(normalize_names(before_texts))]
     if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
@@ -304,7 +305,8 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     blocks = [f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()]
     named = join_names(blocks, 4) + (f", the last {blocks[-1]}" if len(blocks) > 4 else "")
     numbers |= {"last": next(reversed(rows))} if rows else {}
-    if (choice := "" if block is None else str(block)) not in ("", "all", *numbers):
+    choice = "" if block is None else str(block)
+    if choice not in ("", "all", *numbers) and (rows or choice != "last"):
         offered = f"{len(rows)} blocks: {named}; choose one, last or all" if rows else "one block only"
         raise UserError(f"--block={choice}: there is no such block; {table.path} has {offered}.")
     if choice in numbers:
@@ -386,6 +388,9 @@ def read_two(
     if columns and len(columns) != 2:
         expected = f"two columns: the reference's, in {reference.path}, and the prediction's, in {lines.path}"
         raise UserError(f"--columns={','.join(columns)}: with --reference, expected {expected}.")
+    tops = [next(iter(file), "") for file in (reference, lines)]
+    if len({*tops}) == 1 and re.fullmatch(r"[^\W\d]+", tops[0]) and not (columns or layout):
+        columns = tops if {file.path.suffix.lower() for file in (reference, lines)} <= {".csv", ".tsv"} else None
     tables, stated = [], columns or (None, None)
     for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
