@@ -192,7 +192,8 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         if any(parts.values()):
             yield table(head, parts)
     for kind, found in without_header(lines):
-        head = next((row for _, row in found if names.has_both(normalize_names(row))), None)  # or a legend
+        legends = (row for _, row in found if kind not in (PAIRS, LISTS) and names.has_both(normalize_names(row)))
+        head = next(legends, None)
         numbers, rows = [n for n, row in found if row != head], [row for _, row in found if row != head]
         heads = [n for n, row in found if row == head]
         tops = [f"lines below line {max([h for h in heads if h < n], default=0)}" for n in numbers]
