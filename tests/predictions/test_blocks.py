@@ -175,7 +175,16 @@ def test_an_epoch_with_several_validations_has_a_block_for_each(write):
         read_any(write(log))
     assert pairs(read_any(write(log), block="last")) == PAIRS
     saved = "".join(one + f"Epoch 0000{i}: saving model to a.ckpt\n" for i in (1, 2))
-    assert not any("epoch" in note for note in read_any(write(saved)).notes)
+    with pytest.raises(UserError, match="2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows"):
+        read_any(write(saved))
+
+
+def test_a_log_that_repeats_its_samples_in_order_has_a_block_for_each_time(write):
+    """Nothing between says why; of a table, a note says it, because readers may be why."""
+    log = write(labelled(PAIRS) + "WER 0.5\n" + labelled(BETTER))
+    with pytest.raises(UserError, match="2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows"):
+        read_any(log)
+    assert pairs(read_any(log, block="last")) == BETTER
 
 
 def test_a_block_whose_references_repeat_is_said(write):

@@ -341,15 +341,17 @@ def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
             table = dataclasses.replace(table, blocks=[f"{table.shown(place)} {value}" for value in values])
     passes: dict[str, list[list[str]]] = {}
     places: list[int] = []
-    for name, text in zip(table.blocks, references, strict=False):
+    blocks = table.blocks or [""] * (len(references) if table.layout == "C2" else 0)
+    for name, text in zip(blocks, references, strict=False):
         of = passes.setdefault(name, [[]])
         if text in of[-1][:1]:
             of.append([])
         of[-1].append(text)
         places.append(len(of))
     again = {name for name, of in passes.items() if len(of) > 1 and all(one == of[0] for one in of)}
-    cut = [f"{name}, pass {n}" if name in again else name for name, n in zip(table.blocks, places, strict=True)]
-    table = dataclasses.replace(table, blocks=cut)
+    again -= {""} if len(passes.get("", [[]])[0]) < 2 else set()
+    cut = [f"{name}, pass {n}".lstrip(", ") if name in again else name for name, n in zip(blocks, places, strict=True)]
+    table = dataclasses.replace(table, blocks=cut if table.blocks or again else ())
     if used.named or conditions_of(table, used)[1]:
         return table
     return repeated(divided(table, used.used(("condition",)), references), used)
