@@ -145,7 +145,7 @@ def test_of_sentences_that_recur_one_time_is_chosen(write):
     path = write(table(PAIRS + BETTER))
     said = describe(read_any(path))
     assert "18 rows share their reference with another row" in said
-    assert "(2 blocks: 1 is row 1 of each reference with 9 rows, 2 is row 2 of each reference with 9 rows)" in said
+    assert "(2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows)" in said
     assert pairs(read_any(path, block="last")) == BETTER
 
 

@@ -175,7 +175,7 @@ def set_of(
     table: Table, used: Columns, mode: str | None, digest: str = "", block: str | int | None = None
 ) -> PredictionSet:
     """Return the rows of a table whose columns are known, of one mode and block, in one Unicode form."""
-    table, part = test_part(without_empty(without_footer(table, used), used), used)
+    table, part = test_part(without_footer(table, used), used)
     table = in_block(table, used, block)
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     predictions = predictions_of(table, used, changed)
@@ -267,27 +267,24 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
 
 
 def without_footer(table: Table, columns: Columns) -> Table:
-    """Return a CSV up to a row of empty cells, if no row below has a reference and a prediction, with a note."""
-    rows, sides = table.rows if table.layout in ("F", "H") else [], [[columns.reference], columns.predictions.values()]
-    filled = [[bool(str(cell).strip()) for cell in row] for row in rows]
-    last = max((i for i, row in enumerate(filled) if all(any(row[k] for k in side) for side in sides)), default=None)
-    end = next((i for i, row in enumerate(filled) if last is not None and i > last and not any(row)), len(rows))
-    if end == len(rows):
-        return table
-    note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
-    note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
-    return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
+    """Return a CSV up to a row of empty cells below which no row has both texts, with a note.
 
-
-def without_empty(table: Table, columns: Columns) -> Table:
-    """Return a table with named columns without the rows in which reference and predictions are empty, with a note."""
-    places = [columns.reference, *columns.predictions.values()]
-    kept = [i for i, row in enumerate(table.rows) if any(str(row[k] or "").strip() for k in places)]
-    if table.titles is None or table.layout not in ("F", "J") or not 0 < len(kept) < len(table.rows):
-        return table
-    lost = count_of(len(table.rows) - len(kept), "row without reference and", "rows without reference and")
-    note = f"{lost} prediction are no samples: left out"
-    return dataclasses.replace(table.keep(kept), notes=(*table.notes, note))
+    Rows without a reference and without a prediction are no samples of a table whose columns have names.
+    """
+    sides, notes = [[columns.reference], columns.predictions.values()], [*table.notes]
+    filled = [[any(str(row[k] or "").strip() for k in side) for side in sides] for row in table.rows]
+    last = max((i for i, both in enumerate(filled) if all(both)), default=len(filled))
+    empty = (i for i in range(last + 1, len(filled)) if not any(str(cell).strip() for cell in table.rows[i]))
+    end = next(empty, len(filled)) if table.layout in ("F", "H") else len(filled)
+    if end < len(filled):
+        note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", table.rows[end + 1 :]
+        note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
+        notes.append(note)
+    kept = [i for i in range(end) if any(filled[i]) or not table.titles or table.layout not in ("F", "J")]
+    if lost := end - len(kept):
+        many = count_of(lost, "row without reference and", "rows without reference and")
+        notes.append(f"{many} prediction are no samples: left out")
+    return dataclasses.replace(table.keep(kept), notes=(*notes,)) if kept and len(kept) < len(filled) else table
 
 
 POOLED = "all rows count as one system's outputs"
@@ -311,13 +308,14 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
         raise UserError(f"--block={choice}: there is no such block; {table.path} has {offered}.")
     if choice in numbers:
         name = numbers[choice]
-        notes = [*table.notes, f"only block {[*rows].index(name) + 1} of {len(rows)} is used: {name}"]
+        part = dataclasses.replace(table.keep(rows[name]), blocks=(), why="")
+        notes = [f"only block {[*rows].index(name) + 1} of {len(rows)} is used: {name}"]
         others = {text for text, of in zip(references, table.blocks, strict=True) if of != name}
         if 0 < (again := sum(references[i] in others for i in rows[name])) < len(rows[name]):
             said = f"{again} of its {len(rows[name])} rows have references of other blocks, and the rest do not"
             notes.append(f"{said}: batches of training and a validation may stand beside each other in it")
-        part = dataclasses.replace(table.keep(rows[name]), blocks=(), why="", notes=(*notes,))
-        return without_blocks(repeated(part, used))
+        notes += [f"{why}: {POOLED}{NAMED}" for why in repeated(part, used)]
+        return dataclasses.replace(part, notes=(*part.notes, *notes))
     if not rows:
         return table
     said = f"{table.why or 'the pairs stand in several parts of the file'} ({len(rows)} blocks: {named})"
@@ -329,19 +327,31 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
 
 
 def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
-    """Return the table with `blocks`.
+    """Return the table with `blocks`, or a note that rows share references and nothing says why.
 
-    Parts are those that the layout or a column of epochs states, cut again where they hold the same references several
-    times, as validations of an epoch; the values of a column that is not used and divides the rows into sets of equal
-    references; or the first, second, ... rows of references that recur equally often.
+    Parts are those that the layout or a column of epochs states; the values of columns that are not used and divide the
+    rows into sets of equal references; or passes. `why` is set if the parts may be readers.
     """
     if "part" in used.about:
         values, place = stated(table, {"part": used.about["part"]})["part"], used.about["part"][0]
         if 1 < len({*values}) <= len(values) / 2:
             table = dataclasses.replace(table, blocks=[f"{table.shown(place)} {value}" for value in values])
+    table = dataclasses.replace(table, blocks=in_passes(table.blocks, references))
+    if used.named or conditions_of(table, used)[1]:
+        return table
+    table = divided(table, used.used(("condition",)), references)
+    for why in () if table.blocks else repeated(table, used):
+        passes = in_passes([""] * len(references), references)
+        if 1 < len({*passes}) <= len(passes) / 2:
+            return dataclasses.replace(table, blocks=passes, why=why * (table.layout != "C2"))
+        return dataclasses.replace(table, notes=(*table.notes, f"{why}: {POOLED}{NAMED}"))
+    return table
+
+
+def in_passes(blocks: Sequence[str], references: Sequence[str]) -> list[str]:
+    """Return the block of each row, cut where a block holds one list of references several times, as validations."""
     passes: dict[str, list[list[str]]] = {}
     places: list[int] = []
-    blocks = table.blocks or [""] * (len(references) if table.layout == "C2" else 0)
     for name, text in zip(blocks, references, strict=False):
         of = passes.setdefault(name, [[]])
         if text in of[-1][:1]:
@@ -349,34 +359,17 @@ def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
         of[-1].append(text)
         places.append(len(of))
     again = {name for name, of in passes.items() if len(of) > 1 and all(one == of[0] for one in of)}
-    again -= {""} if len(passes.get("", [[]])[0]) < 2 else set()
-    cut = [f"{name}, pass {n}".lstrip(", ") if name in again else name for name, n in zip(blocks, places, strict=True)]
-    table = dataclasses.replace(table, blocks=cut if table.blocks or again else ())
-    if used.named or conditions_of(table, used)[1]:
-        return table
-    return repeated(divided(table, used.used(("condition",)), references), used)
+    return [f"{name}, pass {n}".lstrip(", ") if name in again else name for name, n in zip(blocks, places, strict=True)]
 
 
-def without_blocks(table: Table) -> Table:
-    """Return the table as one part; a note says that it may be several."""
-    notes = [f"{table.why}: {POOLED}{NAMED}"] * bool(table.blocks)
-    return dataclasses.replace(table, blocks=(), why="", notes=(*table.notes, *notes))
-
-
-def repeated(table: Table, used: Columns) -> Table:
-    """Return the table with a note if references recur and nothing says why, or `blocks` if all recur as often."""
+def repeated(table: Table, used: Columns) -> list[str]:
+    """Return a sentence if references recur and nothing says why."""
     about, references = stated(table, used.about), [str(row[used.reference]) for row in table.rows]
     readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # what tells rows of one sentence apart
     keys = [*zip(references, *(about[name] for name in readers if name in about), strict=True)]
-    seen: Counter[tuple[str, ...]] = Counter()
-    turns = [seen.update([key]) or seen[key] for key in keys]
-    rows, subjects = sum(n for n in seen.values() if n > 1), "subject" in about
-    if table.blocks or rows <= (0 if subjects else len(keys) // 2):
-        return table
+    rows, subjects = sum(n for n in Counter(keys).values() if n > 1), "subject" in about
     why = f"{rows} rows share their {'subject and ' * subjects}reference with another row, and no known column says why"
-    if len({*seen.values()}) > 1:
-        return dataclasses.replace(table, notes=(*table.notes, f"{why}: {POOLED}{NAMED}"))
-    return dataclasses.replace(table, blocks=[f"row {turn} of each reference" for turn in turns], why=why)
+    return [why] if rows > (0 if subjects else len(keys) // 2) else []
 
 
 def read_two(
