@@ -230,3 +230,17 @@ def test_rows_of_a_table_are_no_labelled_lines(write):
     with pytest.raises(UserError, match=r"such as --labels='?ref,(orig|mod) hyp"):
         read_any(path)
     assert pairs(read_any(path, labels="ref,orig hyp")) == PAIRS
+
+
+def test_labels_and_the_part_of_a_log_are_asked_for_at_once(write):
+    log = "".join(f"Epoch {i} loss 1\n" + "".join(f"Heard: {r}\nMeant: {p}\n" for r, p in PAIRS) for i in (1, 2))
+    for text in (log, notebook(log)):
+        path = write(text)
+        with pytest.raises(UserError, match=r"labels with --labels=TRUE,PREDICTED, and with --block=last or all which"):
+            read_any(path)
+        assert pairs(read_any(path, labels=["Heard", "Meant"], block="last")) == PAIRS
+
+
+def test_a_traceback_divides_no_log(write):
+    text = labelled(PAIRS[:4]) + 'Traceback (most recent call last):\n  File "a.py", line 3\n' + labelled(PAIRS[4:])
+    assert pairs(read_any(write(text))) == PAIRS

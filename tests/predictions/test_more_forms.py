@@ -122,7 +122,7 @@ def test_lines_of_texts_between_brackets_are_read_by_their_legend_or_columns(wri
     found = read_any(write(notebook("Loading: 3\nExamples: key >> [generated] (ground_truth)\n" + lines)))
     assert pairs(found) == PAIRS
     twice = write(notebook(lines + "Examples: key >> [generated] (ground_truth)\n" + lines.replace("now", "then")))
-    with pytest.raises(UserError, match="2 blocks: 1 is lines below line 0 with 6 rows, 2 is lines below line 7"):
+    with pytest.raises(UserError, match="2 blocks: 1 is table of line 0 with 6 rows, 2 is table of line 7"):
         read_any(twice)
     path = write(notebook(lines))
     with pytest.raises(

@@ -58,7 +58,7 @@ BEFORE |= {"epochs", "step", "batch", "idx", "id", "no", "utt"}
 # A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
 LOG_LINE = re.compile(
     r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
-    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
+    r"|sav(?:ed?|ing)|load\w*|traceback)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
     re.IGNORECASE,
 )
 Rows = list[dict[str, str]]

@@ -6,7 +6,7 @@ import html
 import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +39,7 @@ EPOCH = re.compile(
 )
 SAVED = re.compile(r"\bsav(?:ing|ed)\b", re.IGNORECASE)  # of an epoch that has ended
 HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends a line
-    r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|([^\W\d][^:|]{0,60}):)\s*"
+    r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|(?!Traceback)([^\W\d][^:|]{0,60}):)\s*"
 )
 FIGURE = re.compile(r"[:=]\s*[\d.]+\s*%?\s*$")  # ends no heading
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label: words and brackets before a colon
@@ -58,6 +58,9 @@ QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
 PAIRS, LISTS = "pairs of quoted texts", "lists of tokens below each other"
 QUOTED_PAIR = re.compile(rf"\({QUOTE}, {QUOTE}\)")
 FEWEST = 2  # pairs that a text with other lines must have
+
+
+Rows = list[tuple[int, list[str]]]  # number of a line, cells
 
 
 class Text:
@@ -172,47 +175,45 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
     )
     filled = {i for i, line in enumerate(lines, 1) if re.search(r"\w", line)}
 
-    def table(titles: Sequence[str], parts: Mapping[int, Mapping[int, list[str]]]) -> Table:
-        """Return the rows of tables, by the line of their header and their own line."""
-        distinct = [*{repr([*of.values()]): of for of in [*parts.values()][::-1]}.values()][::-1]
-        rows = {number: row for of in distinct for number, row in of.items() if not DOTS.fullmatch("".join(row))}
-        used = {number for of in parts.values() for number in of} | parts.keys()
-        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows.values() for cell in row)
+    def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Rows], tall: int = 1) -> Table:
+        """Return the rows of tables by the line of their header, each row `tall` lines."""
+        first: dict[str, int] = {}
+        for top, of in parts.items():
+            first.setdefault(repr([row for _, row in of]), top)
+        whole = [(top, *row) for top in first.values() for row in parts[top]]
+        found = [(top, number, row) for top, number, row in whole if not DOTS.fullmatch("".join(row))]
+        numbers, rows = [number for _, number, _ in found], [row for *_, row in found]
+        used = {number + k for of in parts.values() for number, _ in of for k in range(tall)} | parts.keys()
+        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows for cell in row)
         notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
-        notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < sum(map(len, distinct)))
-        lost = len(filled - used)
-        notes += [f"{lost} other lines are not used"] * bool(lost)
-        of_table = [f"table of line {head}" for head, of in parts.items() for number in of if number in rows]
+        notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < len(whole))
+        notes += [f"{lost} other lines are not used" for lost in [len(filled - used)] if lost]
         return Table(
-            text.path, "F", f"{text.kind}a table among other lines", [*titles], [*rows.values()], [*rows],
-            notes=tuple(notes), blocks=text.parts([*rows], used, of_table),
+            text.path, "F" if titles else "H", f"{text.kind}{kind}", titles and [*titles], rows, numbers,
+            notes=(*notes,), samples=not titles,
+            blocks=text.parts(numbers, used, [f"table of line {top}" for top, *_ in found]),
         )  # fmt: skip
 
-    for head, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
+    for titles, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
         if any(parts.values()):
-            yield table(head, parts)
+            yield table("a table among other lines", titles, {top: [*of.items()] for top, of in parts.items()})
     for kind, found in without_header(lines):
         legends = (row for _, row in found if kind not in (PAIRS, LISTS) and names.has_both(normalize_names(row)))
-        head = next(legends, None)
-        numbers, rows = [n for n, row in found if row != head], [row for _, row in found if row != head]
-        heads = [n for n, row in found if row == head]
-        tops = [f"lines below line {max([h for h in heads if h < n], default=0)}" for n in numbers]
-        if len(rows) >= FEWEST:
-            used = {n + k for n, row in found for k in range(len(row) if kind == LISTS else 1)}
-            notes = [f"{lost} other lines are not used"] if (lost := len(filled - used)) else []
-            yield Table(
-                text.path, "F" if head else "H", f"{text.kind}{kind}", head, rows, numbers, notes=(*notes,),
-                samples=not head, blocks=text.parts(numbers, used, tops),
-            )  # fmt: skip
+        legend, top, below = next(legends, None), 0, defaultdict[int, Rows](list)
+        for number, row in found:
+            top = number if row == legend else top
+            below[top] += [(number, row)] * (row != legend)
+        if sum(map(len, below.values())) >= FEWEST:
+            yield table(kind, legend, below, len(found[0][1]) if kind == LISTS else 1)
 
 
-def without_header(lines: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, list[str]]]]]:
+def without_header(lines: Sequence[str]) -> Iterator[tuple[str, Rows]]:
     """Yield lines that hold texts without labels: what stands between the texts, the lines' numbers and cells."""
     for mark in BETWEEN:
         marked = [(i, [*map(str.strip, line.split(mark))]) for i, line in enumerate(lines, 1) if line[:1] != "|"]
         kind = f"lines of two texts with {mark.strip() or 'a tab'!r} between"
         yield kind, [(i, pair) for i, pair in marked if len(pair) == 2 and all(pair)]
-    forms: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
+    forms: dict[tuple[str, ...], Rows] = {}
     for i, line in enumerate(lines, 1):
         plain = " ".join(line.split()) if len(line) < LONGEST and line[:1] != "|" else ""
         form = (*(mark[0].strip() for mark in MARKS.finditer(plain)),)

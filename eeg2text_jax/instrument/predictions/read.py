@@ -31,7 +31,7 @@ from eeg2text_jax.instrument.predictions._containers import (
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
-from eeg2text_jax.instrument.predictions._printed import Text, recurring_heads, tables_among, with_texts
+from eeg2text_jax.instrument.predictions._printed import EPOCH, Text, recurring_heads, tables_among, with_texts
 from eeg2text_jax.instrument.predictions._samples import (
     FEWEST_WITH_MARKS,
     conditions_of,
@@ -253,7 +253,8 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
-    said += ", and with --block=last or all which cells count" if printed.cells and said.endswith("PREDICTED") else ""
+    if said.endswith("PREDICTED") and (printed.cells or any(map(EPOCH.search, printed.lines))):
+        said += ", and with --block=last or all which parts count"
     likely_heads = [before_texts[i] for i in names.likely(normalize_names(before_texts))]
     if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
