@@ -118,7 +118,7 @@ def labelled_table(
     """Return the samples of a printed text, with two `labels` or known names, or a table in it; None without any."""
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in printed.lines[:9]):
         return word_table(printed.path, printed.lines)
-    tables = [] if labels else [*tables_among(printed, names, wanted)]
+    tables = iter(()) if labels else tables_among(printed, names, wanted)  # are looked for once, where needed
     table = None if labels else systems_of(printed) or tool_table(printed.path, printed.lines)
     table = table or (None if printed.kind else table_with(tables, names, wanted))
     table = table or (None if wanted else labelled_lines(printed, names, labels) or tutorial_lines(printed, names))

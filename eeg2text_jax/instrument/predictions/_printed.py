@@ -306,7 +306,7 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
         return names.has_both([name for i, name in enumerate(table.names or ()) if holds_words(table, i)])
 
     fitting = [table for table in tables if fits(table)]
-    return next(iter([*with_texts(fitting), *fitting]), None)
+    return max(with_texts(fitting) or fitting, key=lambda table: len(table.rows), default=None)
 
 
 def with_texts(tables: Iterable[Table]) -> list[Table]:

@@ -229,20 +229,19 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     words = [i for i in others if holds_words(table, i)]
     offers = (names.likely([name * (i in of) for i, name in enumerate(table.names)]) for of in (various, words))
     proposed = [table.titles[i] for i in next(filter(None, offers), [])]
-    left = [i for i, base in enumerate(meanings.bases) if base not in (*meanings.references, *meanings.predictions)]
-    left = sorted((i for i in left if table.names[i] not in names.fields), key=lambda i: i not in various)
+    shown = sorted(range(table.width), key=lambda i: i not in various)  # texts first
+    used = {*meanings.references, *meanings.predictions}
+    left = [table.titles[i] for i in shown if meanings.bases[i] not in used and table.names[i] not in names.fields]
     if bool(meanings.references) != bool(meanings.predictions) and left and not meanings.pairs:
         present, missing = sides if meanings.references else [*sides][::-1]
         title = table.titles[meanings.bases.index(sides[present][0])]
         wanted = proposed or ([title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
-        among = f"no column can be recognized as the {missing} among {join_names([table.titles[i] for i in left])}"
+        among = f"no column can be recognized as the {missing} among {join_names(left)}"
         return f"the {present} is {title!r}; {among}; name it with {option('--columns', wanted)}"
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
     how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', proposed)}" if proposed else "")
-    if len(spoken) == 2 and not proposed:
-        how = ways(table, spoken)
-    shown = [table.titles[i] for i in sorted(range(table.width), key=lambda i: i not in various)]
-    among = f"{join_names(shown)}; its first rows are {table.first_rows()}"
+    how = ways(table, spoken) if len(spoken) == 2 and not proposed else how
+    among = f"{join_names([table.titles[i] for i in shown])}; its first rows are {table.first_rows()}"
     return f"{said} reference and prediction among {among}; {how}"
 
 

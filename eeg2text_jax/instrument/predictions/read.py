@@ -253,11 +253,11 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
     said = f"; lines begin with {join_names([*map(repr, heads)])}" if heads else ""
     said += "; name the labels with --labels=TRUE,PREDICTED" if heads or not tables else ""
-    if said.endswith("PREDICTED") and (printed.cells or any(map(EPOCH.search, printed.lines))):
-        said += ", and with --block=last or all which parts count"
     likely_heads = [before_texts[i] for i in names.likely(normalize_names(before_texts))]
     if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
+    if "--labels" in said and (printed.cells or any(map(EPOCH.search, printed.lines))):
+        said += ", and with --block=last or all which parts count"
     for table in tables[:3]:
         rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
         said += f"; from line {table.numbers[0]}, {table.kind} ({rows}): {ways(table, likely(table))}"
