@@ -348,3 +348,13 @@ def test_two_labels_of_one_noun_are_proposed(write, labels):
     text = "".join(f"Sentence: {i}\n" + "".join(f"{label}: a b {i}\n" for label in labels) for i in range(4))
     with pytest.raises(UserError, match=rf"such as --labels='{true},{said}'"):
         read_any(write(text))
+
+
+def test_lines_above_printed_lists_are_labels_that_are_proposed(write):
+    true, said = ([pair[k] for pair in PAIRS] for k in (0, 1))
+    path = write(
+        notebook(f"Dataset({{\n    features: ['id']\n}})\nPred str before\n{said}\nLabel str before\n{true}\n")
+    )
+    with pytest.raises(UserError, match=r"such as --labels='Label str before,Pred str before'"):
+        read_any(path)
+    assert pairs(read_any(path, labels=["Label str before", "Pred str before"])) == PAIRS

@@ -189,7 +189,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < len(whole))
         notes += [f"{lost} other lines are not used" for lost in [len(filled - used)] if lost]
         return Table(
-            text.path, "F" if titles else "H", f"{text.kind}{kind}", titles and [*titles], rows, numbers,
+            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None, rows, numbers,
             notes=(*notes,), samples=not titles,
             blocks=text.parts(numbers, used, [f"table of line {top}" for top, *_ in found]),
         )  # fmt: skip
@@ -325,13 +325,14 @@ def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     written: dict[str, str] = {}
     counts, spoken = Counter[str](), Counter[str]()
     for line, below in itertools.pairwise([*(line.strip() for line in lines if line.strip()), ""]):
-        if mark := MARKED.match(line):
-            head = mark[1] or mark[2]
+        mark, listed = MARKED.match(line), below.startswith(("['", '["'))
+        if mark or (listed and re.match(r"[^\W\d]\D{,50}$", line)):  # a line above a list is its label, too
+            head = (mark[1] or mark[2]) if mark else line
             plain = NUMBER.sub("", head)
             written.setdefault(plain, re.sub(r"(?<=\w)\s+\d+$", "", head))
-            text = line[mark.end() :].strip() or below
-            times = 2 if text.startswith(("['", '["')) else 1  # a list has several texts
-            counts[plain] += times
-            spoken[plain] += times * bool(times > 1 or re.search(r"[^\W\d]\S* +[^\W\d]", text))
+            text = line[mark.end() :].strip() if mark else ""
+            listed = (text or below).startswith(("['", '["'))
+            counts[plain] += 1 + listed  # a list has several texts
+            spoken[plain] += 2 if listed else bool(re.search(r"[^\W\d]\S* +[^\W\d]", text or below))
     heads = [head for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
     return [written[h] for h in heads], [written[h] for h in heads if 2 * spoken[h] >= counts[h]]
