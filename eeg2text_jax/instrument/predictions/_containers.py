@@ -21,6 +21,7 @@ from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 TAB = "\t"
 DELIMITERS = (",", TAB, ";")
+NO_MARK = "\x1f"  # between cells of a table of one column
 BAR = "|"  # delimits the cells of a table with a known header, also of one in Markdown
 RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
@@ -279,12 +280,10 @@ def one_column(lines: Lines, name: str) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
     texts = line_texts(lines)[1:]
     rows = [[text] for text in texts]
-    for delimiter in (BAR,) if all(text.startswith(BAR) for text in texts) else DELIMITERS:
-        with contextlib.suppress(UserError):
-            parsed = [cells for _, cells in records(texts, delimiter, lines.path)]
-            if all(len(cells) < 2 for cells in parsed):
-                rows = [cells or [""] for cells in parsed]
-                break
+    with contextlib.suppress(UserError):
+        mark = BAR if all(text.startswith(BAR) for text in texts) else NO_MARK
+        parsed = [cells or [""] for _, cells in records(texts, mark, lines.path)]
+        rows = parsed if all(len(cells) == 1 for cells in parsed) else rows
     kind = f"one text per line below the header {name!r}"
     return Table(lines.path, "P", kind, [name], rows, range(2, len(rows) + 2))
 
@@ -494,14 +493,13 @@ def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, lis
         if isinstance(value, dict):
             inner = [(f"{at}.{name}".lstrip("."), v) for name, v in value.items() if name.lower() not in CHATS]
             lists = {n: v for n, v in value.items() if names.is_text(normalize(n)) and form_of(v) == "texts"}
-            whole = at and normalize(at) not in PARTS_OF_DATA and len({*map(len, lists.values())}) == 1
+            whole = at and len({*map(len, lists.values())}) == 1
             if whole and len(lists) >= fewest > 1:
                 yield at, [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         else:
             items = value if isinstance(value, list) else []
             counts = [sum(map(names.is_text, normalize_names(i))) if isinstance(i, dict) else -1 for i in items]
-            held = min(counts, default=-1) >= 0 and max(counts) >= fewest
-            if held and normalize(at) not in PARTS_OF_DATA:
+            if held := min(counts, default=-1) >= 0 and max(counts) >= fewest:
                 yield at, items
             inner = [(at, item) for item in items if not held]
         waiting += inner[::-1]
@@ -542,7 +540,6 @@ def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False)
             yield above + name, FirstText(value) if more and isinstance(value, str) else value
 
 
-PARTS_OF_DATA = ("train", "dev", "val", "test")  # lists of these names are not pooled
 CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
 ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
 NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")
