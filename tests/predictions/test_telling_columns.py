@@ -234,4 +234,4 @@ def test_the_one_list_of_records_in_a_list_is_read(write):
         read_any(path)
     found = read_any(path, columns=["ground_trurh", "beam"])
     assert [p.prediction for p in found.predictions] == [row["beam"] for row in records]
-    assert "JSON list, item 3 of a list" in found.layout
+    assert "JSON list within a list" in found.layout

@@ -408,9 +408,6 @@ def form_of(value: Any) -> str:
     return "lists" if sum(isinstance(inner, list) and bool(inner) for inner in value.values()) > 1 else "object"
 
 
-FORMS = (("objects", "split"), ("lists",), ("keyed",))  # of a table under a name, in order of preference
-
-
 def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
     """Return the kind and the rows of a JSON value that is a table, or "" and [] if it is none."""
     form = form_of(value)
@@ -442,15 +439,15 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
     if rows:
         return objects_table(rows, path, names, kind)
-    if form in ("object", "list"):
-        items = [*(content.items() if form == "object" else enumerate(content, 1))]
-        named = [item for item in items if isinstance(item[1], list) and names.is_text(normalize(str(item[0])))]
-        forms = [[item for item in items if form_of(item[1]) in of] for of in FORMS[: 3 if form == "object" else 1]]
-        inner = next(filter(None, [*forms, named if form == "object" and not alone else []]), [])
+    if form in ("object", "list") and len(lists := [*lists_in(content, names, 0)]) == 1:
+        ((at, rows),) = lists
+        return objects_table(rows, path, names, f"JSON list under {at!r}" if at else "JSON list within a list")
+    if form == "object":
+        named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
+        forms = [[v for v in content.values() if form_of(v) == of] for of in ("split", "lists", "keyed")]
+        inner = next(filter(None, [*forms, named]), [])
         if len(inner) == 1:
-            table = table_of(inner[0][1], path, names, alone=alone)
-            at = f"under {inner[0][0]!r}" if form == "object" else f"item {inner[0][0]} of a list"
-            return dataclasses.replace(table, kind=f"{table.kind}, {at}")
+            return table_of(inner[0], path, names, alone=alone)
     if form == "lists" and (rows := columns_of(content, path, names, alone=alone)):
         return objects_table(rows, path, names, "JSON lists by name")
     if isinstance(content, dict) and content:
