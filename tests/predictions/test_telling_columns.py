@@ -235,3 +235,8 @@ def test_the_one_list_of_records_in_a_list_is_read(write):
     found = read_any(path, columns=["ground_trurh", "beam"])
     assert [p.prediction for p in found.predictions] == [row["beam"] for row in records]
     assert "JSON list within a list" in found.layout
+    schema = {
+        "schema": {"fields": [{"name": "truth"}], "primaryKey": ["index"]},
+        "data": records,
+    }  # as pandas writes it
+    assert len(read_any(write(json.dumps(schema)), columns=["ground_trurh", "beam"]).predictions) == 4

@@ -439,7 +439,9 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
     if rows:
         return objects_table(rows, path, names, kind)
-    if form in ("object", "list") and len(lists := [*lists_in(content, names, 0)]) == 1:
+    lists = [*lists_in(content, names, 0)] if form in ("object", "list") else []
+    lists = [(at, of) for at, of in lists if at.count(".") == min(at.count(".") for at, _ in lists)]
+    if len(lists) == 1:
         ((at, rows),) = lists
         return objects_table(rows, path, names, f"JSON list under {at!r}" if at else "JSON list within a list")
     if form == "object":
