@@ -210,3 +210,13 @@ def test_one_word_above_both_csv_files_of_one_column_is_their_header(tmp_path):
         assert [(p.reference, p.prediction) for p in found.predictions][-4:] == [*zip(true, said, strict=True)]
         assert len(found.predictions) == rows
     assert "--columns=report,report would leave them out" in found.notes[0]
+
+
+def test_a_file_of_lines_is_column_1_beside_a_table_without_header(tmp_path):
+    outputs, table = tmp_path / "out.txt", tmp_path / "refs.tsv"
+    outputs.write_text("the first output\nand the second\nthe third of all\n")
+    table.write_text("".join(f"{i}\tsource {i} of it\ttrue text {i}\n" for i in range(3)))
+    read = read_any(outputs, reference=table, columns=["3", "1"])
+    assert [(p.reference, p.prediction) for p in read.predictions][2] == ("true text 2", "the third of all")
+    with pytest.raises(UserError, match="no column '2', as each line of the file is a text; name it 1"):
+        read_any(outputs, reference=table, columns=["3", "2"])

@@ -358,3 +358,13 @@ def test_lines_above_printed_lists_are_labels_that_are_proposed(write):
     with pytest.raises(UserError, match=r"such as --labels='Label str before,Pred str before'"):
         read_any(path)
     assert pairs(read_any(path, labels=["Label str before", "Pred str before"])) == PAIRS
+
+
+@pytest.mark.parametrize("labels", [["GroundTruth", "Translation"], ["【GroundTruth】", "【Translation】"]])
+def test_labels_in_brackets_need_no_colon(tmp_path, labels):
+    path, texts = tmp_path / "log.txt", ["he said : no", '" quoted', "plain words"]
+    path.write_text("".join(f"【待翻译】{t}\n【Translation】{t} b\n【GroundTruth】{t}\n" for t in texts))
+    with pytest.raises(UserError, match="lines begin with '待翻译', 'Translation', 'GroundTruth'; name the labels"):
+        read_any(path)
+    read = read_any(path, labels=labels)
+    assert [(p.reference, p.prediction) for p in read.predictions] == [(t, f"{t} b") for t in texts]

@@ -240,3 +240,16 @@ def test_the_one_list_of_records_in_a_list_is_read(write):
         "data": records,
     }  # as pandas writes it
     assert len(read_any(write(json.dumps(schema)), columns=["ground_trurh", "beam"]).predictions) == 4
+
+
+def test_the_column_that_a_prediction_is_named_after_is_proposed(tmp_path):
+    """`summary` beside `predicted_summary`, though `input_text` is a known name of references."""
+    path = tmp_path / "file.csv"
+    rows = (f"a long article {i} of words,{r},{p}\n" for i, (r, p) in enumerate(TEXTS))
+    path.write_text("input_text,summary,predicted_summary\n" + "".join(rows))
+    with pytest.raises(UserError, match="such as --columns=summary,predicted_summary"):
+        read_any(path)
+    rows = (f"{i}.wav,{p},{r},{r} again\n" for i, (r, p) in enumerate(TEXTS))
+    path.write_text("file,candidate,reference_0,reference_1\n" + "".join(rows))
+    with pytest.raises(UserError, match="name it with --columns=reference_0,candidate"):
+        read_any(path)

@@ -306,8 +306,9 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
     either = "|".join(f"({form})" for form in forms)
     # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
     bare = rf"(?!\s*(?:[\\|]|(?:{'|'.join(forms)})(?!\w)|\w+(?: \w+)?\s*:))"
+    number, mark = r"(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*", r"(?:[:=\uff1a<>]|->|=>)+|-(?=\s)"
     pattern = re.compile(
-        rf"(?<!\w)(?:{either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a<>]|->|=>)+|-(?=\s)|{bare})",
+        rf"(?<!\w)(?:{either})(?:(?<=[\])\u3011])|[\])\u3011]|(?!\w){number}(?:{mark}|{bare}))\s*",
         re.IGNORECASE,
     )
     return lambda line: [

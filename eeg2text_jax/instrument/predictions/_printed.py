@@ -43,7 +43,9 @@ HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends
 )
 FIGURE = re.compile(r"[:=]\s*[\d.]+\s*%?\s*$")  # ends no heading
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label: words and brackets before a colon
-MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?::|[<>=](?=[\s\['\"])|->|(?<=\s)-\s)|([=<>]) (?=\w)")
+MARKED = re.compile(
+    rf"{HEAD.pattern[:-1]}(?::|[<>=](?=[\s\['\"])|->|(?<=\s)-\s)|([=<>]) (?=\w)|\u3010([^\u3011]{{1,40}})\u3011"
+)
 NUMBER = re.compile(r"(?<!\w)#?\d+(?!\w)")
 INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
 BARS = re.compile(r"(?<!\\)\|")
@@ -327,7 +329,7 @@ def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     for line, below in itertools.pairwise([*(line.strip() for line in lines if line.strip()), ""]):
         mark, listed = MARKED.match(line), below.startswith(("['", '["'))
         if mark or (listed and re.match(r"[^\W\d]\D{,50}$", line)):  # a line above a list is its label, too
-            head = (mark[1] or mark[2]) if mark else line
+            head = (mark[1] or mark[2] or mark[3]) if mark else line
             plain = NUMBER.sub("", head)
             written.setdefault(plain, re.sub(r"(?<=\w)\s+\d+$", "", head))
             text = line[mark.end() :].strip() if mark else ""

@@ -232,9 +232,10 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     shown = sorted(range(table.width), key=lambda i: i not in various)  # texts first
     used = {*meanings.references, *meanings.predictions}
     left = [table.titles[i] for i in shown if meanings.bases[i] not in used and table.names[i] not in names.fields]
-    if bool(meanings.references) != bool(meanings.predictions) and left and not meanings.pairs:
-        present, missing = sides if meanings.references else [*sides][::-1]
-        title = table.titles[meanings.bases.index(sides[present][0])]
+    present, missing = sides if meanings.references else [*sides][::-1]
+    title = table.titles[meanings.bases.index(sides[present][0])] if sides[present] else ""
+    one = bool(meanings.references) != bool(meanings.predictions) and (not proposed or title in proposed)
+    if one and left and not meanings.pairs:
         wanted = proposed or ([title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
         among = f"no column can be recognized as the {missing} among {join_names(left)}"
         return f"the {present} is {title!r}; {among}; name it with {option('--columns', wanted)}"

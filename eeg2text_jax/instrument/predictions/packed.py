@@ -70,11 +70,10 @@ class Lines:
             try:
                 yield self.data[start:end].decode()
             except UnicodeDecodeError as error:
-                text = self.data.decode("cp1252", "replace")
-                windows = not {"\0", "\ufffd"} & {*text} and 4 * sum(not c.isascii() for c in text) < len(text)
-                how = f", for example with `iconv -f WINDOWS-1252 -t UTF-8 {self.path.name} > new`" * windows
                 said = f"{self.path}, line {number}: not UTF-8 text ({error.reason})"
-                raise UserError(f"{said}; convert the file to UTF-8{how}.") from error
+                how = f"with `iconv -f ENCODING -t UTF-8 {self.path.name} > new`; ENCODING may be WINDOWS-1252 for a"
+                how += " Western language, GB18030 or BIG5 for Chinese, SHIFT_JIS for Japanese, EUC-KR for Korean"
+                raise UserError(f"{said}; convert a text {how}.") from error
             start, number = end + 1, number + 1
 
 

@@ -300,7 +300,10 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     for i, name in enumerate(table.blocks):
         rows.setdefault(name, []).append(i)
     numbers = {str(n): name for n, name in enumerate(rows, 1)}
-    blocks = [f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()]
+    texts = [[[*table.rows[i]] for i in of] for of in rows.values()]
+    again = [f", those of {texts.index(of) + 1}" * (texts.index(of) < n) for n, of in enumerate(texts)]
+    named = zip(numbers.items(), again, strict=True)
+    blocks = [f"{n} is {name} with {count_of(len(rows[name]), 'row')}{same}" for (n, name), same in named]
     named = join_names(blocks, 4) + (f", the last {blocks[-1]}" if len(blocks) > 4 else "")
     numbers |= {"last": next(reversed(rows))} if rows else {}
     choice = "" if block is None else str(block)
@@ -390,8 +393,10 @@ def read_two(
     tables, stated = [], columns or (None, None)
     for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
-        if column and table.titles is None and table.layout in ("P", "K"):
-            raise table.error(f"there is no column {column!r}, as each line of the file is a text; leave --columns out")
+        lines_alone = table.titles is None and table.layout in ("P", "K")
+        if column and lines_alone and (column != "1" or table.layout == "K"):
+            said = f"there is no column {column!r}, as each line of the file is a text"
+            raise table.error(f"{said}; name it 1 where the other file has columns, or leave --columns out")
         tables.append(table)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     if layout == "K" and not all(side.keys for side in sides):
