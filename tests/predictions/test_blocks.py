@@ -250,5 +250,5 @@ def test_a_part_that_repeats_another_is_named(tmp_path):
     path = tmp_path / "log.txt"
     pairs = "Target: a b {0}\nPredicted: a c {0}\nTarget: d e\nPredicted: d f\n"
     path.write_text("".join(f"Epoch {n}\n{pairs.format(word)}" for n, word in enumerate(("x", "x", "y"), 1)))
-    with pytest.raises(UserError, match="2 is epoch 2 with 2 rows, those of 1, 3 is epoch 3 with 2 rows[)]"):
+    with pytest.raises(UserError, match=r"2 is epoch 2 with 2 rows, those of 1, 3 is epoch 3 with 2 rows[)]"):
         read_any(path)
