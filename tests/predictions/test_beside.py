@@ -220,3 +220,57 @@ def test_a_file_of_lines_is_column_1_beside_a_table_without_header(tmp_path):
     assert [(p.reference, p.prediction) for p in read.predictions][2] == ("true text 2", "the third of all")
     with pytest.raises(UserError, match="no column '2', as each line of the file is a text; name it 1"):
         read_any(outputs, reference=table, columns=["3", "2"])
+
+
+def test_objects_without_a_text_are_left_out_of_two_files(tmp_path):
+    """As of turns that need no answer; those that lack an answer are counted."""
+    outputs, references = tmp_path / "out.json", tmp_path / "labels.json"
+    asked = [i % 3 != 2 for i in range(9)]
+    references.write_text(
+        json.dumps([{"asked": a} | ({"response": f"true {i}"} if a else {}) for i, a in enumerate(asked)])
+    )
+    answered = [a and i != 4 for i, a in enumerate(asked)]
+    answered[2] = True
+    outputs.write_text(
+        json.dumps([{"asked": a} | ({"response": f"said {i}"} if a else {}) for i, a in enumerate(answered)])
+    )
+    read = read_any(outputs, reference=references)
+    assert [(p.reference, p.prediction) for p in read.predictions] == [
+        (f"true {i}", f"said {i}") for i in (0, 1, 3, 6, 7)
+    ]
+    assert "4 objects without a text in one of the files are left out; 1 of these have a reference" in describe(read)
+
+
+def test_names_of_files_in_another_order_are_no_rows_side_by_side(tmp_path):
+    outputs, references = tmp_path / "out.csv", tmp_path / "ref.csv"
+    outputs.write_text("clip,said\n" + "".join(f"c{i}.wav,it was {i} of them\n" for i in range(4)))
+    references.write_text("video,spoken\n" + "".join(f"a/c{i}.MP4,they were {i} of them\n" for i in (2, 0, 1, 3)))
+    with pytest.raises(UserError, match="say --id=video,clip to join by them"):
+        read_any(outputs, reference=references, columns=["spoken", "said"])
+    read = read_any(outputs, reference=references, columns=["spoken", "said"], id=["video", "clip"])
+    assert all(p.reference[-9:] == p.prediction[-9:] for p in read.predictions)
+
+
+def test_texts_of_conll_u_are_read(tmp_path):
+    outputs, references = tmp_path / "out.txt", tmp_path / "ref.txt"
+    outputs.write_text("".join(f"# sent_id = {i}\n# text = the output {i}\n\n" for i in range(3)))
+    references.write_text("".join(f"true text {i}\n" for i in range(3)))
+    read = read_any(outputs, reference=references)
+    assert [(p.reference, p.prediction) for p in read.predictions][2] == ("true text 2", "the output 2")
+    with pytest.raises(UserError, match="--labels=a,b: of one file that holds both"):
+        read_any(outputs, reference=references, labels=["a", "b"])
+
+
+def test_a_ruler_below_the_header_is_no_row(tmp_path):
+    path = tmp_path / "out.txt"
+    path.write_text("source\treference\tprediction\n" + "=" * 40 + "\na b\tc d\te f\ng h\ti j\tk l\n")
+    assert [(p.reference, p.prediction) for p in read_any(path).predictions] == [("c d", "e f"), ("i j", "k l")]
+
+
+def test_of_three_columns_of_texts_none_is_proposed(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text(
+        "image,base_cap,lora_cap,shown_cap\n" + "".join(f"{i}.jpg,a boy {i},a man {i},the dog {i}\n" for i in range(4))
+    )
+    with pytest.raises(UserError, match="name two with --columns=REFERENCE,PREDICTION, by name if line 1 is a header"):
+        read_any(path)

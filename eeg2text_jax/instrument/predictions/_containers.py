@@ -37,7 +37,9 @@ MARKED = {  # what a file of texts among marks is -> the pattern of a text
     "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
     "lines with times": re.compile(r"^(?:\[[\d:.]+ --> [\d:.]+\]|[\d.]+\s+[\d.]+)[ \t]+([^\s\d].*)\n", re.MULTILINE),
     "lines of Moses": re.compile(r"^\d+ \|\|\| (.*?) \|\|\| .*\n", re.MULTILINE),
+    "texts of CoNLL-U": re.compile(r"^# text = (.*)\n", re.MULTILINE),
 }
+COMMENT = re.compile(r";;|# (?!text = )|\d[\d.-]*\t(?:[^\t]*\t){8}")  # and the words of CoNLL-U
 TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of other kinds, and texts with tags
 # Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
@@ -242,6 +244,8 @@ def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) ->
     try:
         for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quotes):
             width = width or len(cells)
+            if width > 1 == len(cells) and re.fullmatch(r"[-=_*]{3,}", cells[0]):
+                continue  # a ruler below the header
             if cells and len(cells) != width:
                 said = f"{len(cells)} fields where the first line has {width}"
                 how = "put quotes around fields that hold a delimiter or a line break"
@@ -320,7 +324,8 @@ def unquoted(texts: list[str]) -> list[str]:
 
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the texts of subtitles and of other files of `MARKED`, or those by id of a label file of HTK (`.mlf`)."""
-    text, filled = "\n".join(lines) + "\n", [line for line in lines if line.strip() and not line.startswith(";;")]
+    text = "\n".join(lines) + "\n"
+    filled = [line for line in lines if line.strip() and not COMMENT.match(line)]
     if text.startswith("#!MLF!#\n"):
         bodies = [(key, body.partition("\n///")[0]) for key, body in HTK.findall(text)]
         rows = [(key, " ".join(HTK_WORD.findall(body))) for key, body in bodies]

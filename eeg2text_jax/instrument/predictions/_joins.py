@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import Columns, Table, is_id
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._samples import Changed, conversions, stated, texts
 from eeg2text_jax.instrument.predictions.columns import divided, field_positions, group_positions, option, side_column
@@ -224,7 +224,9 @@ class Join:
         outputs, references = self.outputs, self.references
         for column in {*outputs.distinct().values()} - indices:
             for other in references.distinct().values():
-                ids, reference_ids = outputs.values([column]), references.values([other])
+                ids, reference_ids = (
+                    [*map(FORMS[-1], side.values([i]))] for side, i in ((outputs, column), (references, other))
+                )
                 both = {*ids} & {*reference_ids}
                 moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
                 whole = len(both) == min(len(ids), len(reference_ids))
@@ -313,6 +315,17 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
         headers = option("--columns", [side.table.rows[0][side.text] for side in (references, outputs)])
         said = f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample"
         notes.append(f"{said}; {headers} would leave them out")
+    rows = [
+        (references.table.rows[k][references.text], outputs.table.rows[i][outputs.text]) for i, k in enumerate(places)
+    ]
+    if lost := {i for i, pair in enumerate(rows) if ABSENT in pair}:
+        silent = sum(rows[i][0] is not ABSENT for i in lost)
+        many = count_of(
+            len(lost), "object without a text in one of the files is", "objects without a text in one of the files are"
+        )
+        notes.append(f"{many} left out; {silent} of these have a reference and no prediction")
+        kept = [i for i in range(len(places)) if i not in lost]
+        outputs.table, places = outputs.table.keep(kept), [places[i] for i in kept]
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
     about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}

@@ -467,7 +467,8 @@ def pairs(text: Printed) -> Pairs:
         what = f"has no partner; repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED."
         raise text.error(at, f"{text.lines[at].strip()!r:.60} {what}")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
-    notes = text.unused(strays, "other lines are not used", follow)
+    below = f", {len(follow)} of them directly below a text, which may go on there" * bool(follow)
+    notes = text.unused(strays, f"other lines are not used{below}", follow)
     return rows, numbers, [*notes, *text.unused(lost, "labels without a partner are not used")]
 
 

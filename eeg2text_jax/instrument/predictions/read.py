@@ -154,6 +154,8 @@ def read_any(
     lines = Lines(path)
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
+    if reference is not None and labels:
+        raise UserError(f"--labels={','.join(labels)}: of one file that holds both; leave it or --reference out.")
     if reference is None and id is not None:
         raise UserError(f"--id={','.join(id)}: joins two files; give the references with --reference=FILE.")
     if reference is None and layout in ("P", "K"):
