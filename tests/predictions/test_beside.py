@@ -210,3 +210,6 @@ def test_one_word_above_both_csv_files_of_one_column_is_their_header(tmp_path):
         assert [(p.reference, p.prediction) for p in found.predictions][-4:] == [*zip(true, said, strict=True)]
         assert len(found.predictions) == rows
     assert "--columns=report,report would leave them out" in found.notes[0]
+    for path in (tmp_path / "true.csv", tmp_path / "said.csv"):  # words alone, whose first one is right
+        path.write_text("report\nsaid\nheard\n")
+    assert len(read_any(tmp_path / "said.csv", reference=tmp_path / "true.csv").predictions) == 3

@@ -384,9 +384,6 @@ def read_two(
     if columns and len(columns) != 2:
         expected = f"two columns: the reference's, in {reference.path}, and the prediction's, in {lines.path}"
         raise UserError(f"--columns={','.join(columns)}: with --reference, expected {expected}.")
-    tops = [next(iter(file), "") for file in (reference, lines)]
-    if len({*tops}) == 1 and re.fullmatch(r"[^\W\d]+", tops[0]) and not (columns or layout):
-        columns = tops if {file.path.suffix.lower() for file in (reference, lines)} <= {".csv", ".tsv"} else None
     tables, stated = [], columns or (None, None)
     for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
@@ -394,6 +391,9 @@ def read_two(
             raise table.error(f"there is no column {column!r}, as each line of the file is a text; leave --columns out")
         tables.append(table)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
+    tops, suffixes = [side.first_text() for side in sides], {side.table.path.suffix.lower() for side in sides}
+    if layout is None and "" != tops[0] == tops[1] and suffixes <= {".csv", ".tsv"}:
+        return read_two(lines, reference, layout, tops, groups, ids, names)
     if layout == "K" and not all(side.keys for side in sides):
         said = f"--format=K joins texts by id, but some texts of this file or of {reference.path} have no id"
         raise UserError(f"{lines.path}: {said}; set --format=P to join them line by line.")
