@@ -23,6 +23,7 @@ from eeg2text_jax.instrument.predictions._printed import (
     HEAD,
     MARKED,
     NUMBER,
+    WHICH,
     Text,
     heading,
     recurring_heads,
@@ -463,8 +464,8 @@ def pairs(text: Printed) -> Pairs:
     if len(lost) > len(rows) or (row and not log):  # of an odd last one, any may lack its partner
         at = begin if row else lost[0]
         heads = join_names([*map(repr, recurring_heads(text.lines)[1])], 5)
-        what = f"has no partner; repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED."
-        raise text.error(at, f"{text.lines[at].strip()!r:.60} {what}")
+        how = f"repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED{WHICH * text.log}"
+        raise text.error(at, f"{text.lines[at].strip()!r:.60} has no partner; {how}.")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
     notes = text.unused(strays, "other lines are not used", follow)
     return rows, numbers, [*notes, *text.unused(lost, "labels without a partner are not used")]

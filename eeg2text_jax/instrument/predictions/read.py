@@ -31,7 +31,7 @@ from eeg2text_jax.instrument.predictions._containers import (
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
-from eeg2text_jax.instrument.predictions._printed import EPOCH, Text, recurring_heads, tables_among, with_texts
+from eeg2text_jax.instrument.predictions._printed import EPOCH, WHICH, Text, recurring_heads, tables_among, with_texts
 from eeg2text_jax.instrument.predictions._samples import (
     FEWEST_WITH_MARKS,
     conditions_of,
@@ -257,7 +257,7 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
     if "--labels" in said and (printed.cells or any(map(EPOCH.search, printed.lines))):
-        said += ", and with --block=last or all which parts count"
+        said += WHICH
     for table in tables[:3]:
         rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
         said += f"; from line {table.numbers[0]}, {table.kind} ({rows}): {ways(table, likely(table))}"
