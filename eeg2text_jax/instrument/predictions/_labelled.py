@@ -146,12 +146,12 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     rows, numbers, notes = on_one(text) if on_one_line else blocks(text) if text.closing else pairs(text)
     if not rows:
         return None
-    used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
-    parts = printed.parts(numbers, used_lines, headed=not text.closing)
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     single, (rows, numbers) = len(rows), batches(rows, text.core, numbers)
     if len(rows) > single:
         notes.append(f"lists of one length on both sides are batches: {single} pairs of labels hold {len(rows)} texts")
+    used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
+    parts = printed.parts(numbers, used_lines, headed=not text.closing)
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
     aligned = {*text.core} == {"ref", "hyp"}  # with more spaces between words
