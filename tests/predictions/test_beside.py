@@ -213,3 +213,10 @@ def test_one_word_above_both_csv_files_of_one_column_is_their_header(tmp_path):
     for path in (tmp_path / "true.csv", tmp_path / "said.csv"):  # words alone, whose first one is right
         path.write_text("report\nsaid\nheard\n")
     assert len(read_any(tmp_path / "said.csv", reference=tmp_path / "true.csv").predictions) == 3
+
+
+def test_objects_without_names_hold_no_texts(tmp_path):
+    (tmp_path / "said.json").write_text("[{}]")
+    (tmp_path / "true.txt").write_text("a b\n")
+    with pytest.raises(UserError, match=r"said.json: no texts in the file"):
+        read_any(tmp_path / "said.json", reference=tmp_path / "true.txt")

@@ -33,7 +33,7 @@ class Side:
     def __init__(
         self, table: Table, other: Table, role: str, column: str | None, names: Names, groups: Sequence[str]
     ) -> None:
-        if not table.rows:
+        if not (table.rows and table.width):
             raise table.error("no texts in the file")
         self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
         self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
