@@ -210,6 +210,16 @@ def test_one_word_above_both_csv_files_of_one_column_is_their_header(tmp_path):
         assert [(p.reference, p.prediction) for p in found.predictions][-4:] == [*zip(true, said, strict=True)]
         assert len(found.predictions) == rows
     assert "--columns=report,report would leave them out" in found.notes[0]
+    for path in (tmp_path / "true.csv", tmp_path / "said.csv"):  # words alone, whose first one is right
+        path.write_text("report\nsaid\nheard\n")
+    assert len(read_any(tmp_path / "said.csv", reference=tmp_path / "true.csv").predictions) == 3
+
+
+def test_objects_without_names_hold_no_texts(tmp_path):
+    (tmp_path / "said.json").write_text("[{}]")
+    (tmp_path / "true.txt").write_text("a b\n")
+    with pytest.raises(UserError, match=r"said.json: no texts in the file"):
+        read_any(tmp_path / "said.json", reference=tmp_path / "true.txt")
 
 
 def test_a_file_of_lines_is_column_1_beside_a_table_without_header(tmp_path):

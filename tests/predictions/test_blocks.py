@@ -241,6 +241,15 @@ def test_labels_and_the_part_of_a_log_are_asked_for_at_once(write):
         assert pairs(read_any(path, labels=["Heard", "Meant"], block="last")) == PAIRS
 
 
+def test_batches_in_several_cells_have_a_block_each(write):
+    """The rows of a batch were counted as one: the second block could not be taken."""
+    one, two = (f"GT: {[r for r, _ in some]}\nPR: {[p for _, p in some]}\n" for some in (PAIRS, BETTER))
+    path = write(notebook(one, two))
+    with pytest.raises(UserError, match="2 blocks: 1 is cell 1 with 9 rows, 2 is cell 2 with 9 rows"):
+        read_any(path)
+    assert pairs(read_any(path, block="last")) == BETTER
+
+
 def test_a_traceback_divides_no_log(write):
     text = labelled(PAIRS[:4]) + 'Traceback (most recent call last):\n  File "a.py", line 3\n' + labelled(PAIRS[4:])
     assert pairs(read_any(write(text))) == PAIRS

@@ -33,7 +33,7 @@ class Side:
     def __init__(
         self, table: Table, other: Table, role: str, column: str | None, names: Names, groups: Sequence[str]
     ) -> None:
-        if not table.rows:
+        if not (table.rows and table.width):
             raise table.error("no texts in the file")
         self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
         self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
@@ -84,7 +84,7 @@ class Side:
         """Return the first text if it is shorter than most, as a header is; "" if not."""
         lengths = [len(str(row[self.text]).split()) for row in self.table.rows]
         short = self.table.titles is None and lengths[0] < 3 < sorted(lengths)[len(lengths) // 2]
-        return repr(str(self.table.rows[0][self.text])) if short else ""
+        return str(self.table.rows[0][self.text]) if short else ""
 
 
 @dataclasses.dataclass
@@ -312,9 +312,8 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     parts = outputs.table
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
-        headers = option("--columns", [side.table.rows[0][side.text] for side in (references, outputs)])
-        said = f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample"
-        notes.append(f"{said}; {headers} would leave them out")
+        said = f"the first lines, {' and '.join(map(repr, firsts))}, may be headers, and are used as a sample"
+        notes.append(f"{said}; {option('--columns', firsts[::-1])} would leave them out")
     rows = [
         (references.table.rows[k][references.text], outputs.table.rows[i][outputs.text]) for i, k in enumerate(places)
     ]

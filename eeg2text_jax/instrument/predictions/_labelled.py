@@ -23,6 +23,7 @@ from eeg2text_jax.instrument.predictions._printed import (
     HEAD,
     MARKED,
     NUMBER,
+    WHICH,
     Text,
     heading,
     recurring_heads,
@@ -145,12 +146,12 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     rows, numbers, notes = on_one(text) if on_one_line else blocks(text) if text.closing else pairs(text)
     if not rows:
         return None
-    used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
-    parts = printed.parts(numbers, used_lines, headed=not text.closing)
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     single, (rows, numbers) = len(rows), batches(rows, text.core, numbers)
     if len(rows) > single:
         notes.append(f"lists of one length on both sides are batches: {single} pairs of labels hold {len(rows)} texts")
+    used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
+    parts = printed.parts(numbers, used_lines, headed=not text.closing)
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
     aligned = {*text.core} == {"ref", "hyp"}  # with more spaces between words
@@ -464,8 +465,8 @@ def pairs(text: Printed) -> Pairs:
     if len(lost) > len(rows) or (row and not log):  # of an odd last one, any may lack its partner
         at = begin if row else lost[0]
         heads = join_names([*map(repr, recurring_heads(text.lines)[1])], 5)
-        what = f"has no partner; repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED."
-        raise text.error(at, f"{text.lines[at].strip()!r:.60} {what}")
+        how = f"repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED{WHICH * text.log}"
+        raise text.error(at, f"{text.lines[at].strip()!r:.60} has no partner; {how}.")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
     below = f", {len(follow)} of them directly below a text, which may go on there" * bool(follow)
     notes = text.unused(strays, f"other lines are not used{below}", follow)

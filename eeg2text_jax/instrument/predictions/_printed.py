@@ -59,6 +59,7 @@ LONGEST = 2000  # characters of such a line
 QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
 PAIRS, LISTS = "pairs of quoted texts", "lists of tokens below each other"
 QUOTED_PAIR = re.compile(rf"\({QUOTE}, {QUOTE}\)")
+WHICH = ", and with --block=last or all which parts count"  # beside other options that a message asks for
 FEWEST = 2  # pairs that a text with other lines must have
 
 

@@ -31,7 +31,7 @@ from eeg2text_jax.instrument.predictions._containers import (
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
-from eeg2text_jax.instrument.predictions._printed import EPOCH, Text, recurring_heads, tables_among, with_texts
+from eeg2text_jax.instrument.predictions._printed import EPOCH, WHICH, Text, recurring_heads, tables_among, with_texts
 from eeg2text_jax.instrument.predictions._samples import (
     FEWEST_WITH_MARKS,
     conditions_of,
@@ -259,7 +259,7 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
     if "--labels" in said and (printed.cells or any(map(EPOCH.search, printed.lines))):
-        said += ", and with --block=last or all which parts count"
+        said += WHICH
     for table in tables[:3]:
         rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
         said += f"; from line {table.numbers[0]}, {table.kind} ({rows}): {ways(table, likely(table))}"
@@ -389,9 +389,6 @@ def read_two(
     if columns and len(columns) != 2:
         expected = f"two columns: the reference's, in {reference.path}, and the prediction's, in {lines.path}"
         raise UserError(f"--columns={','.join(columns)}: with --reference, expected {expected}.")
-    tops = [next(iter(file), "") for file in (reference, lines)]
-    if len({*tops}) == 1 and re.fullmatch(r"[^\W\d]+", tops[0]) and not (columns or layout):
-        columns = tops if {file.path.suffix.lower() for file in (reference, lines)} <= {".csv", ".tsv"} else None
     tables, stated = [], columns or (None, None)
     for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
@@ -401,6 +398,9 @@ def read_two(
             raise table.error(f"{said}; name it 1 where the other file has columns, or leave --columns out")
         tables.append(table)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
+    tops, suffixes = [side.first_text() for side in sides], {side.table.path.suffix.lower() for side in sides}
+    if layout is None and "" != tops[0] == tops[1] and suffixes <= {".csv", ".tsv"}:
+        return read_two(lines, reference, layout, tops, groups, ids, names)
     if layout == "K" and not all(side.keys for side in sides):
         said = f"--format=K joins texts by id, but some texts of this file or of {reference.path} have no id"
         raise UserError(f"{lines.path}: {said}; set --format=P to join them line by line.")
