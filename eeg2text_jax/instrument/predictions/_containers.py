@@ -47,6 +47,7 @@ HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MUL
 HTK_WORD = re.compile(r"^(?:\d+ \d+ )?(\S+)", re.MULTILINE)
 KEYED = re.compile(r"(?P<id>[^\s|,;]+?)(?::?\s+|[|,;]\s*)(?P<text>.*)")  # an id, then a text
 QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
+FIELDS = re.compile(r'"(?:[^"\\]|""|\\.)*"(?:\s*[,;\t]\s*"(?:[^"\\]|""|\\.)*")+')  # a row of a table
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -169,7 +170,7 @@ def csv_table(
         header = layout == "F" and len(head) > 1
         if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
             if len(head) == 1:
-                return one_column(lines, heads[delimiter][0])
+                return one_column(lines, heads[delimiter][0], above)
             numbers, (titles, *rows) = records_of(lines, delimiter, above)
             return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=notes)
     errors = []
@@ -254,7 +255,7 @@ def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) ->
                 raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
             found |= {number: cells} if cells else {}
     except UserError:
-        if delimiter == TAB and quotes and b'"' in lines.data:
+        if delimiter == TAB and quotes and b'"' in lines.data and b'\\"' not in lines.data:
             with contextlib.suppress(UserError):
                 return records_of(lines, delimiter, above, False)
         raise
@@ -280,16 +281,16 @@ def line_texts(lines: Lines) -> list[str]:
     return texts[:-1] if texts and not texts[-1] else texts
 
 
-def one_column(lines: Lines, name: str) -> Table:
+def one_column(lines: Lines, name: str, above: int = 0) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
-    texts = line_texts(lines)[1:]
-    rows = [[text] for text in texts]
+    texts = line_texts(lines)[above + 1 :]
+    rows = [[text] for text in (unquoted(texts) if b'\\"' in lines.data else texts)]
     with contextlib.suppress(UserError):
         mark = BAR if all(text.startswith(BAR) for text in texts) else NO_MARK
         parsed = [cells or [""] for _, cells in records(texts, mark, lines.path)]
         rows = parsed if all(len(cells) == 1 for cells in parsed) else rows
     kind = f"one text per line below the header {name!r}"
-    return Table(lines.path, "P", kind, [name], rows, range(2, len(rows) + 2))
+    return Table(lines.path, "P", kind, [name], rows, range(above + 2, above + len(rows) + 2))
 
 
 def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
@@ -301,6 +302,9 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     texts = line_texts(lines)
     if layout != "P" and (table := marked_table(lines.path, texts)):
         return table
+    if layout != "P" and len(texts) > 1 and all(map(FIELDS.fullmatch, texts)):
+        how = "name the columns of texts with --columns, or say --format=P if whole lines are texts"
+        raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
     texts = texts if layout == "P" else unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
@@ -310,7 +314,10 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     found = behind if all(behind) else before
     ids = [match["id"] if match else text for match, text in zip(found, filled, strict=True)]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
-    if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
+    many = 2 * len({*ids}) > len(ids) and any(
+        match and match["text"] for match in found
+    )  # of phonemes, first ones recur
+    if layout == "P" or not many or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     rows = [*zip(ids, unquoted([match["text"] if match else "" for match in found]), strict=True)]
     return dataclasses.replace(plain, kind="texts by id", rows=rows, numbers=(), coded=True)
@@ -420,7 +427,8 @@ def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
         return "JSON list", value if form == "objects" else [
             dict(zip(value["columns"], row, strict=True)) for row in value["data"]
         ]
-    if form == "keyed" and sum(map(names.is_usual, normalize_names(value))) < 2:
+    numbered = form == "keyed" and all([*of] == [*map(str, range(len(of)))] for of in value.values())  # by pandas
+    if form == "keyed" and not numbered and sum(map(names.is_usual, normalize_names(value))) < 2:
         name = "index" if [*value] == [*map(str, range(len(value)))] else "key"
         return "JSON objects by key", [{**({} if name in row else {name: key}), **row} for key, row in value.items()]
     columns = [*value.values()] if form == "keyed" else []  # as pandas writes a table

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,7 +11,14 @@ from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._samples import Changed, conversions, stated, texts
-from eeg2text_jax.instrument.predictions.columns import divided, field_positions, group_positions, option, side_column
+from eeg2text_jax.instrument.predictions.columns import (
+    NUMBER,
+    divided,
+    field_positions,
+    group_positions,
+    option,
+    side_column,
+)
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
 FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's output, or ends of files' names
@@ -45,8 +53,9 @@ class Side:
         if table.titles is None:  # the key of ids without a name
             others = [{*map(str, column)} for k in range(other.width) if is_id(column := other.column(k), ANY)]
 
-            def is_key(column: Sequence[str]) -> bool:  # of several references, ids recur
-                return is_id(column, ANY) or (role == "reference" and any(ids <= {*column} for ids in others))
+            def is_key(column: Sequence[str]) -> bool:  # of several references or outputs of a text, ids recur
+                several = any({*column} <= ids or (role == "reference" and ids <= {*column}) for ids in others)
+                return is_id(column, ANY) or (several and 2 * len({*column}) > len(column) * (role != "reference"))
 
             ids = [i for i in range(table.width) if i != self.text and (table.coded or is_key(table.column(i)))]
             self.keys = {"": ids[:1]} if ids else {}
@@ -79,6 +88,11 @@ class Side:
     def read(self, used: Sequence[int]) -> set[int]:
         """Return the columns of texts, of ids (`used`) and of fields."""
         return {self.text, *used, *(i for places in self.about.values() for i in places)}
+
+    def last_filled(self) -> int:
+        """Return the number of rows without the empty ones at the end."""
+        rows = self.table.rows
+        return next((i for i in range(len(rows), 0, -1) if any(str(c or "").strip() for c in rows[i - 1])), 0)
 
     def first_text(self) -> str:
         """Return the first text if it is shorter than most, as a header is; "" if not."""
@@ -138,7 +152,8 @@ class Join:
         outputs, references = self.outputs, self.references
         pairs: dict[str, list[tuple[list[int], list[int]]]] = {}
         for key, places in outputs.keys.items():
-            for other in [key] if key in references.keys else references.keys if "" in {key, *references.keys} else ():
+            any_key = [other for other in references.keys if "" in (key, other) and not {key, other} & {*PARTS}]
+            for other in [key] if key in references.keys else any_key:
                 of_key = pairs.setdefault(key if key == other else "", [])
                 of_key += [([i], [k]) for i in places for k in references.keys[other]]
                 of_key.sort(key=lambda pair: outputs.titles(pair[0]) != references.titles(pair[1]))  # one name first
@@ -220,21 +235,21 @@ class Join:
                 raise one.table.error(f"has {said}; give both in the same form{whole}")
 
     def refuse_other_order(self, indices: set[int]) -> None:
-        """Raise UserError if columns of other names hold the same values in another order: rows are not parallel."""
+        """Raise UserError if columns hold the same ids, which differ in a row: rows are not parallel."""
         outputs, references = self.outputs, self.references
-        for column in {*outputs.distinct().values()} - indices:
-            for other in references.distinct().values():
-                ids, reference_ids = (
-                    [*map(FORMS[-1], side.values([i]))] for side, i in ((outputs, column), (references, other))
-                )
-                both = {*ids} & {*reference_ids}
-                moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
-                whole = len(both) == min(len(ids), len(reference_ids))
-                if whole and moved and outputs.titles([column]) != references.titles([other]):
-                    named = option("--id", [references.table.titles[other], outputs.table.titles[column]])
-                    two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
-                    said = f"its {two} hold the same values in another order, but the names are not one key"
-                    raise outputs.table.error(f"{said}; say {named} to join by them, or --id=rows to join row by row")
+        for column, other in itertools.product({*outputs.columns.values()} - indices, references.columns.values()):
+            sides = (outputs, column), (references, other)
+            ids, reference_ids = ([*map(FORMS[-1], side.values([i]))] for side, i in sides)
+            both = {*ids} & {*reference_ids} - {""}
+            moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
+            numbers = all(map(NUMBER.fullmatch, both))  # some of which are equal by chance
+            most, other_rows = (1.0, moved) if numbers else (0.5, ids != reference_ids)
+            alike = all(len({*of}) >= max(most * len(of), 2) for of in (ids, reference_ids))
+            if other_rows and alike and len(both) >= most * min(len(ids), len(reference_ids)):
+                named = option("--id", [*dict.fromkeys([references.table.titles[other], outputs.table.titles[column]])])
+                two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
+                said = f"its {two} hold the same values in another order, and are not known as one key"
+                raise outputs.table.error(f"{said}; say {named} to join by them, or --id=rows to join row by row")
 
     def places(self, notes: list[str]) -> list[int]:
         """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
@@ -290,9 +305,15 @@ class Join:
     def parallel(self, notes: list[str]) -> list[int]:
         """Cut empty texts at the end of the longer file, or take the first reference of each group."""
         sides = (self.outputs, self.references)
-        counts = [len(side.table.rows) for side in sides]
-        if not any(row[side.text] for side in sides for row in side.table.rows[min(counts) :]):
-            return [*range(min(counts))]
+        counts, filled = [len(side.table.rows) for side in sides], [*map(Side.last_filled, sides)]
+        if filled[0] == filled[1] or min(counts) >= max(filled):
+            if filled[0] != filled[1]:
+                one, other = sides if filled[0] < filled[1] else sides[::-1]
+                many = max(filled) - min(filled)
+                empty = "last text is empty, and counts" if many == 1 else f"last {many} texts are empty, and count"
+                head = f"if line 1 of {other.table.path} is a header, all pairs are one row off: name it with --columns"
+                notes.append(f"of {one.table.path}, the {empty}; {head}")
+            return [*range(max(filled))]
         starts, what = self.groups()
         if starts:
             notes.append(f"each output has a group of references, divided by {what}; the first of a group counts")

@@ -213,7 +213,8 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
 def without_header(lines: Sequence[str]) -> Iterator[tuple[str, Rows]]:
     """Yield lines that hold texts without labels: what stands between the texts, the lines' numbers and cells."""
     for mark in BETWEEN:
-        marked = [(i, [*map(str.strip, line.split(mark))]) for i, line in enumerate(lines, 1) if line[:1] != "|"]
+        marked = [(i, [*map(str.strip, line.split(mark))]) for i, line in enumerate(lines, 1)]
+        marked = [(i, pair) for i, pair in marked if lines[i - 1][:1] != "|" and not RULE.fullmatch(lines[i - 1])]
         kind = f"lines of two texts with {mark.strip() or 'a tab'!r} between"
         yield kind, [(i, pair) for i, pair in marked if len(pair) == 2 and all(pair)]
     forms: dict[tuple[str, ...], Rows] = {}

@@ -350,7 +350,9 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
     for offered in (words, fitting, [name for name in meanings.plain if name in (*names.either, *names.maybe)]):
         if len(offered) == 1:
             return (meanings.bases if side == "prediction" else meanings.plain).index(offered[0])
-    if len(positions := spaced(table)) == 1:
+    known = names.fields.keys() | names.keys.keys()
+    words = [i for i in letter_pairs(table) if not table.names or table.names[i] not in known]
+    if len(positions := spaced(table)) == 1 and (words == positions or not table.names):
         return positions[0]
     shown = join_names(table.titles) if table.names else f"{table.width} columns without known names"
     two = [*zip((table, other), likely(table, other), strict=True)][:: 1 if side == "reference" else -1]

@@ -100,7 +100,13 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         return as_csv(parquet_rows(data, path), path), "Parquet"
     if data.startswith(b"\x89HDF"):
         return as_csv(hdf5_rows(data, path), path), "HDF5"
-    return zip_text(data, path) if data.startswith(b"PK\x03\x04") else (data, TEXT)
+    if data.startswith(b"PK\x03\x04"):
+        return zip_text(data, path)
+    if 4 * data.count(b"\0") > len(data):
+        raise UserError(
+            f"{path}: UTF-16 text without a mark; convert it with `iconv -f UTF-16LE -t UTF-8`, or UTF-16BE."
+        )
+    return data, TEXT
 
 
 @contextlib.contextmanager
