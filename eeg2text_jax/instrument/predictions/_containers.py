@@ -284,7 +284,8 @@ def line_texts(lines: Lines) -> list[str]:
 def one_column(lines: Lines, name: str, above: int = 0) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
     texts = line_texts(lines)[above + 1 :]
-    rows = [[text] for text in (unquoted(texts) if b'\\"' in lines.data else texts)]
+    escaped = [text.replace('\\"', '"') for text in unquoted(texts)] if b'\\"' in lines.data else texts
+    rows = [[text] for text in escaped]
     with contextlib.suppress(UserError):
         mark = BAR if all(text.startswith(BAR) for text in texts) else NO_MARK
         parsed = [cells or [""] for _, cells in records(texts, mark, lines.path)]
@@ -302,7 +303,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     texts = line_texts(lines)
     if layout != "P" and (table := marked_table(lines.path, texts)):
         return table
-    if layout != "P" and len(texts) > 1 and all(map(FIELDS.fullmatch, texts)):
+    if layout != "P" and len(texts) > 1 and all(map(FIELDS.fullmatch, filter(str.strip, texts))):
         how = "name the columns of texts with --columns, or say --format=P if whole lines are texts"
         raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
     texts = texts if layout == "P" else unquoted(texts)
@@ -314,9 +315,9 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     found = behind if all(behind) else before
     ids = [match["id"] if match else text for match, text in zip(found, filled, strict=True)]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
-    many = 2 * len({*ids}) > len(ids) and any(
-        match and match["text"] for match in found
-    )  # of phonemes, first ones recur
+    spoken = sum(bool(match and match["text"]) for match in found)
+    # The first phonemes of texts recur more often; a word with a digit is no id without a text.
+    many = 2 * len({*ids}) > len(ids) and (spoken > 1 or 2 * spoken > len(ids))
     if layout == "P" or not many or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     rows = [*zip(ids, unquoted([match["text"] if match else "" for match in found]), strict=True)]

@@ -237,7 +237,8 @@ class Join:
     def refuse_other_order(self, indices: set[int]) -> None:
         """Raise UserError if columns hold the same ids, which differ in a row: rows are not parallel."""
         outputs, references = self.outputs, self.references
-        for column, other in itertools.product({*outputs.columns.values()} - indices, references.columns.values()):
+        mine, theirs = ([*side.columns.values()] or side.keys.get("", []) for side in (outputs, references))
+        for column, other in itertools.product(sorted({*mine} - indices), theirs):
             sides = (outputs, column), (references, other)
             ids, reference_ids = ([*map(FORMS[-1], side.values([i]))] for side, i in sides)
             both = {*ids} & {*reference_ids} - {""}
@@ -246,10 +247,13 @@ class Join:
             most, other_rows = (1.0, moved) if numbers else (0.5, ids != reference_ids)
             alike = all(len({*of}) >= max(most * len(of), 2) for of in (ids, reference_ids))
             if other_rows and alike and len(both) >= most * min(len(ids), len(reference_ids)):
-                named = option("--id", [*dict.fromkeys([references.table.titles[other], outputs.table.titles[column]])])
+                how = "write a header above both files, and say --id=COLUMN,COLUMN"
+                if outputs.table.titles and references.table.titles:
+                    ids = [*dict.fromkeys([references.table.titles[other], outputs.table.titles[column]])]
+                    how = f"say {option('--id', ids)} to join by them"
                 two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
                 said = f"its {two} hold the same values in another order, and are not known as one key"
-                raise outputs.table.error(f"{said}; say {named} to join by them, or --id=rows to join row by row")
+                raise outputs.table.error(f"{said}; {how}, or --id=rows to join row by row")
 
     def places(self, notes: list[str]) -> list[int]:
         """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
@@ -332,6 +336,11 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     changed: Changed = {}
     parts = outputs.table
     places = join.places(notes)
+    for side in (outputs, references):
+        if side.table.titles is None and side.table.path.suffix.lower() in (".csv", ".tsv") and not join.of_references:
+            first = str(side.table.rows[0][side.text])
+            said = f"line 1 of {side.table.path}, {first!r:.60}, is used as a text"
+            notes.append(f"{said}; if it is a header, all pairs are one row off: name it with --columns")
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         said = f"the first lines, {' and '.join(map(repr, firsts))}, may be headers, and are used as a sample"
         notes.append(f"{said}; {option('--columns', firsts[::-1])} would leave them out")

@@ -151,9 +151,10 @@ def read_any(
         if value not in (None, *known):
             raise UserError(f"--{flag}={value}: there is no such {what}; the {what}s are {', '.join(known)}.")
     vocabulary = load_names(names)
-    lines = Lines(path)
-    if not lines.data.strip():
-        raise UserError(f"{path}: the file is empty.")
+    lines, beside = Lines(path), None if reference is None else Lines(at_hand(epath.Path(reference)))
+    for file in (lines, *([beside] if beside else [])):
+        if not file.data.strip():
+            raise UserError(f"{file.path}: the file is empty.")
     if reference is not None and labels:
         raise UserError(f"--labels={','.join(labels)}: of one file that holds both; leave it or --reference out.")
     if reference is None and id is not None:
@@ -164,11 +165,10 @@ def read_any(
         )
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_one_form(parse_predictions(lines), mode)
-    if reference is None:
+    if beside is None:
         table = table_of_file(lines, layout, vocabulary, columns or (), labels)
         used = roles(table, vocabulary, columns, groups)
     else:
-        beside = Lines(at_hand(epath.Path(reference)))
         table, used = read_two(lines, beside, layout, columns, groups, id, vocabulary)
     return set_of(table, used, mode, lines.digest, block)
 
