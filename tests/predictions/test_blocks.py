@@ -250,6 +250,14 @@ def test_batches_in_several_cells_have_a_block_each(write):
     assert pairs(read_any(path, block="last")) == BETTER
 
 
+def test_the_last_table_of_a_log_is_the_last_even_if_it_stood_before(write):
+    """A validation may print what an earlier one has printed."""
+    log = "".join(f"[{n}000/9000] Train loss: 1\n{barred(some)}" for n, some in enumerate((PAIRS, BETTER, PAIRS)))
+    last = read_any(write(log), block="last")
+    assert pairs(last) == PAIRS
+    assert "step 2000" in describe(last)
+
+
 def test_a_traceback_divides_no_log(write):
     text = labelled(PAIRS[:4]) + 'Traceback (most recent call last):\n  File "a.py", line 3\n' + labelled(PAIRS[4:])
     assert pairs(read_any(write(text))) == PAIRS

@@ -124,6 +124,8 @@ def test_lines_of_texts_between_brackets_are_read_by_their_legend_or_columns(wri
     twice = write(notebook(lines + "Examples: key >> [generated] (ground_truth)\n" + lines.replace("now", "then")))
     with pytest.raises(UserError, match="2 blocks: 1 is table of line 0 with 6 rows, 2 is table of line 7"):
         read_any(twice)
+    legend = "Examples: key >> [generated] (ground_truth)\n"
+    assert len(read_any(write(notebook((legend + lines) * 2)), block="all").predictions) == 12  # as often as printed
     path = write(notebook(lines))
     with pytest.raises(
         UserError, match=r"lines of texts with '>> \[ ... \] \( ... \)' between .* such as --columns=2,3"

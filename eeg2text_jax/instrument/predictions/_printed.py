@@ -57,7 +57,7 @@ MARK = r"(?:[][(){}]|(?<![^ ])[<>=~]+(?![^ ]))"
 MARKS = re.compile(r"(?:^| )M+(?: M+)* ?|M+(?:(?: M+)+ ?| |$)".replace("M", MARK))
 LONGEST = 2000  # characters of such a line
 QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
-PAIRS, LISTS = "pairs of quoted texts", "lists of tokens below each other"
+AMONG, PAIRS, LISTS = "a table among other lines", "pairs of quoted texts", "lists of tokens below each other"
 QUOTED_PAIR = re.compile(rf"\({QUOTE}, {QUOTE}\)")
 WHICH = ", and with --block=last or all which parts count"  # beside other options that a message asks for
 FEWEST = 2  # pairs that a text with other lines must have
@@ -166,7 +166,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
     """Yield the tables among other lines: those with a header, and those of two texts with a mark between.
 
     A header stands above a rule of Markdown, has names of both sides, or those that are `wanted`. A table printed
-    twice counts once.
+    twice counts once, where it stands last.
     """
 
     def is_head(row: Sequence[str]) -> bool:
@@ -180,10 +180,8 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
 
     def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Rows], tall: int = 1) -> Table:
         """Return the rows of tables by the line of their header, each row `tall` lines."""
-        first: dict[str, int] = {}
-        for top, of in parts.items():
-            first.setdefault(repr([row for _, row in of]), top)
-        whole = [(top, *row) for top in first.values() for row in parts[top]]
+        distinct = {repr([row for _, row in of]) if kind == AMONG else top: top for top, of in parts.items()}
+        whole = [(top, *row) for top in sorted(distinct.values()) for row in parts[top]]
         found = [(top, number, row) for top, number, row in whole if not DOTS.fullmatch("".join(row))]
         numbers, rows = [number for _, number, _ in found], [row for *_, row in found]
         used = {number + k for of in parts.values() for number, _ in of for k in range(tall)} | parts.keys()
@@ -199,7 +197,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
 
     for titles, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
         if any(parts.values()):
-            yield table("a table among other lines", titles, {top: [*of.items()] for top, of in parts.items()})
+            yield table(AMONG, titles, {top: [*of.items()] for top, of in parts.items()})
     for kind, found in without_header(lines):
         legends = (row for _, row in found if kind not in (PAIRS, LISTS) and names.has_both(normalize_names(row)))
         legend, top, below = next(legends, None), 0, defaultdict[int, Rows](list)

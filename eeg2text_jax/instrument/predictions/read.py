@@ -317,7 +317,8 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
         part = dataclasses.replace(table.keep(rows[name]), blocks=(), why="")
         notes = [f"only block {[*rows].index(name) + 1} of {len(rows)} is used: {name}"]
         others = {text for text, of in zip(references, table.blocks, strict=True) if of != name}
-        if 0 < (again := sum(references[i] in others for i in rows[name])) < len(rows[name]):
+        again = sum(references[i] in others for i in rows[name])
+        if len(rows[name]) / 2 <= again < len(rows[name]):
             said = f"{again} of its {len(rows[name])} rows have references of other blocks, and the rest do not"
             notes.append(f"{said}: batches of training and a validation may stand beside each other in it")
         notes += [f"{why}: {POOLED}{NAMED}" for why in repeated(part, used)]
