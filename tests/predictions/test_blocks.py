@@ -269,3 +269,38 @@ def test_a_part_that_repeats_another_is_named(tmp_path):
     path.write_text("".join(f"Epoch {n}\n{pairs.format(word)}" for n, word in enumerate(("x", "x", "y"), 1)))
     with pytest.raises(UserError, match=r"2 is epoch 2 with 2 rows, those of 1, 3 is epoch 3 with 2 rows[)]"):
         read_any(path)
+
+
+def test_runs_that_are_appended_to_one_log_are_asked_about(tmp_path):
+    """The names of files before the labels begin anew."""
+    path = tmp_path / "log.txt"
+    lines = [f"img_{i}.png | GT: B{i}40 | Pred: B{i}4 | CER: 0.25\n" for i in range(5)]
+    path.write_text("".join(lines[:2] + lines))
+    with pytest.raises(UserError, match=r"2 blocks: 1 is run 1 with 2 rows, 2 is run 2 with 5 rows"):
+        read_any(path)
+    assert [p.reference for p in read_any(path, block="last").predictions] == [f"B{i}40" for i in range(5)]
+    path.write_text("".join(lines))
+    assert "the file has one part, which is used whole" in describe(read_any(path, block="last"))
+
+
+def test_two_stated_labels_of_one_line_need_not_begin_it(tmp_path):
+    path = tmp_path / "log.txt"
+    texts = [
+        ("chill out", "ruh dich aus", "entspann dich"),
+        ("chill out", "bleib ruhig", "ruhe"),
+        ("go", "geh los", "geh"),
+    ]
+    path.write_text("".join(f"[INFO] SRC={s}, TARGET={t}, PREDICTED={p}\nmore\n" for s, t, p in texts))
+    read = read_any(path, labels=["TARGET", "PREDICTED"])
+    assert [(p.reference, p.prediction) for p in read.predictions] == [(t, p) for _, t, p in texts]
+
+
+def test_headings_of_most_pairs_are_no_parts(tmp_path):
+    path = tmp_path / "captions.txt"
+    pairs = "".join(
+        f"Captions for file {i}.wav:\n\tPredicted caption: rain {i} falls\n\tOriginal caption: a rain {i}\n"
+        for i in range(6)
+    )
+    path.write_text(f"Captions start:\n{pairs}Captions start:\n{pairs}")
+    with pytest.raises(UserError, match=r"2 blocks: 1 is pass 1 with 6 rows, 2 is pass 2 with 6 rows"):
+        read_any(path, labels=["Original caption", "Predicted caption"])

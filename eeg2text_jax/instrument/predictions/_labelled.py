@@ -133,7 +133,7 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     marks = [find(line) for line in lines]
     rows = [line[:1] == "|" and line.count("|") > 2 for line in lines]  # of tables, such as alignments word by word
     marks = [
-        m if m and not row and is_prefix(line[: m[0].start]) else []
+        m if m and not row and (is_prefix(line[: m[0].start]) or (labels and len(m) > 1)) else []
         for m, row, line in zip(marks, rows, lines, strict=True)
     ]
     marks = marks if labels else without_figures(marks, lines)
@@ -152,6 +152,9 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
         notes.append(f"lists of one length on both sides are batches: {single} pairs of labels hold {len(rows)} texts")
     used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
     parts = printed.parts(numbers, used_lines, headed=not text.closing)
+    if on_one_line and not parts:
+        before = (lines[n - 1][: marks[n - 1][0].start].strip() for n in numbers)
+        parts = appended([key if is_prefix(key) else "" for key in before])
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
     aligned = {*text.core} == {"ref", "hyp"}  # with more spaces between words
@@ -161,6 +164,17 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     kind, heads = f"{printed.kind}labelled lines", [text.titles[name] for name in used]
     roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, heads, cells, numbers, notes=tuple(notes), roles=roles, blocks=parts)
+
+
+def appended(keys: Sequence[str]) -> list[str]:
+    """Return the run of each line by the keys before the labels; a key, as of a file, that recurs begins a run."""
+    runs: list[dict[str, None]] = [{}]
+    numbers = []
+    for key in keys:
+        runs += [{}] if key in runs[-1] else []
+        runs[-1][key] = None
+        numbers.append(f"run {len(runs)}")
+    return numbers if all(keys) and 1 < len(runs) <= len(keys) / 2 else []
 
 
 def tutorial_lines(printed: Text, names: Names) -> Table | None:

@@ -115,7 +115,7 @@ class Text:
             parts[number] = now[0], now[1]
         columns: list[Sequence[str]] = [[parts[n][which] for n in numbers] for which in (0, 1)]
         columns += [[self.cells[n - 1] for n in numbers] if self.cells else [""] * len(numbers), *tables]
-        counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or len({*c}) < len(c))]
+        counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or 2 * len({*c}) <= len(c))]
         return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]
 
 

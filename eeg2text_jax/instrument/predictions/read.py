@@ -324,7 +324,8 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
         notes += [f"{why}: {POOLED}{NAMED}" for why in repeated(part, used)]
         return dataclasses.replace(part, notes=(*part.notes, *notes))
     if not rows:
-        return table
+        alone = "the file has one part, which is used whole"
+        return dataclasses.replace(table, notes=(*table.notes, alone)) if choice == "last" else table
     said = f"{table.why or 'the pairs stand in several parts of the file'} ({len(rows)} blocks: {named})"
     how = "--block=N takes one, --block=last the last"
     if not (choice or table.why):
