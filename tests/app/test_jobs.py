@@ -192,7 +192,7 @@ def test_references_may_be_a_file_of_their_own(upload):
          "choose the columns under"),
         ("eeg: its 'id' and 'trial' hold the same values in another order; say --id=trial,id to join by them, or "
          "--id=rows to join row by row.", "say with the command `eeg2text audit` how to join them"),
-        ("eeg: the pairs stand in several parts of the file, which repeat references; --block=N takes one, "
+        ("eeg: the pairs stand in several parts of the file (2 blocks: ...); --block=N takes one, "
          "--block=last the last, --block=all all as of one system.", "choose one with the command `eeg2text audit`"),
         ("eeg: several labels may be meant ('a', 'b'); name two with --labels=TRUE,PREDICTED.", "may be meant"),
         ("eeg: ids; give both with ids, or say --format=P if the ids are part of the texts.",

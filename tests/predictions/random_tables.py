@@ -242,8 +242,10 @@ def labelled(folder: Path, r: random.Random) -> Case:
     path = folder / "log.txt"
     path.write_bytes(encoded("\n".join(lines) + "\n", r))
     unknown = names[0] == "He meant"
-    options = {"labels": list(names)} if unknown and r.random() < 0.7 else {}
-    return Case(path, pairs, bool(options or not unknown), f"labels {names} log={log} one_line={one_line}", options)
+    options: dict[str, Any] = {"labels": list(names)} if unknown and r.random() < 0.7 else {}
+    told = bool(options or not unknown)
+    options |= {"block": "all"} if log else {}
+    return Case(path, pairs, told, f"labels {names} log={log} one_line={one_line}", options)
 
 
 def two_files(folder: Path, r: random.Random) -> Case:

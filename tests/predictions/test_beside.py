@@ -197,3 +197,90 @@ def test_an_option_given_twice_is_refused(tmp_path, refused):
     for option in (f"--reference={tmp_path / 'one.txt'}", "--block=1", "--columns=1,2"):
         said = refused(["read", str(tmp_path / "out.txt"), option, option])
         assert f"{option.partition('=')[0]} is given twice; give it once." in said
+
+
+def test_one_word_above_both_csv_files_of_one_column_is_their_header(tmp_path):
+    """Lines of other files may begin with the same greeting."""
+    true, said = ([f"{side} {i} of a longer text" for i in range(4)] for side in ("true", "said"))
+    for name, rows in (("csv", 4), ("txt", 5)):
+        reference, outputs = tmp_path / f"true.{name}", tmp_path / f"said.{name}"
+        reference.write_text("\n".join(["report", *true]) + "\n")
+        outputs.write_text("\n".join(["report", *said]) + "\n")
+        found = read_any(outputs, reference=reference)
+        assert [(p.reference, p.prediction) for p in found.predictions][-4:] == [*zip(true, said, strict=True)]
+        assert len(found.predictions) == rows
+    assert "--columns=report,report would leave them out" in found.notes[0]
+    for path in (tmp_path / "true.csv", tmp_path / "said.csv"):  # words alone, whose first one is right
+        path.write_text("report\nsaid\nheard\n")
+    assert len(read_any(tmp_path / "said.csv", reference=tmp_path / "true.csv").predictions) == 3
+
+
+def test_objects_without_names_hold_no_texts(tmp_path):
+    (tmp_path / "said.json").write_text("[{}]")
+    (tmp_path / "true.txt").write_text("a b\n")
+    with pytest.raises(UserError, match=r"said.json: no texts in the file"):
+        read_any(tmp_path / "said.json", reference=tmp_path / "true.txt")
+
+
+def test_a_file_of_lines_is_column_1_beside_a_table_without_header(tmp_path):
+    outputs, table = tmp_path / "out.txt", tmp_path / "refs.tsv"
+    outputs.write_text("the first output\nand the second\nthe third of all\n")
+    table.write_text("".join(f"{i}\tsource {i} of it\ttrue text {i}\n" for i in range(3)))
+    read = read_any(outputs, reference=table, columns=["3", "1"])
+    assert [(p.reference, p.prediction) for p in read.predictions][2] == ("true text 2", "the third of all")
+    with pytest.raises(UserError, match="no column '2', as each line of the file is a text; name it 1"):
+        read_any(outputs, reference=table, columns=["3", "2"])
+
+
+def test_objects_without_a_text_are_left_out_of_two_files(tmp_path):
+    """As of turns that need no answer; those that lack an answer are counted."""
+    outputs, references = tmp_path / "out.json", tmp_path / "labels.json"
+    asked = [i % 3 != 2 for i in range(9)]
+    references.write_text(
+        json.dumps([{"asked": a} | ({"response": f"true {i}"} if a else {}) for i, a in enumerate(asked)])
+    )
+    answered = [a and i != 4 for i, a in enumerate(asked)]
+    answered[2] = True
+    outputs.write_text(
+        json.dumps([{"asked": a} | ({"response": f"said {i}"} if a else {}) for i, a in enumerate(answered)])
+    )
+    read = read_any(outputs, reference=references)
+    assert [(p.reference, p.prediction) for p in read.predictions] == [
+        (f"true {i}", f"said {i}") for i in (0, 1, 3, 6, 7)
+    ]
+    assert "4 objects without a text in one of the files are left out; 1 of these have a reference" in describe(read)
+
+
+def test_names_of_files_in_another_order_are_no_rows_side_by_side(tmp_path):
+    outputs, references = tmp_path / "out.csv", tmp_path / "ref.csv"
+    outputs.write_text("clip,said\n" + "".join(f"c{i}.wav,it was {i} of them\n" for i in range(4)))
+    references.write_text("video,spoken\n" + "".join(f"a/c{i}.MP4,they were {i} of them\n" for i in (2, 0, 1, 3)))
+    with pytest.raises(UserError, match="say --id=video,clip to join by them"):
+        read_any(outputs, reference=references, columns=["spoken", "said"])
+    read = read_any(outputs, reference=references, columns=["spoken", "said"], id=["video", "clip"])
+    assert all(p.reference[-9:] == p.prediction[-9:] for p in read.predictions)
+
+
+def test_texts_of_conll_u_are_read(tmp_path):
+    outputs, references = tmp_path / "out.txt", tmp_path / "ref.txt"
+    outputs.write_text("".join(f"# sent_id = {i}\n# text = the output {i}\n\n" for i in range(3)))
+    references.write_text("".join(f"true text {i}\n" for i in range(3)))
+    read = read_any(outputs, reference=references)
+    assert [(p.reference, p.prediction) for p in read.predictions][2] == ("true text 2", "the output 2")
+    with pytest.raises(UserError, match="--labels=a,b: of one file that holds both"):
+        read_any(outputs, reference=references, labels=["a", "b"])
+
+
+def test_a_ruler_below_the_header_is_no_row(tmp_path):
+    path = tmp_path / "out.txt"
+    path.write_text("source\treference\tprediction\n" + "=" * 40 + "\na b\tc d\te f\ng h\ti j\tk l\n")
+    assert [(p.reference, p.prediction) for p in read_any(path).predictions] == [("c d", "e f"), ("i j", "k l")]
+
+
+def test_of_three_columns_of_texts_none_is_proposed(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text(
+        "image,base_cap,lora_cap,shown_cap\n" + "".join(f"{i}.jpg,a boy {i},a man {i},the dog {i}\n" for i in range(4))
+    )
+    with pytest.raises(UserError, match="name two with --columns=REFERENCE,PREDICTION, by name if line 1 is a header"):
+        read_any(path)

@@ -68,7 +68,7 @@ TWO = {  # a file of two systems -> names of its blocks
 def test_blocks_of_the_same_references_are_asked_about_and_chosen(write, name):
     text, named = TWO[name]
     path = write(text)
-    with pytest.raises(UserError, match=r"which repeat references; --block=N takes one") as refused:
+    with pytest.raises(UserError, match=r"; --block=N takes one, --block=last the last, --block=all") as refused:
         read_any(path)
     assert f"2 blocks: {named}" in str(refused.value).replace("1 is 'Results", "'Results")
     assert pairs(read_any(path, block=1)) == PAIRS
@@ -82,18 +82,20 @@ def test_blocks_of_the_same_references_are_asked_about_and_chosen(write, name):
         read_any(path, block=3)
 
 
-def test_blocks_of_other_references_are_read_and_said(write):
+def test_blocks_of_other_references_are_asked_about_too(write):
+    """They may be validations that show other samples each, the first ones of an untrained model."""
     for text in (notebook(labelled(PAIRS[:4]), labelled(PAIRS[4:])), barred(PAIRS[:4]) + barred(PAIRS[4:])):
         path = write(text)
-        found = read_any(path)
-        assert pairs(found) == PAIRS
-        assert "the pairs stand in several parts of the file (2 blocks: 1 is " in describe(found)
+        with pytest.raises(UserError, match=r"in several parts of the file .2 blocks: 1 is .*--block=all all"):
+            read_any(path)
+        assert pairs(read_any(path, block="all")) == PAIRS
         assert pairs(read_any(path, block="last")) == PAIRS[4:]
 
 
 def test_one_pair_an_epoch_is_said_and_one_a_section_is_not(write):
     steps = "".join(f"[{n}000/9000] Train loss: 0.{n}\n{labelled([one])}" for n, one in enumerate(PAIRS))
-    assert "9 blocks: 1 is step 0000 with 1 row" in describe(read_any(write(steps)))
+    with pytest.raises(UserError, match="9 blocks: 1 is step 0000 with 1 row"):
+        read_any(write(steps))
     for head in ("### Sample {}\n", "=== sentence {} ===\n", "[{}/9] a/b.wav\n"):
         text = "".join(head.format(n) + labelled([one]) for n, one in enumerate(PAIRS))
         assert not read_any(write(text)).notes or "blocks" not in describe(read_any(write(text)))
@@ -101,6 +103,7 @@ def test_one_pair_an_epoch_is_said_and_one_a_section_is_not(write):
     assert "blocks" not in describe(read_any(write(text)))
     with pytest.raises(UserError, match=r"--block=2: there is no such block; .* has one block only"):
         read_any(write(text), block=2)
+    assert pairs(read_any(write(text), block="last")) == PAIRS
 
 
 def test_a_column_of_systems_is_named_and_one_is_chosen(write):
@@ -112,11 +115,37 @@ def test_a_column_of_systems_is_named_and_one_is_chosen(write):
     assert pairs(read_any(path, block=2)) == BETTER
 
 
+def test_several_columns_of_systems_are_combined(write):
+    rows = [(a, b, r, p) for a in ("de", "en") for b in ("raw", "cut") for r, p in PAIRS]
+    path = write("language,cleaning,reference,hypothesis\n" + "".join(",".join(row) + "\n" for row in rows))
+    said = describe(read_any(path))
+    assert (
+        "'language' and 'cleaning' are not used, and each of their values has the same 9 references (4 blocks:" in said
+    )
+    assert "2 is de, cut with 9 rows" in said
+    assert pairs(read_any(path, block=2)) == PAIRS
+
+
+def test_batches_of_training_beside_a_validation_are_said(write):
+    log = "".join(f"Epoch {i} loss 1\n{labelled([(f'only in {i}', 'a b'), *PAIRS])}" for i in (1, 2))
+    said = describe(read_any(write(log), block=2))
+    assert "9 of its 10 rows have references of other blocks, and the rest do not: batches of training" in said
+
+
+def test_a_label_without_a_text_and_a_figure_are_no_headings(write):
+    rows = "".join(f"Source: {'x' * (i != 4)}\nTarget: {r}\nPredicted: {p}\n" for i, (r, p) in enumerate(PAIRS))
+    assert pairs(read_any(write(rows))) == PAIRS
+    rows = "".join(
+        f"Target: {r}\nPredicted: {p}\n" + "WER: 0.5\n-------\n" * (i == 4) for i, (r, p) in enumerate(PAIRS)
+    )
+    assert pairs(read_any(write(rows))) == PAIRS
+
+
 def test_of_sentences_that_recur_one_time_is_chosen(write):
     path = write(table(PAIRS + BETTER))
     said = describe(read_any(path))
     assert "18 rows share their reference with another row" in said
-    assert "(2 blocks: 1 is row 1 of each reference with 9 rows, 2 is row 2 of each reference with 9 rows)" in said
+    assert "(2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows)" in said
     assert pairs(read_any(path, block="last")) == BETTER
 
 
@@ -146,7 +175,16 @@ def test_an_epoch_with_several_validations_has_a_block_for_each(write):
         read_any(write(log))
     assert pairs(read_any(write(log), block="last")) == PAIRS
     saved = "".join(one + f"Epoch 0000{i}: saving model to a.ckpt\n" for i in (1, 2))
-    assert not any("epoch" in note for note in read_any(write(saved)).notes)
+    with pytest.raises(UserError, match="2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows"):
+        read_any(write(saved))
+
+
+def test_a_log_that_repeats_its_samples_in_order_has_a_block_for_each_time(write):
+    """Nothing between says why; of a table, a note says it, because readers may be why."""
+    log = write(labelled(PAIRS) + "WER 0.5\n" + labelled(BETTER))
+    with pytest.raises(UserError, match="2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows"):
+        read_any(log)
+    assert pairs(read_any(log, block="last")) == BETTER
 
 
 def test_a_block_whose_references_repeat_is_said(write):
@@ -192,3 +230,77 @@ def test_rows_of_a_table_are_no_labelled_lines(write):
     with pytest.raises(UserError, match=r"such as --labels='?ref,(orig|mod) hyp"):
         read_any(path)
     assert pairs(read_any(path, labels="ref,orig hyp")) == PAIRS
+
+
+def test_labels_and_the_part_of_a_log_are_asked_for_at_once(write):
+    log = "".join(f"Epoch {i} loss 1\n" + "".join(f"Heard: {r}\nMeant: {p}\n" for r, p in PAIRS) for i in (1, 2))
+    for text in (log, notebook(log)):
+        path = write(text)
+        with pytest.raises(UserError, match=r"labels with --labels=TRUE,PREDICTED, and with --block=last or all which"):
+            read_any(path)
+        assert pairs(read_any(path, labels=["Heard", "Meant"], block="last")) == PAIRS
+
+
+def test_batches_in_several_cells_have_a_block_each(write):
+    """The rows of a batch were counted as one: the second block could not be taken."""
+    one, two = (f"GT: {[r for r, _ in some]}\nPR: {[p for _, p in some]}\n" for some in (PAIRS, BETTER))
+    path = write(notebook(one, two))
+    with pytest.raises(UserError, match="2 blocks: 1 is cell 1 with 9 rows, 2 is cell 2 with 9 rows"):
+        read_any(path)
+    assert pairs(read_any(path, block="last")) == BETTER
+
+
+def test_the_last_table_of_a_log_is_the_last_even_if_it_stood_before(write):
+    """A validation may print what an earlier one has printed."""
+    log = "".join(f"[{n}000/9000] Train loss: 1\n{barred(some)}" for n, some in enumerate((PAIRS, BETTER, PAIRS)))
+    last = read_any(write(log), block="last")
+    assert pairs(last) == PAIRS
+    assert "step 2000" in describe(last)
+
+
+def test_a_traceback_divides_no_log(write):
+    text = labelled(PAIRS[:4]) + 'Traceback (most recent call last):\n  File "a.py", line 3\n' + labelled(PAIRS[4:])
+    assert pairs(read_any(write(text))) == PAIRS
+
+
+def test_a_part_that_repeats_another_is_named(tmp_path):
+    path = tmp_path / "log.txt"
+    pairs = "Target: a b {0}\nPredicted: a c {0}\nTarget: d e\nPredicted: d f\n"
+    path.write_text("".join(f"Epoch {n}\n{pairs.format(word)}" for n, word in enumerate(("x", "x", "y"), 1)))
+    with pytest.raises(UserError, match=r"2 is epoch 2 with 2 rows, those of 1, 3 is epoch 3 with 2 rows[)]"):
+        read_any(path)
+
+
+def test_runs_that_are_appended_to_one_log_are_asked_about(tmp_path):
+    """The names of files before the labels begin anew."""
+    path = tmp_path / "log.txt"
+    lines = [f"img_{i}.png | GT: B{i}40 | Pred: B{i}4 | CER: 0.25\n" for i in range(5)]
+    path.write_text("".join(lines[:2] + lines))
+    with pytest.raises(UserError, match=r"2 blocks: 1 is run 1 with 2 rows, 2 is run 2 with 5 rows"):
+        read_any(path)
+    assert [p.reference for p in read_any(path, block="last").predictions] == [f"B{i}40" for i in range(5)]
+    path.write_text("".join(lines))
+    assert "the file has one part, which is used whole" in describe(read_any(path, block="last"))
+
+
+def test_two_stated_labels_of_one_line_need_not_begin_it(tmp_path):
+    path = tmp_path / "log.txt"
+    texts = [
+        ("chill out", "ruh dich aus", "entspann dich"),
+        ("chill out", "bleib ruhig", "ruhe"),
+        ("go", "geh los", "geh"),
+    ]
+    path.write_text("".join(f"[INFO] SRC={s}, TARGET={t}, PREDICTED={p}\nmore\n" for s, t, p in texts))
+    read = read_any(path, labels=["TARGET", "PREDICTED"])
+    assert [(p.reference, p.prediction) for p in read.predictions] == [(t, p) for _, t, p in texts]
+
+
+def test_headings_of_most_pairs_are_no_parts(tmp_path):
+    path = tmp_path / "captions.txt"
+    pairs = "".join(
+        f"Captions for file {i}.wav:\n\tPredicted caption: rain {i} falls\n\tOriginal caption: a rain {i}\n"
+        for i in range(6)
+    )
+    path.write_text(f"Captions start:\n{pairs}Captions start:\n{pairs}")
+    with pytest.raises(UserError, match=r"2 blocks: 1 is pass 1 with 6 rows, 2 is pass 2 with 6 rows"):
+        read_any(path, labels=["Original caption", "Predicted caption"])

@@ -115,11 +115,11 @@ def test_foreign_json_is_read_without_options(write, name):
         ("[1, 2]", "JSON without predictions"),
         (
             '{"train": [{"gt": "a", "pred": "b"}], "test": [{"gt": "c", "pred": "d"}]}',
-            "prediction among train.gt, train.pred, test.gt, test.pred",
+            r"in several parts of the file .2 blocks: 1 is train with 1 row, 2 is test with 1 row",
         ),
         (
             '{\n"train": {"gt": ["a"], "pred": ["b"]},\n"test": {"gt": ["a"], "pred": ["b"]}, "n": 1}',
-            "without predictions",
+            r"in several parts of the file .2 blocks: 1 is train with 1 row, 2 is test with 1 row",
         ),
         (
             '[{"gt": [["a"], ["b"]], "pred": "c"}]',

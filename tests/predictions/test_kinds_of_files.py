@@ -55,7 +55,10 @@ KINDS = {
     "pickle": (b"\x80\x04\x95" + b"\0" * 9, "a Python pickle, which can run code and is not opened"),
     "NumPy": (archive(), "a NumPy archive .refs.npy, hyps.npy.; write its texts as CSV"),
     "array": (b"\x93NUMPY\x01", "a NumPy array"),
-    "Latin-1": ("reference,prediction\nune café,un thé\n".encode("latin-1"), "iconv -f WINDOWS-1252 -t UTF-8 file.txt"),
+    "Latin-1": (
+        "reference,prediction\nune café,un thé\n".encode("latin-1"),
+        "iconv -f ENCODING -t UTF-8 file.txt > new`; ENCODING may be WINDOWS-1252 for a Western language, GB18030",
+    ),
     "texts alone": ("a, b\nno comma here\n", "give its references with --reference=FILE"),
 }
 

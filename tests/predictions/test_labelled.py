@@ -63,7 +63,7 @@ BETWEEN = [
     ],
 )
 def test_pairs_among_the_lines_of_a_log_are_read_and_the_lines_counted(write, pair, between):
-    found = read_any(write("Model(512, 256)\n" + printed(pair, between)))
+    found = read_any(write("Model(512, 256)\n" + printed(pair, between)), block="all")
     assert pairs(found) == PAIRS
     lines = 1 + len(PAIRS) * len([line for line in between.split("\n") if line])
     assert f"{lines} other lines are not used, such as line 1: 'Model(512, 256)'" in describe(found)
@@ -71,13 +71,16 @@ def test_pairs_among_the_lines_of_a_log_are_read_and_the_lines_counted(write, pa
 
 def test_a_line_that_may_be_the_rest_of_a_text_is_the_one_that_is_shown(write):
     text = "step 1: loss 3\n" + printed(LABELS[1]) + "and more of this text\nstep 2: loss 3\n"
-    assert "3 other lines are not used, such as line 20: 'and more of this text'" in describe(read_any(write(text)))
+    assert (
+        "3 other lines are not used, 1 of them directly below a text, which may go on there, such as line 20: 'and more"
+        in describe(read_any(write(text), block="all"))
+    )
 
 
 def test_a_pair_without_a_partner_is_left_out_and_said(write):
     whole = printed(LABELS[1], "step {i}: loss 3\n")
     for cut, at in ((f"  PR : {PAIRS[2][1]}\n", 7), (f"  GT : {PAIRS[2][0]}\n", 7)):
-        found = read_any(write(whole.replace(cut, "")))
+        found = read_any(write(whole.replace(cut, "")), block="all")
         assert pairs(found) == [*PAIRS[:2], *PAIRS[3:]]
         assert f"1 labels without a partner are not used, such as line {at}: " in describe(found)
     found = read_any(write(printed(LABELS[1]).replace(f"  PR : {PAIRS[2][1]}\n", "")))
@@ -176,7 +179,7 @@ def test_a_number_between_a_label_and_its_colon_is_no_text(write):
         f"step {i}: loss 0.1\nSource {i % 3}: x\nTruth {i % 3}: {r}\nSample {i % 3}: {p}\n"
         for i, (r, p) in enumerate(PAIRS)
     )
-    assert pairs(read_any(write(text), labels=["Truth", "Sample"])) == PAIRS
+    assert pairs(read_any(write(text), labels=["Truth", "Sample"], block="all")) == PAIRS
 
 
 PROSE = [
@@ -302,7 +305,7 @@ def test_marks_among_letters_are_no_labels(write):
 
 
 def test_an_empty_output_is_no_label_of_the_line_below(write):
-    found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")))
+    found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")), block="all")
     assert {p.prediction for p in found.predictions} == {""}
 
 
@@ -332,9 +335,37 @@ def test_unknown_labels_are_shown(write, pair):
 
 
 @pytest.mark.parametrize(
-    "labels", [("Actual Welsh", "Translated Welsh"), ("Target output", "Draft output", "Final output")]
+    "labels",
+    [
+        ("Actual Welsh", "Translated Welsh"),
+        ("Target output", "Draft output", "Final output"),
+        ("Input row", "Target row", "Predicted row"),
+        ("Target row", "Predicted row", "Input row"),
+    ],
 )
 def test_two_labels_of_one_noun_are_proposed(write, labels):
+    true = next(label for label in labels if label.startswith(("Actual", "Target")))
+    said = next((label for label in labels if label.startswith("Predicted")), labels[-1])
     text = "".join(f"Sentence: {i}\n" + "".join(f"{label}: a b {i}\n" for label in labels) for i in range(4))
-    with pytest.raises(UserError, match=rf"such as --labels='{labels[0]},{labels[-1]}'"):
+    with pytest.raises(UserError, match=rf"such as --labels='{true},{said}'"):
         read_any(write(text))
+
+
+def test_lines_above_printed_lists_are_labels_that_are_proposed(write):
+    true, said = ([pair[k] for pair in PAIRS] for k in (0, 1))
+    path = write(
+        notebook(f"Dataset({{\n    features: ['id']\n}})\nPred str before\n{said}\nLabel str before\n{true}\n")
+    )
+    with pytest.raises(UserError, match=r"such as --labels='Label str before,Pred str before'"):
+        read_any(path)
+    assert pairs(read_any(path, labels=["Label str before", "Pred str before"])) == PAIRS
+
+
+@pytest.mark.parametrize("labels", [["GroundTruth", "Translation"], ["【GroundTruth】", "【Translation】"]])
+def test_labels_in_brackets_need_no_colon(tmp_path, labels):
+    path, texts = tmp_path / "log.txt", ["he said : no", '" quoted', "plain words"]
+    path.write_text("".join(f"【待翻译】{t}\n【Translation】{t} b\n【GroundTruth】{t}\n" for t in texts))
+    with pytest.raises(UserError, match="lines begin with '待翻译', 'Translation', 'GroundTruth'; name the labels"):
+        read_any(path)
+    read = read_any(path, labels=labels)
+    assert [(p.reference, p.prediction) for p in read.predictions] == [(t, f"{t} b") for t in texts]

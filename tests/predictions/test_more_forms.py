@@ -103,8 +103,48 @@ def test_numbered_labels_and_marks_are_offered(write):
     with pytest.raises(UserError, match=r"begin with 'SENT', 'PRED', 'PRED SCORE', 'GOLD'"):
         read_any(write(log))
     assert pairs(read_any(write(log), labels=["GOLD", "PRED"])) == PAIRS
-    with pytest.raises(UserError, match=r"begin with '>', '=', '<'"):
-        read_any(write(notebook("".join(f"> x\n= {r}\n< {p}\n\n" for r, p in PAIRS))))
+
+
+def test_lines_of_source_target_and_output_marks_are_read(write):
+    """As the tutorial of sequence-to-sequence models prints them; known labels count first."""
+    lines = "".join(f"> x\n= {r}\n< {p}\n\n" for r, p in PAIRS)
+    found = read_any(write(notebook(lines)))
+    assert pairs(found) == PAIRS
+    assert "lines of '>' are taken as sources, of '=' as targets, and of '<' as outputs" in found.notes
+    with pytest.raises(UserError, match=r"begin with '<', '=', '>'"):
+        read_any(write(notebook(lines.replace("> x", "< x", 1))))
+    other = "".join(f"GT: {r} 1\nPR: {p} 2\n" for r, p in PAIRS)
+    assert pairs(read_any(write(lines + other))) == [(f"{r} 1", f"{p} 2") for r, p in PAIRS]
+
+
+def test_lines_of_texts_between_brackets_are_read_by_their_legend_or_columns(write):
+    lines = "".join(f"v{i}_x >> [{p}] ({r})\n" for i, (r, p) in enumerate(PAIRS))
+    found = read_any(write(notebook("Loading: 3\nExamples: key >> [generated] (ground_truth)\n" + lines)))
+    assert pairs(found) == PAIRS
+    twice = write(notebook(lines + "Examples: key >> [generated] (ground_truth)\n" + lines.replace("now", "then")))
+    with pytest.raises(UserError, match="2 blocks: 1 is table of line 0 with 6 rows, 2 is table of line 7"):
+        read_any(twice)
+    legend = "Examples: key >> [generated] (ground_truth)\n"
+    assert len(read_any(write(notebook((legend + lines) * 2)), block="all").predictions) == 12  # as often as printed
+    path = write(notebook(lines))
+    with pytest.raises(
+        UserError, match=r"lines of texts with '>> \[ ... \] \( ... \)' between .* such as --columns=2,3"
+    ):
+        read_any(path)
+    assert pairs(read_any(path, columns=["3", "2"])) == PAIRS
+
+
+def test_printed_lists_without_labels_are_offered_and_read(write):
+    """Tokens of two texts below each other; tuples of two texts, also within another value."""
+    tokens = "".join(f"{r.split()}\n{p.split()}\n\n" for r, p in PAIRS)
+    tuples = "[" + ",\n ".join(map(repr, PAIRS)) + "]\n"
+    inside = "".join(f"[Eval {i}] { {'loss': i, 'wrong': PAIRS[i : i + 2]} }\n" for i in range(0, len(PAIRS), 2))
+    odd = tokens + "['alone']\n"
+    for text, kind in ((odd, "lists of tokens below"), (tuples, "pairs of quoted"), (inside, "pairs of quoted")):
+        path = write(notebook("loss 3\n", text))
+        with pytest.raises(UserError, match=rf"{kind} .* name two with .* such as --columns=1,2 or"):
+            read_any(path)
+        assert pairs(read_any(path, columns=["1", "2"])) == PAIRS
 
 
 @pytest.mark.parametrize(

@@ -402,7 +402,7 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "holds outputs without references": ("id,text\n0,a b\n", {}),
     "expected a text or a list of texts": (table([("truth", "pred"), ("[12, 7]", "x y"), ("a b", "c d")]), {}),
     "a gzip file that cannot be unpacked": (gzip.compress(b"truth,pred\na,b\n")[:20], {}),
-    "stand in several parts of the file ..., which repeat references": (
+    "stand in several parts of the file ...; --block=N takes one": (
         "".join(f"# {name}\nGT: a b\nPR: a c\nGT: d e\nPR: d f\n" for name in ("small", "large")),
         {},
     ),
@@ -499,7 +499,9 @@ def test_rows_below_an_empty_row_are_a_footer(write):
     assert [(row.reference, row.prediction) for row in found.predictions] == EQUAL
     assert "line 8 is empty and ends the table; left out as a footer: 2 rows from 'errors' on" in describe(found)
     assert "line 8 is empty and ends the table." in describe(read_any(write(table(rows))))
-    for more in (["u7", "a b", "c d"], rows[-1]):  # a sample below, or empty texts with an id
+    for more in (["u7", "a b", "c d"], rows[-1]):  # a sample below, or empty texts with an id, which are no samples
         last = [["u8", "", "c d"], ["u9", "a b", ""]]
         part = [row if row != rows[-1] or more[0] else ["u6", "", ""] for row in [*rows, more, *last]]
-        assert len(read_any(write(table(part))).predictions) == 10
+        found = read_any(write(table(part)))
+        assert len(found.predictions) == (9 if more[0] else 8)
+        assert f"{1 if more[0] else 2} row" in found.notes[0]

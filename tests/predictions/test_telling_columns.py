@@ -207,3 +207,49 @@ def test_a_name_beside_a_known_prediction_is_proposed(write, name):
     with pytest.raises(UserError) as refused:
         read_any(path)
     assert f"{name},pred_text" in str(refused.value)
+
+
+def test_columns_of_texts_are_proposed_before_short_ones(write):
+    """And named first: the header begins with many others."""
+    names = "flag,turn,ref_domain,pred_domain,a,b,c,d,e,ref_response,pred_response"
+    rows = "".join(f"1,{i},hotel,hotel,1,2,3,4,5,the bed {i} is fine,the bed is {i}\n" for i in range(6))
+    with pytest.raises(UserError, match=r"among ref_response, pred_response, .*--columns=ref_response,pred_response\."):
+        read_any(write(f"{names}\n{rows}"))
+
+
+def test_rows_without_both_texts_are_no_samples_of_a_table(write):
+    rows = [("a b", "a c"), ("", ""), ("d e", "d f"), ("", "x"), ("g h", "")]
+    objects = [{"id": i, "reference": r, "prediction": p} for i, (r, p) in enumerate(rows)]
+    table = "id,reference,prediction\n" + "".join(f"{i},{r},{p}\n" for i, (r, p) in enumerate(rows))
+    for text in (table, json.dumps(objects)):
+        found = read_any(write(text))
+        assert [(p.reference, p.prediction) for p in found.predictions] == [row for row in rows if row != ("", "")]
+        assert "1 row without reference and prediction are no samples: left out" in found.notes
+
+
+def test_the_one_list_of_records_in_a_list_is_read(write):
+    records = [{"ground_trurh": f"the road {i} was wet", "beam": f"a road {i}", "greedy": "x"} for i in range(4)]
+    path = write(json.dumps([{"wer": 3.5}, {"cer": 1.5}, records]))
+    with pytest.raises(UserError, match=r"among ground_trurh, beam, greedy; .*name two with --columns="):
+        read_any(path)
+    found = read_any(path, columns=["ground_trurh", "beam"])
+    assert [p.prediction for p in found.predictions] == [row["beam"] for row in records]
+    assert "JSON list within a list" in found.layout
+    schema = {
+        "schema": {"fields": [{"name": "truth"}], "primaryKey": ["index"]},
+        "data": records,
+    }  # as pandas writes it
+    assert len(read_any(write(json.dumps(schema)), columns=["ground_trurh", "beam"]).predictions) == 4
+
+
+def test_the_column_that_a_prediction_is_named_after_is_proposed(tmp_path):
+    """`summary` beside `predicted_summary`, though `input_text` is a known name of references."""
+    path = tmp_path / "file.csv"
+    rows = (f"a long article {i} of words,{r},{p}\n" for i, (r, p) in enumerate(TEXTS))
+    path.write_text("input_text,summary,predicted_summary\n" + "".join(rows))
+    with pytest.raises(UserError, match="such as --columns=summary,predicted_summary"):
+        read_any(path)
+    rows = (f"{i}.wav,{p},{r},{r} again\n" for i, (r, p) in enumerate(TEXTS))
+    path.write_text("file,candidate,reference_0,reference_1\n" + "".join(rows))
+    with pytest.raises(UserError, match="name it with --columns=reference_0,candidate"):
+        read_any(path)

@@ -21,6 +21,7 @@ from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 TAB = "\t"
 DELIMITERS = (",", TAB, ";")
+NO_MARK = "\x1f"  # between cells of a table of one column
 BAR = "|"  # delimits the cells of a table with a known header, also of one in Markdown
 RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
@@ -36,7 +37,9 @@ MARKED = {  # what a file of texts among marks is -> the pattern of a text
     "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
     "lines with times": re.compile(r"^(?:\[[\d:.]+ --> [\d:.]+\]|[\d.]+\s+[\d.]+)[ \t]+([^\s\d].*)\n", re.MULTILINE),
     "lines of Moses": re.compile(r"^\d+ \|\|\| (.*?) \|\|\| .*\n", re.MULTILINE),
+    "texts of CoNLL-U": re.compile(r"^# text = (.*)\n", re.MULTILINE),
 }
+COMMENT = re.compile(r";;|# (?!text = )|\d[\d.-]*\t(?:[^\t]*\t){8}")  # and the words of CoNLL-U
 TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of other kinds, and texts with tags
 # Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
@@ -44,6 +47,7 @@ HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MUL
 HTK_WORD = re.compile(r"^(?:\d+ \d+ )?(\S+)", re.MULTILINE)
 KEYED = re.compile(r"(?P<id>[^\s|,;]+?)(?::?\s+|[|,;]\s*)(?P<text>.*)")  # an id, then a text
 QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
+FIELDS = re.compile(r'"(?:[^"\\]|""|\\.)*"(?:\s*[,;\t]\s*"(?:[^"\\]|""|\\.)*")+')  # a row of a table
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -166,7 +170,7 @@ def csv_table(
         header = layout == "F" and len(head) > 1
         if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
             if len(head) == 1:
-                return one_column(lines, heads[delimiter][0])
+                return one_column(lines, heads[delimiter][0], above)
             numbers, (titles, *rows) = records_of(lines, delimiter, above)
             return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:], notes=notes)
     errors = []
@@ -241,6 +245,8 @@ def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) ->
     try:
         for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quotes):
             width = width or len(cells)
+            if width > 1 == len(cells) and re.fullmatch(r"[-=_*]{3,}", cells[0]):
+                continue  # a ruler below the header
             if cells and len(cells) != width:
                 said = f"{len(cells)} fields where the first line has {width}"
                 how = "put quotes around fields that hold a delimiter or a line break"
@@ -249,7 +255,7 @@ def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) ->
                 raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
             found |= {number: cells} if cells else {}
     except UserError:
-        if delimiter == TAB and quotes and b'"' in lines.data:
+        if delimiter == TAB and quotes and b'"' in lines.data and b'\\"' not in lines.data:
             with contextlib.suppress(UserError):
                 return records_of(lines, delimiter, above, False)
         raise
@@ -275,18 +281,17 @@ def line_texts(lines: Lines) -> list[str]:
     return texts[:-1] if texts and not texts[-1] else texts
 
 
-def one_column(lines: Lines, name: str) -> Table:
+def one_column(lines: Lines, name: str, above: int = 0) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
-    texts = line_texts(lines)[1:]
-    rows = [[text] for text in texts]
-    for delimiter in (BAR,) if all(text.startswith(BAR) for text in texts) else DELIMITERS:
-        with contextlib.suppress(UserError):
-            parsed = [cells for _, cells in records(texts, delimiter, lines.path)]
-            if all(len(cells) < 2 for cells in parsed):
-                rows = [cells or [""] for cells in parsed]
-                break
+    texts = line_texts(lines)[above + 1 :]
+    escaped = [text.replace('\\"', '"') for text in unquoted(texts)] if b'\\"' in lines.data else texts
+    rows = [[text] for text in escaped]
+    with contextlib.suppress(UserError):
+        mark = BAR if all(text.startswith(BAR) for text in texts) else NO_MARK
+        parsed = [cells or [""] for _, cells in records(texts, mark, lines.path)]
+        rows = parsed if all(len(cells) == 1 for cells in parsed) else rows
     kind = f"one text per line below the header {name!r}"
-    return Table(lines.path, "P", kind, [name], rows, range(2, len(rows) + 2))
+    return Table(lines.path, "P", kind, [name], rows, range(above + 2, above + len(rows) + 2))
 
 
 def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
@@ -298,6 +303,9 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     texts = line_texts(lines)
     if layout != "P" and (table := marked_table(lines.path, texts)):
         return table
+    if layout != "P" and len(texts) > 1 and all(map(FIELDS.fullmatch, filter(str.strip, texts))):
+        how = "name the columns of texts with --columns, or say --format=P if whole lines are texts"
+        raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
     texts = texts if layout == "P" else unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
@@ -307,7 +315,10 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     found = behind if all(behind) else before
     ids = [match["id"] if match else text for match, text in zip(found, filled, strict=True)]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
-    if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
+    spoken = sum(bool(match and match["text"]) for match in found)
+    # The first phonemes of texts recur more often; a word with a digit is no id without a text.
+    many = 2 * len({*ids}) > len(ids) and (spoken > 1 or 2 * spoken > len(ids))
+    if layout == "P" or not many or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     rows = [*zip(ids, unquoted([match["text"] if match else "" for match in found]), strict=True)]
     return dataclasses.replace(plain, kind="texts by id", rows=rows, numbers=(), coded=True)
@@ -321,7 +332,8 @@ def unquoted(texts: list[str]) -> list[str]:
 
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the texts of subtitles and of other files of `MARKED`, or those by id of a label file of HTK (`.mlf`)."""
-    text, filled = "\n".join(lines) + "\n", [line for line in lines if line.strip() and not line.startswith(";;")]
+    text = "\n".join(lines) + "\n"
+    filled = [line for line in lines if line.strip() and not COMMENT.match(line)]
     if text.startswith("#!MLF!#\n"):
         bodies = [(key, body.partition("\n///")[0]) for key, body in HTK.findall(text)]
         rows = [(key, " ".join(HTK_WORD.findall(body))) for key, body in bodies]
@@ -409,9 +421,6 @@ def form_of(value: Any) -> str:
     return "lists" if sum(isinstance(inner, list) and bool(inner) for inner in value.values()) > 1 else "object"
 
 
-FORMS = (("objects", "split"), ("lists",), ("keyed",))  # of a table under a name, in order of preference
-
-
 def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
     """Return the kind and the rows of a JSON value that is a table, or "" and [] if it is none."""
     form = form_of(value)
@@ -419,7 +428,8 @@ def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
         return "JSON list", value if form == "objects" else [
             dict(zip(value["columns"], row, strict=True)) for row in value["data"]
         ]
-    if form == "keyed" and sum(map(names.is_usual, normalize_names(value))) < 2:
+    numbered = form == "keyed" and all([*of] == [*map(str, range(len(of)))] for of in value.values())  # by pandas
+    if form == "keyed" and not numbered and sum(map(names.is_usual, normalize_names(value))) < 2:
         name = "index" if [*value] == [*map(str, range(len(value)))] else "key"
         return "JSON objects by key", [{**({} if name in row else {name: key}), **row} for key, row in value.items()]
     columns = [*value.values()] if form == "keyed" else []  # as pandas writes a table
@@ -443,9 +453,14 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         return dataclasses.replace(table, blocks=blocks if len({*blocks}) > 1 else ())
     if rows:
         return objects_table(rows, path, names, kind)
+    lists = [*lists_in(content, names, 0)] if form in ("object", "list") else []
+    lists = [(at, of) for at, of in lists if at.count(".") == min(at.count(".") for at, _ in lists)]
+    if len(lists) == 1:
+        ((at, rows),) = lists
+        return objects_table(rows, path, names, f"JSON list under {at!r}" if at else "JSON list within a list")
     if form == "object":
         named = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n)) and not alone]
-        forms = [[v for v in content.values() if form_of(v) in of] for of in FORMS]
+        forms = [[v for v in content.values() if form_of(v) == of] for of in ("split", "lists", "keyed")]
         inner = next(filter(None, [*forms, named]), [])
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
@@ -491,14 +506,13 @@ def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, lis
         if isinstance(value, dict):
             inner = [(f"{at}.{name}".lstrip("."), v) for name, v in value.items() if name.lower() not in CHATS]
             lists = {n: v for n, v in value.items() if names.is_text(normalize(n)) and form_of(v) == "texts"}
-            whole = at and normalize(at) not in PARTS_OF_DATA and len({*map(len, lists.values())}) == 1
+            whole = at and len({*map(len, lists.values())}) == 1
             if whole and len(lists) >= fewest > 1:
                 yield at, [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         else:
             items = value if isinstance(value, list) else []
             counts = [sum(map(names.is_text, normalize_names(i))) if isinstance(i, dict) else -1 for i in items]
-            held = min(counts, default=-1) >= 0 and max(counts) >= fewest
-            if held and normalize(at) not in PARTS_OF_DATA:
+            if held := min(counts, default=-1) >= 0 and max(counts) >= fewest:
                 yield at, items
             inner = [(at, item) for item in items if not held]
         waiting += inner[::-1]
@@ -539,7 +553,6 @@ def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False)
             yield above + name, FirstText(value) if more and isinstance(value, str) else value
 
 
-PARTS_OF_DATA = ("train", "dev", "val", "test")  # lists of these names are not pooled
 CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
 ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
 NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")

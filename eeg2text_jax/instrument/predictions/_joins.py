@@ -2,15 +2,23 @@
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import Columns, Table, is_id
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._samples import Changed, conversions, stated, texts
-from eeg2text_jax.instrument.predictions.columns import divided, field_positions, group_positions, option, side_column
+from eeg2text_jax.instrument.predictions.columns import (
+    NUMBER,
+    divided,
+    field_positions,
+    group_positions,
+    option,
+    side_column,
+)
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
 FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's output, or ends of files' names
@@ -33,7 +41,7 @@ class Side:
     def __init__(
         self, table: Table, other: Table, role: str, column: str | None, names: Names, groups: Sequence[str]
     ) -> None:
-        if not table.rows:
+        if not (table.rows and table.width):
             raise table.error("no texts in the file")
         self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
         self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
@@ -45,8 +53,9 @@ class Side:
         if table.titles is None:  # the key of ids without a name
             others = [{*map(str, column)} for k in range(other.width) if is_id(column := other.column(k), ANY)]
 
-            def is_key(column: Sequence[str]) -> bool:  # of several references, ids recur
-                return is_id(column, ANY) or (role == "reference" and any(ids <= {*column} for ids in others))
+            def is_key(column: Sequence[str]) -> bool:  # of several references or outputs of a text, ids recur
+                several = any({*column} <= ids or (role == "reference" and ids <= {*column}) for ids in others)
+                return is_id(column, ANY) or (several and 2 * len({*column}) > len(column) * (role != "reference"))
 
             ids = [i for i in range(table.width) if i != self.text and (table.coded or is_key(table.column(i)))]
             self.keys = {"": ids[:1]} if ids else {}
@@ -80,11 +89,16 @@ class Side:
         """Return the columns of texts, of ids (`used`) and of fields."""
         return {self.text, *used, *(i for places in self.about.values() for i in places)}
 
+    def last_filled(self) -> int:
+        """Return the number of rows without the empty ones at the end."""
+        rows = self.table.rows
+        return next((i for i in range(len(rows), 0, -1) if any(str(c or "").strip() for c in rows[i - 1])), 0)
+
     def first_text(self) -> str:
         """Return the first text if it is shorter than most, as a header is; "" if not."""
         lengths = [len(str(row[self.text]).split()) for row in self.table.rows]
         short = self.table.titles is None and lengths[0] < 3 < sorted(lengths)[len(lengths) // 2]
-        return repr(str(self.table.rows[0][self.text])) if short else ""
+        return str(self.table.rows[0][self.text]) if short else ""
 
 
 @dataclasses.dataclass
@@ -138,7 +152,8 @@ class Join:
         outputs, references = self.outputs, self.references
         pairs: dict[str, list[tuple[list[int], list[int]]]] = {}
         for key, places in outputs.keys.items():
-            for other in [key] if key in references.keys else references.keys if "" in {key, *references.keys} else ():
+            any_key = [other for other in references.keys if "" in (key, other) and not {key, other} & {*PARTS}]
+            for other in [key] if key in references.keys else any_key:
                 of_key = pairs.setdefault(key if key == other else "", [])
                 of_key += [([i], [k]) for i in places for k in references.keys[other]]
                 of_key.sort(key=lambda pair: outputs.titles(pair[0]) != references.titles(pair[1]))  # one name first
@@ -220,19 +235,25 @@ class Join:
                 raise one.table.error(f"has {said}; give both in the same form{whole}")
 
     def refuse_other_order(self, indices: set[int]) -> None:
-        """Raise UserError if columns of other names hold the same values in another order: rows are not parallel."""
+        """Raise UserError if columns hold the same ids, which differ in a row: rows are not parallel."""
         outputs, references = self.outputs, self.references
-        for column in {*outputs.distinct().values()} - indices:
-            for other in references.distinct().values():
-                ids, reference_ids = outputs.values([column]), references.values([other])
-                both = {*ids} & {*reference_ids}
-                moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
-                whole = len(both) == min(len(ids), len(reference_ids))
-                if whole and moved and outputs.titles([column]) != references.titles([other]):
-                    named = option("--id", [references.table.titles[other], outputs.table.titles[column]])
-                    two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
-                    said = f"its {two} hold the same values in another order, but the names are not one key"
-                    raise outputs.table.error(f"{said}; say {named} to join by them, or --id=rows to join row by row")
+        mine, theirs = ([*side.columns.values()] or side.keys.get("", []) for side in (outputs, references))
+        for column, other in itertools.product(sorted({*mine} - indices), theirs):
+            sides = (outputs, column), (references, other)
+            ids, reference_ids = ([*map(FORMS[-1], side.values([i]))] for side, i in sides)
+            both = {*ids} & {*reference_ids} - {""}
+            moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
+            numbers = all(map(NUMBER.fullmatch, both))  # some of which are equal by chance
+            most, other_rows = (1.0, moved) if numbers else (0.5, ids != reference_ids)
+            alike = all(len({*of}) >= max(most * len(of), 2) for of in (ids, reference_ids))
+            if other_rows and alike and len(both) >= most * min(len(ids), len(reference_ids)):
+                how = "write a header above both files, and say --id=COLUMN,COLUMN"
+                if outputs.table.titles and references.table.titles:
+                    ids = [*dict.fromkeys([references.table.titles[other], outputs.table.titles[column]])]
+                    how = f"say {option('--id', ids)} to join by them"
+                two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
+                said = f"its {two} hold the same values in another order, and are not known as one key"
+                raise outputs.table.error(f"{said}; {how}, or --id=rows to join row by row")
 
     def places(self, notes: list[str]) -> list[int]:
         """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
@@ -288,9 +309,15 @@ class Join:
     def parallel(self, notes: list[str]) -> list[int]:
         """Cut empty texts at the end of the longer file, or take the first reference of each group."""
         sides = (self.outputs, self.references)
-        counts = [len(side.table.rows) for side in sides]
-        if not any(row[side.text] for side in sides for row in side.table.rows[min(counts) :]):
-            return [*range(min(counts))]
+        counts, filled = [len(side.table.rows) for side in sides], [*map(Side.last_filled, sides)]
+        if filled[0] == filled[1] or min(counts) >= max(filled):
+            if filled[0] != filled[1]:
+                one, other = sides if filled[0] < filled[1] else sides[::-1]
+                many = max(filled) - min(filled)
+                empty = "last text is empty, and counts" if many == 1 else f"last {many} texts are empty, and count"
+                head = f"if line 1 of {other.table.path} is a header, all pairs are one row off: name it with --columns"
+                notes.append(f"of {one.table.path}, the {empty}; {head}")
+            return [*range(max(filled))]
         starts, what = self.groups()
         if starts:
             notes.append(f"each output has a group of references, divided by {what}; the first of a group counts")
@@ -309,10 +336,25 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     changed: Changed = {}
     parts = outputs.table
     places = join.places(notes)
+    for side in (outputs, references):
+        if side.table.titles is None and side.table.path.suffix.lower() in (".csv", ".tsv") and not join.of_references:
+            first = str(side.table.rows[0][side.text])
+            said = f"line 1 of {side.table.path}, {first!r:.60}, is used as a text"
+            notes.append(f"{said}; if it is a header, all pairs are one row off: name it with --columns")
     if all(firsts := [side.first_text() for side in (outputs, references)]):
-        headers = option("--columns", [side.table.rows[0][side.text] for side in (references, outputs)])
-        said = f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample"
-        notes.append(f"{said}; {headers} would leave them out")
+        said = f"the first lines, {' and '.join(map(repr, firsts))}, may be headers, and are used as a sample"
+        notes.append(f"{said}; {option('--columns', firsts[::-1])} would leave them out")
+    rows = [
+        (references.table.rows[k][references.text], outputs.table.rows[i][outputs.text]) for i, k in enumerate(places)
+    ]
+    if lost := {i for i, pair in enumerate(rows) if ABSENT in pair}:
+        silent = sum(rows[i][0] is not ABSENT for i in lost)
+        many = count_of(
+            len(lost), "object without a text in one of the files is", "objects without a text in one of the files are"
+        )
+        notes.append(f"{many} left out; {silent} of these have a reference and no prediction")
+        kept = [i for i in range(len(places)) if i not in lost]
+        outputs.table, places = outputs.table.keep(kept), [places[i] for i in kept]
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
     about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}

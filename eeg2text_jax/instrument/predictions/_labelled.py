@@ -23,6 +23,7 @@ from eeg2text_jax.instrument.predictions._printed import (
     HEAD,
     MARKED,
     NUMBER,
+    WHICH,
     Text,
     heading,
     recurring_heads,
@@ -58,7 +59,7 @@ BEFORE |= {"epochs", "step", "batch", "idx", "id", "no", "utt"}
 # A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
 LOG_LINE = re.compile(
     r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
-    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
+    r"|sav(?:ed?|ing)|load\w*|traceback)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
     re.IGNORECASE,
 )
 Rows = list[dict[str, str]]
@@ -118,10 +119,10 @@ def labelled_table(
     """Return the samples of a printed text, with two `labels` or known names, or a table in it; None without any."""
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in printed.lines[:9]):
         return word_table(printed.path, printed.lines)
-    tables = [] if labels else [*tables_among(printed, names, wanted)]
+    tables = iter(()) if labels else tables_among(printed, names, wanted)  # are looked for once, where needed
     table = None if labels else systems_of(printed) or tool_table(printed.path, printed.lines)
     table = table or (None if printed.kind else table_with(tables, names, wanted))
-    table = table or (None if wanted else labelled_lines(printed, names, labels))
+    table = table or (None if wanted else labelled_lines(printed, names, labels) or tutorial_lines(printed, names))
     return table or table_with(tables, names, wanted)  # of a notebook, such a table may be the head of a longer one
 
 
@@ -132,7 +133,7 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     marks = [find(line) for line in lines]
     rows = [line[:1] == "|" and line.count("|") > 2 for line in lines]  # of tables, such as alignments word by word
     marks = [
-        m if m and not row and is_prefix(line[: m[0].start]) else []
+        m if m and not row and (is_prefix(line[: m[0].start]) or (labels and len(m) > 1)) else []
         for m, row, line in zip(marks, rows, lines, strict=True)
     ]
     marks = marks if labels else without_figures(marks, lines)
@@ -145,12 +146,15 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     rows, numbers, notes = on_one(text) if on_one_line else blocks(text) if text.closing else pairs(text)
     if not rows:
         return None
-    used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
-    parts = printed.parts(numbers, used_lines, headed=not text.closing)
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     single, (rows, numbers) = len(rows), batches(rows, text.core, numbers)
     if len(rows) > single:
         notes.append(f"lists of one length on both sides are batches: {single} pairs of labels hold {len(rows)} texts")
+    used_lines = {i for i, (m, line) in enumerate(zip(marks, lines, strict=True), 1) if m or not line}
+    parts = printed.parts(numbers, used_lines, headed=not text.closing)
+    if on_one_line and not parts:
+        before = (lines[n - 1][: marks[n - 1][0].start].strip() for n in numbers)
+        parts = appended([key if is_prefix(key) else "" for key in before])
     columns = [[row.get(name, "") for row in rows] for name in used]
     columns = [unquoted(column) if name in text.core else column for name, column in zip(used, columns, strict=True)]
     aligned = {*text.core} == {"ref", "hyp"}  # with more spaces between words
@@ -160,6 +164,27 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
     kind, heads = f"{printed.kind}labelled lines", [text.titles[name] for name in used]
     roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, heads, cells, numbers, notes=tuple(notes), roles=roles, blocks=parts)
+
+
+def appended(keys: Sequence[str]) -> list[str]:
+    """Return the run of each line by the keys before the labels; a key, as of a file, that recurs begins a run."""
+    runs: list[dict[str, None]] = [{}]
+    numbers = []
+    for key in keys:
+        runs += [{}] if key in runs[-1] else []
+        runs[-1][key] = None
+        numbers.append(f"run {len(runs)}")
+    return numbers if all(keys) and 1 < len(runs) <= len(keys) / 2 else []
+
+
+def tutorial_lines(printed: Text, names: Names) -> Table | None:
+    """Return the samples of lines that begin with `>`, `=` and `<` in turn, as a tutorial of PyTorch prints them."""
+    marks = "".join(mark[1] for line in printed.lines if (mark := re.match(r"([>=<])(?: |$)", line)))
+    if len(marks) < 3 * FEWEST or marks != ">=<" * (len(marks) // 3):
+        return None
+    table = labelled_lines(printed, names, "=<")
+    note = "lines of '>' are taken as sources, of '=' as targets, and of '<' as outputs"
+    return table and dataclasses.replace(table, notes=(note, *table.notes))
 
 
 def without_figures(marks: list[list[Label]], lines: Sequence[str]) -> list[list[Label]]:
@@ -296,8 +321,9 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
     either = "|".join(f"({form})" for form in forms)
     # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
     bare = rf"(?!\s*(?:[\\|]|(?:{'|'.join(forms)})(?!\w)|\w+(?: \w+)?\s*:))"
+    number, mark = r"(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*", r"(?:[:=\uff1a<>]|->|=>)+|-(?=\s)"
     pattern = re.compile(
-        rf"(?<!\w)(?:{either})(?!\w)(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*(?:(?:[:=\uff1a<>]|->|=>)+|-(?=\s)|{bare})",
+        rf"(?<!\w)(?:{either})(?:(?<=[\])\u3011])|[\])\u3011]|(?!\w){number}(?:{mark}|{bare}))\s*",
         re.IGNORECASE,
     )
     return lambda line: [
@@ -453,10 +479,11 @@ def pairs(text: Printed) -> Pairs:
     if len(lost) > len(rows) or (row and not log):  # of an odd last one, any may lack its partner
         at = begin if row else lost[0]
         heads = join_names([*map(repr, recurring_heads(text.lines)[1])], 5)
-        what = f"has no partner; repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED."
-        raise text.error(at, f"{text.lines[at].strip()!r:.60} {what}")
+        how = f"repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED{WHICH * text.log}"
+        raise text.error(at, f"{text.lines[at].strip()!r:.60} has no partner; {how}.")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
-    notes = text.unused(strays, "other lines are not used", follow)
+    below = f", {len(follow)} of them directly below a text, which may go on there" * bool(follow)
+    notes = text.unused(strays, f"other lines are not used{below}", follow)
     return rows, numbers, [*notes, *text.unused(lost, "labels without a partner are not used")]
 
 

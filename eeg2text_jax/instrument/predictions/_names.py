@@ -104,8 +104,13 @@ class Names:
     def likely(self, names: Sequence[str]) -> list[int]:
         """Return the positions of two names that hold known ones as words: `transcript_raw`, `hypothesis_raw`.
 
-        The longest known name says the side, fewest further words come first. [] if a side is missing.
+        Or of `predicted_x` beside `x`, which comes first. The longest known name says the side, fewest further words
+        come first. [] if a side is missing.
         """
+        ends = [re.compile(rf"^{mark}_|_{mark}$") for mark in self.sections["prediction"]["marks"]]
+        for place, name in enumerate(names):
+            if twin := {end.sub("", name) for end in ends} & {*names} - {name, ""}:
+                return [names.index(twin.pop()), place]
         ranked: dict[str, list[tuple[int, int]]] = {side: [] for side in SIDES}
         for place, name in enumerate(names):
             words = [*filter(None, name.split("_"))] if len(name) < MOST_OF_NAME and ":" not in name else []
@@ -125,8 +130,9 @@ class Names:
             nouns = {name.removeprefix(mark) for mark in marks if name.startswith(mark)}
             ends = tuple(f"_{noun}" for noun in nouns)
             others = [one for one, of in plain.items() if of.endswith(ends) and not of.startswith(marks)]
+            said = [one for one in others if {*plain[one].split("_")} & {*self.sections["prediction"]["marks"]}]
             if ends and others:
-                return [label, others[-1]]
+                return [label, (said or others)[-1]]
         return []
 
     def is_header(self, names: Sequence[str]) -> bool:

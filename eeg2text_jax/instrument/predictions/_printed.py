@@ -6,13 +6,14 @@ import html
 import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars
+from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars, literal
 from eeg2text_jax.instrument.predictions._names import Names, normalize_names
-from eeg2text_jax.instrument.predictions.columns import holds_words
+from eeg2text_jax.instrument.predictions._samples import parse_list
+from eeg2text_jax.instrument.predictions.columns import holds_words, spaced
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
@@ -38,17 +39,31 @@ EPOCH = re.compile(
 )
 SAVED = re.compile(r"\bsav(?:ing|ed)\b", re.IGNORECASE)  # of an epoch that has ended
 HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends a line
-    r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|([^\W\d][^:|]{0,60}):)\s*"
+    r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|(?!Traceback)([^\W\d][^:|]{0,60}):)\s*"
 )
+FIGURE = re.compile(r"[:=]\s*[\d.]+\s*%?\s*$")  # ends no heading
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label: words and brackets before a colon
-MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?::|[<>=](?=[\s\['\"])|->|(?<=\s)-\s)|([=<>]) (?=\w)")
+MARKED = re.compile(
+    rf"{HEAD.pattern[:-1]}(?::|[<>=](?=[\s\['\"])|->|(?<=\s)-\s)|([=<>]) (?=\w)|\u3010([^\u3011]{{1,40}})\u3011"
+)
 NUMBER = re.compile(r"(?<!\w)#?\d+(?!\w)")
 INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
 BARS = re.compile(r"(?<!\\)\|")
 BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
 DOTS = re.compile(r"\.\.+")  # a row, or rows, that pandas leaves out
 BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
+# In lines such as `key >> [text] (text)`: brackets beside a space or an end, and marks alone.
+MARK = r"(?:[][(){}]|(?<![^ ])[<>=~]+(?![^ ]))"
+MARKS = re.compile(r"(?:^| )M+(?: M+)* ?|M+(?:(?: M+)+ ?| |$)".replace("M", MARK))
+LONGEST = 2000  # characters of such a line
+QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
+AMONG, PAIRS, LISTS = "a table among other lines", "pairs of quoted texts", "lists of tokens below each other"
+QUOTED_PAIR = re.compile(rf"\({QUOTE}, {QUOTE}\)")
+WHICH = ", and with --block=last or all which parts count"  # beside other options that a message asks for
 FEWEST = 2  # pairs that a text with other lines must have
+
+
+Rows = list[tuple[int, list[str]]]  # number of a line, cells
 
 
 class Text:
@@ -86,11 +101,13 @@ class Text:
         """
         parts: dict[int, tuple[str, str]] = {}  # line -> epoch and section
         now, seen = ["", ""], set()
+        heads = [(mark, line.strip()) for line in self.lines if (mark := HEAD.match(line.strip()))]
+        labels = {mark[1] for mark, line in heads if mark.end() < len(line)}
         for number, line in enumerate(self.lines, 1):
             said, which = "", 1
             if number not in used and (epoch := EPOCH.search(line)) and not SAVED.search(line):
                 said, which = f"{(epoch[1] or 'step').lower()} {epoch[2] or epoch[3]}", 0
-            elif number not in used and headed and (title := heading(self.lines, number - 1)):
+            elif number not in used and headed and (title := heading(self.lines, number - 1)) and title not in labels:
                 said = repr(title[:40])
             if said not in ("", now[which]):
                 now[which] = f"{said} of line {number}" if said in seen else said
@@ -98,7 +115,7 @@ class Text:
             parts[number] = now[0], now[1]
         columns: list[Sequence[str]] = [[parts[n][which] for n in numbers] for which in (0, 1)]
         columns += [[self.cells[n - 1] for n in numbers] if self.cells else [""] * len(numbers), *tables]
-        counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or len({*c}) < len(c))]
+        counted = [c for i, c in enumerate(columns) if len({*c}) > 1 and (i == 0 or 2 * len({*c}) <= len(c))]
         return [", ".join(filter(None, row)) or "before it" for row in zip(*counted, strict=True)]
 
 
@@ -106,6 +123,7 @@ def heading(lines: Sequence[str], i: int) -> str:
     """Return the words of a line that is a heading, also of one above a ruler; "" for another line."""
     found = HEADING.fullmatch(lines[i])
     ruled = re.fullmatch(r"\s*[=~*#-]{3,}\s*", "".join(lines[i + 1 : i + 2])) and re.match(r"\s*[^\W\d]", lines[i])
+    ruled = ruled and not FIGURE.search(lines[i])
     return (found[1] or found[3] or found[4]).strip() if found else lines[i].strip() if ruled else ""
 
 
@@ -148,7 +166,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
     """Yield the tables among other lines: those with a header, and those of two texts with a mark between.
 
     A header stands above a rule of Markdown, has names of both sides, or those that are `wanted`. A table printed
-    twice counts once.
+    twice counts once, where it stands last.
     """
 
     def is_head(row: Sequence[str]) -> bool:
@@ -160,32 +178,58 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
     )
     filled = {i for i, line in enumerate(lines, 1) if re.search(r"\w", line)}
 
-    def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Mapping[int, list[str]]]) -> Table:
-        """Return the rows of tables, by the line of their header and their own line."""
-        distinct = [*{repr([*of.values()]): of for of in [*parts.values()][::-1]}.values()][::-1]
-        rows = {number: row for of in distinct for number, row in of.items() if not DOTS.fullmatch("".join(row))}
-        used = {number for of in parts.values() for number in of} | parts.keys()
-        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows.values() for cell in row)
+    def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Rows], tall: int = 1) -> Table:
+        """Return the rows of tables by the line of their header, each row `tall` lines."""
+        distinct = {repr([row for _, row in of]) if kind == AMONG else top: top for top, of in parts.items()}
+        whole = [(top, *row) for top in sorted(distinct.values()) for row in parts[top]]
+        found = [(top, number, row) for top, number, row in whole if not DOTS.fullmatch("".join(row))]
+        numbers, rows = [number for _, number, _ in found], [row for *_, row in found]
+        used = {number + k for of in parts.values() for number, _ in of for k in range(tall)} | parts.keys()
+        cut = sum(len(cell) > 40 and cell.endswith("...") for row in rows for cell in row)
         notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
-        notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < sum(map(len, distinct)))
-        lost = len(filled - used)
-        notes += [f"{lost} other lines are not used"] * bool(lost)
-        of_table = [f"table of line {head}" for head, of in parts.items() for number in of if number in rows]
+        notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < len(whole))
+        notes += [f"{lost} other lines are not used" for lost in [len(filled - used)] if lost]
         return Table(
-            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None,
-            [*rows.values()], [*rows],
-            notes=tuple(notes), samples=not titles, blocks=text.parts([*rows], used, of_table),
+            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None, rows, numbers,
+            notes=(*notes,), samples=not titles,
+            blocks=text.parts(numbers, used, [f"table of line {top}" for top, *_ in found]),
         )  # fmt: skip
 
-    for head, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
+    for titles, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
         if any(parts.values()):
-            yield table("a table among other lines", head, parts)
+            yield table(AMONG, titles, {top: [*of.items()] for top, of in parts.items()})
+    for kind, found in without_header(lines):
+        legends = (row for _, row in found if kind not in (PAIRS, LISTS) and names.has_both(normalize_names(row)))
+        legend, top, below = next(legends, None), 0, defaultdict[int, Rows](list)
+        for number, row in found:
+            top = number if row == legend else top
+            below[top] += [(number, row)] * (row != legend)
+        if sum(map(len, below.values())) >= FEWEST:
+            yield table(kind, legend, below, len(found[0][1]) if kind == LISTS else 1)
+
+
+def without_header(lines: Sequence[str]) -> Iterator[tuple[str, Rows]]:
+    """Yield lines that hold texts without labels: what stands between the texts, the lines' numbers and cells."""
     for mark in BETWEEN:
-        marked = {i: line for i, line in enumerate(lines, 1) if mark in line and line[0] != "|"}
-        pairs = {i: [*map(str.strip, line.split(mark))] for i, line in marked.items()}
-        pairs = {i: pair for i, pair in pairs.items() if len(pair) == 2 and all(pair)}
-        if len(pairs) >= FEWEST:
-            yield table(f"lines of two texts with {mark.strip() or 'a tab'!r} between", None, {0: pairs})
+        marked = [(i, [*map(str.strip, line.split(mark))]) for i, line in enumerate(lines, 1)]
+        marked = [(i, pair) for i, pair in marked if lines[i - 1][:1] != "|" and not RULE.fullmatch(lines[i - 1])]
+        kind = f"lines of two texts with {mark.strip() or 'a tab'!r} between"
+        yield kind, [(i, pair) for i, pair in marked if len(pair) == 2 and all(pair)]
+    forms: dict[tuple[str, ...], Rows] = {}
+    for i, line in enumerate(lines, 1):
+        plain = " ".join(line.split()) if len(line) < LONGEST and line[:1] != "|" else ""
+        form = (*(mark[0].strip() for mark in MARKS.finditer(plain)),)
+        if len(form) > 2 and plain.partition(":")[0] not in INSTALLING:  # of fewer marks, prose may be
+            forms.setdefault(form, []).append((i, MARKS.sub("\t", plain).split("\t")))
+    for form, rows in sorted(forms.items(), key=lambda item: -len(item[1]))[:1]:
+        kept = [k for k in range(len(form) + 1) if any(row[k] for _, row in rows)]
+        yield f"lines of texts with {' ... '.join(form)!r} between", [(i, [row[k] for k in kept]) for i, row in rows]
+    quoted = ((i, QUOTED_PAIR.findall(line)) for i, line in enumerate(lines, 1) if re.search(r"\(['\"]", line))
+    yield PAIRS, [(i, [*map(literal, pair)]) for i, of_line in quoted for pair in of_line]
+    lists = [i for i, line in enumerate(lines, 1) if line[:2] in ("['", '["') and parse_list(line)]
+    runs = [[i for _, i in run] for _, run in itertools.groupby(enumerate(lists), key=lambda item: item[1] - item[0])]
+    for size, _ in Counter(len(run) for run in runs if 1 < len(run) < 5).most_common(1):
+        yield LISTS, [(run[0], [lines[i - 1] for i in run]) for run in runs if len(run) == size]
 
 
 Tables = dict[tuple[str, ...], dict[int, dict[int, list[str]]]]  # header -> its line -> rows by line
@@ -257,12 +301,21 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
     """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
 
     def fits(table: Table) -> bool:
+        if wanted and all(map(str.isdigit, wanted)):
+            return all(int(number) <= table.width for number in wanted)
         if wanted:
-            return all(map(str.isdigit, wanted)) or {*normalize_names(wanted)} <= {*(table.names or ())}
+            return {*normalize_names(wanted)} <= {*(table.names or ())}
         return names.has_both([name for i, name in enumerate(table.names or ()) if holds_words(table, i)])
 
     fitting = [table for table in tables if fits(table)]
-    return max(fitting, key=lambda table: len(table.rows), default=None)
+    return max(with_texts(fitting) or fitting, key=lambda table: len(table.rows), default=None)
+
+
+def with_texts(tables: Iterable[Table]) -> list[Table]:
+    """Return the tables with two columns of texts, the longest first; rows that differ in numbers alone are figures."""
+    spoken = [table for table in tables if PAIRS in table.kind or len(spaced(table)) > 1]
+    spoken = [of for of in spoken if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in of.rows}) > 1]
+    return sorted(spoken, key=lambda table: -len(table.rows))
 
 
 def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -274,13 +327,14 @@ def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     written: dict[str, str] = {}
     counts, spoken = Counter[str](), Counter[str]()
     for line, below in itertools.pairwise([*(line.strip() for line in lines if line.strip()), ""]):
-        if mark := MARKED.match(line):
-            head = mark[1] or mark[2]
+        mark, listed = MARKED.match(line), below.startswith(("['", '["'))
+        if mark or (listed and re.match(r"[^\W\d]\D{,50}$", line)):  # a line above a list is its label, too
+            head = (mark[1] or mark[2] or mark[3]) if mark else line
             plain = NUMBER.sub("", head)
             written.setdefault(plain, re.sub(r"(?<=\w)\s+\d+$", "", head))
-            text = line[mark.end() :].strip() or below
-            times = 2 if text.startswith(("['", '["')) else 1  # a list has several texts
-            counts[plain] += times
-            spoken[plain] += times * bool(re.search(r"[^\W\d]\S* +[^\W\d]", text))
+            text = line[mark.end() :].strip() if mark else ""
+            listed = (text or below).startswith(("['", '["'))
+            counts[plain] += 1 + listed  # a list has several texts
+            spoken[plain] += 2 if listed else bool(re.search(r"[^\W\d]\S* +[^\W\d]", text or below))
     heads = [head for head, count in counts.most_common() if count > 1 and head not in INSTALLING]
     return [written[h] for h in heads], [written[h] for h in heads if 2 * spoken[h] >= counts[h]]

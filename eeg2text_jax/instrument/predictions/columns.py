@@ -148,8 +148,10 @@ def unnamed(table: Table, names: Names) -> str:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
         other = "if these are references, give the file of outputs, and this one with --reference"
         return f"{what} without references; give their references with --reference=FILE; {other}"
-    two = names.likely(normalize_names(table.rows[0])) or likely(table)
-    return f"no column has a known name; its first rows are {table.first_rows()}; {ways(table, two)}"
+    two, texts = names.likely(normalize_names(table.rows[0])), spaced(table)
+    how = f"name two with {NAME_BOTH}, by name if line 1 is a header, or by number from 1 with --format=H"
+    how = how if len(texts) > 2 and not two else ways(table, two or likely(table))
+    return f"no column has a known name; its first rows are {table.first_rows()}; {how}"
 
 
 def ways(table: Table, two: Sequence[int]) -> str:
@@ -169,9 +171,10 @@ def ways(table: Table, two: Sequence[int]) -> str:
 
 
 def spaced(table: Table) -> list[int]:
-    """Return the positions of columns in which at least half of the cells have a space within."""
-    counts = [sum(" " in str(cell).strip() for cell in table.column(i)) for i in range(table.width)]
-    return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
+    """Return the positions of columns in which half of the cells that are not empty, a third at least, have a space."""
+    columns = [filled(table, i) for i in range(table.width)]
+    counts = [(sum(" " in cell for cell in cells), len(cells)) for cells in columns]
+    return [i for i, (count, some) in enumerate(counts) if 2 * count >= some and 3 * count >= len(table.rows)]
 
 
 def letter_pairs(table: Table) -> dict[int, list[set[str]]]:
@@ -223,21 +226,25 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return said
-    words = [name if i in others and holds_words(table, i) else "" for i, name in enumerate(table.names)]
-    proposed = [table.titles[i] for i in names.likely(words)]
-    left = [i for i, base in enumerate(meanings.bases) if base not in (*meanings.references, *meanings.predictions)]
-    left = [i for i in left if table.names[i] not in names.fields]
-    if bool(meanings.references) != bool(meanings.predictions) and left and not meanings.pairs:
-        present, missing = sides if meanings.references else [*sides][::-1]
-        title = table.titles[meanings.bases.index(sides[present][0])]
+    spoken = [i for i in spaced(table) if i in others and not any(cell[0] in "[{" for cell in filled(table, i))]
+    various = [i for i in spoken if 2 * len({*filled(table, i)}) > len(filled(table, i))]
+    words = [i for i in others if holds_words(table, i)]
+    offers = (names.likely([name * (i in of) for i, name in enumerate(table.names)]) for of in (various, words))
+    proposed = [table.titles[i] for i in next(filter(None, offers), [])]
+    shown = sorted(range(table.width), key=lambda i: i not in various)  # texts first
+    used = {*meanings.references, *meanings.predictions}
+    left = [table.titles[i] for i in shown if meanings.bases[i] not in used and table.names[i] not in names.fields]
+    present, missing = sides if meanings.references else [*sides][::-1]
+    title = table.titles[meanings.bases.index(sides[present][0])] if sides[present] else ""
+    one = bool(meanings.references) != bool(meanings.predictions) and (not proposed or title in proposed)
+    if one and left and not meanings.pairs:
         wanted = proposed or ([title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
-        among = f"no column can be recognized as the {missing} among {join_names([table.titles[i] for i in left])}"
+        among = f"no column can be recognized as the {missing} among {join_names(left)}"
         return f"the {present} is {title!r}; {among}; name it with {option('--columns', wanted)}"
     said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
     how = f"name two with {NAME_BOTH}" + (f", such as {option('--columns', proposed)}" if proposed else "")
-    if len(two := [i for i in spaced(table) if i in others]) == 2 and not proposed:
-        how = ways(table, two)
-    among = f"{join_names(table.titles)}; its first rows are {table.first_rows()}"
+    how = ways(table, spoken) if len(spoken) == 2 and not proposed else how
+    among = f"{join_names([table.titles[i] for i in shown])}; its first rows are {table.first_rows()}"
     return f"{said} reference and prediction among {among}; {how}"
 
 
@@ -343,7 +350,9 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
     for offered in (words, fitting, [name for name in meanings.plain if name in (*names.either, *names.maybe)]):
         if len(offered) == 1:
             return (meanings.bases if side == "prediction" else meanings.plain).index(offered[0])
-    if len(positions := spaced(table)) == 1:
+    known = names.fields.keys() | names.keys.keys()
+    words = [i for i in letter_pairs(table) if not table.names or table.names[i] not in known]
+    if len(positions := spaced(table)) == 1 and (words == positions or not table.names):
         return positions[0]
     shown = join_names(table.titles) if table.names else f"{table.width} columns without known names"
     two = [*zip((table, other), likely(table, other), strict=True)][:: 1 if side == "reference" else -1]
@@ -374,10 +383,11 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
 
 
 def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
-    """Return the table with `blocks` by a column that is not used and whose values have the same references each.
+    """Return the table with `blocks` by the columns that are not used and whose values have the same references each.
 
     A column that tells EEG from controls is refused.
     """
+    systems: dict[int, int] = {}  # position of such a column -> number of distinct references
     for index in sorted({*range(table.width)} - used):
         cells = [str(cell) for cell in table.column(index)]
         values = dict.fromkeys(cells)
@@ -393,9 +403,13 @@ def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
         for cell, reference in zip(cells, references, strict=True):
             of_value[cell][reference] += 1
         if len(first := of_value[cells[0]]) > 1 and all(of == first for of in of_value.values()):
-            why = f"{table.shown(index)} is not used, and each of its {len(values)} values has the same {len(first)}"
-            table = dataclasses.replace(table, blocks=cells, why=f"{why} references")
-    return table
+            systems[index] = len(first)
+    if not systems:
+        return table
+    titles, rows = " and ".join(map(table.shown, systems)), [*zip(*map(table.column, systems), strict=True)]
+    its = f"is not used, and each of its {len({*rows})}" if len(systems) == 1 else "are not used, and each of their"
+    why = f"{titles} {its} values has the same {max(systems.values())} references"
+    return dataclasses.replace(table, blocks=[", ".join(map(str, row)) for row in rows], why=why)
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:

@@ -70,11 +70,10 @@ class Lines:
             try:
                 yield self.data[start:end].decode()
             except UnicodeDecodeError as error:
-                text = self.data.decode("cp1252", "replace")
-                windows = not {"\0", "\ufffd"} & {*text} and 4 * sum(not c.isascii() for c in text) < len(text)
-                how = f", for example with `iconv -f WINDOWS-1252 -t UTF-8 {self.path.name} > new`" * windows
                 said = f"{self.path}, line {number}: not UTF-8 text ({error.reason})"
-                raise UserError(f"{said}; convert the file to UTF-8{how}.") from error
+                how = f"with `iconv -f ENCODING -t UTF-8 {self.path.name} > new`; ENCODING may be WINDOWS-1252 for a"
+                how += " Western language, GB18030 or BIG5 for Chinese, SHIFT_JIS for Japanese, EUC-KR for Korean"
+                raise UserError(f"{said}; convert a text {how}.") from error
             start, number = end + 1, number + 1
 
 
@@ -101,7 +100,13 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         return as_csv(parquet_rows(data, path), path), "Parquet"
     if data.startswith(b"\x89HDF"):
         return as_csv(hdf5_rows(data, path), path), "HDF5"
-    return zip_text(data, path) if data.startswith(b"PK\x03\x04") else (data, TEXT)
+    if data.startswith(b"PK\x03\x04"):
+        return zip_text(data, path)
+    if 4 * data.count(b"\0") > len(data):
+        raise UserError(
+            f"{path}: UTF-16 text without a mark; convert it with `iconv -f UTF-16LE -t UTF-8`, or UTF-16BE."
+        )
+    return data, TEXT
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from eeg2text_jax.instrument.predictions._containers import (
 from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
-from eeg2text_jax.instrument.predictions._printed import Text, recurring_heads, tables_among
+from eeg2text_jax.instrument.predictions._printed import EPOCH, WHICH, Text, recurring_heads, tables_among, with_texts
 from eeg2text_jax.instrument.predictions._samples import (
     FEWEST_WITH_MARKS,
     conditions_of,
@@ -46,7 +46,6 @@ from eeg2text_jax.instrument.predictions.columns import (
     likely,
     option,
     roles,
-    spaced,
     split_list,
     test_part,
     ways,
@@ -152,9 +151,12 @@ def read_any(
         if value not in (None, *known):
             raise UserError(f"--{flag}={value}: there is no such {what}; the {what}s are {', '.join(known)}.")
     vocabulary = load_names(names)
-    lines = Lines(path)
-    if not lines.data.strip():
-        raise UserError(f"{path}: the file is empty.")
+    lines, beside = Lines(path), None if reference is None else Lines(at_hand(epath.Path(reference)))
+    for file in (lines, *([beside] if beside else [])):
+        if not file.data.strip():
+            raise UserError(f"{file.path}: the file is empty.")
+    if reference is not None and labels:
+        raise UserError(f"--labels={','.join(labels)}: of one file that holds both; leave it or --reference out.")
     if reference is None and id is not None:
         raise UserError(f"--id={','.join(id)}: joins two files; give the references with --reference=FILE.")
     if reference is None and layout in ("P", "K"):
@@ -163,11 +165,10 @@ def read_any(
         )
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_one_form(parse_predictions(lines), mode)
-    if reference is None:
+    if beside is None:
         table = table_of_file(lines, layout, vocabulary, columns or (), labels)
         used = roles(table, vocabulary, columns, groups)
     else:
-        beside = Lines(at_hand(epath.Path(reference)))
         table, used = read_two(lines, beside, layout, columns, groups, id, vocabulary)
     return set_of(table, used, mode, lines.digest, block)
 
@@ -247,10 +248,8 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     (heads, before_texts), kind = recurring_heads(printed.lines), printed.kind
-    tables = [t for t in tables_among(printed, names) if len(spaced(t)) > 1 and (t.titles or len(t.rows) >= FEW)]
-    # Rows that differ in numbers alone are figures, such as losses.
-    tables = [t for t in tables if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in t.rows}) > 1]
-    tables.sort(key=lambda table: -len(table.rows))
+    tables = with_texts(tables_among(printed, names))
+    tables = [table for table in tables if table.titles or len(table.rows) >= FEW or (kind and not heads)]
     if not (heads or tables or kind or layout in LAYOUTS):
         shown = [f"{line.strip():.60}" for line in printed.lines if line.strip()]
         return NO_TABLE.format(hint=f"{TEXTS_ALONE}; its first lines are {join_names([*map(repr, shown[:3])])}")
@@ -259,6 +258,8 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
     likely_heads = [before_texts[i] for i in names.likely(normalize_names(before_texts))]
     if two := names.contrasted(before_texts) or likely_heads:
         said += f", such as {option('--labels', two)}"
+    if "--labels" in said and (printed.cells or any(map(EPOCH.search, printed.lines))):
+        said += WHICH
     for table in tables[:3]:
         rows = f"{table.first_rows(80)}, {count_of(len(table.rows), 'row')}"
         said += f"; from line {table.numbers[0]}, {table.kind} ({rows}): {ways(table, likely(table))}"
@@ -269,16 +270,24 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
 
 
 def without_footer(table: Table, columns: Columns) -> Table:
-    """Return a CSV up to a row of empty cells, if no row below has a reference and a prediction, with a note."""
-    rows, sides = table.rows if table.layout in ("F", "H") else [], [[columns.reference], columns.predictions.values()]
-    filled = [[bool(str(cell).strip()) for cell in row] for row in rows]
-    last = max((i for i, row in enumerate(filled) if all(any(row[k] for k in side) for side in sides)), default=None)
-    end = next((i for i, row in enumerate(filled) if last is not None and i > last and not any(row)), len(rows))
-    if end == len(rows):
-        return table
-    note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", rows[end + 1 :]
-    note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
-    return dataclasses.replace(table.keep(range(end)), notes=(*table.notes, note))
+    """Return a CSV up to a row of empty cells below which no row has both texts, with a note.
+
+    Rows without a reference and without a prediction are no samples of a table whose columns have names.
+    """
+    sides, notes = [[columns.reference], columns.predictions.values()], [*table.notes]
+    filled = [[any(str(row[k] or "").strip() for k in side) for side in sides] for row in table.rows]
+    last = max((i for i, both in enumerate(filled) if all(both)), default=len(filled))
+    empty = (i for i in range(last + 1, len(filled)) if not any(str(cell).strip() for cell in table.rows[i]))
+    end = next(empty, len(filled)) if table.layout in ("F", "H") else len(filled)
+    if end < len(filled):
+        note, below = f"{table.unit} {table.numbers[end]} is empty and ends the table", table.rows[end + 1 :]
+        note += f"; left out as a footer: {count_of(len(below), 'row')} from {below[0][0]!r:.40} on" if below else ""
+        notes.append(note)
+    kept = [i for i in range(end) if any(filled[i]) or not table.titles or table.layout not in ("F", "J")]
+    if lost := end - len(kept):
+        many = count_of(lost, "row without reference and", "rows without reference and")
+        notes.append(f"{many} prediction are no samples: left out")
+    return dataclasses.replace(table.keep(kept), notes=(*notes,)) if kept and len(kept) < len(filled) else table
 
 
 POOLED = "all rows count as one system's outputs"
@@ -293,76 +302,82 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
     for i, name in enumerate(table.blocks):
         rows.setdefault(name, []).append(i)
     numbers = {str(n): name for n, name in enumerate(rows, 1)}
-    blocks = [f"{n} is {name} with {count_of(len(rows[name]), 'row')}" for n, name in numbers.items()]
+    texts = [[[*table.rows[i]] for i in of] for of in rows.values()]
+    again = [f", those of {texts.index(of) + 1}" * (texts.index(of) < n) for n, of in enumerate(texts)]
+    named = zip(numbers.items(), again, strict=True)
+    blocks = [f"{n} is {name} with {count_of(len(rows[name]), 'row')}{same}" for (n, name), same in named]
     named = join_names(blocks, 4) + (f", the last {blocks[-1]}" if len(blocks) > 4 else "")
     numbers |= {"last": next(reversed(rows))} if rows else {}
-    if (choice := "" if block is None else str(block)) not in ("", "all", *numbers):
+    choice = "" if block is None else str(block)
+    if choice not in ("", "all", *numbers) and (rows or choice != "last"):
         offered = f"{len(rows)} blocks: {named}; choose one, last or all" if rows else "one block only"
         raise UserError(f"--block={choice}: there is no such block; {table.path} has {offered}.")
     if choice in numbers:
-        note = f"only block {[*rows].index(numbers[choice]) + 1} of {len(rows)} is used: {numbers[choice]}"
-        part = dataclasses.replace(table.keep(rows[numbers[choice]]), blocks=(), why="", notes=(*table.notes, note))
-        return without_blocks(repeated(part, used))
+        name = numbers[choice]
+        part = dataclasses.replace(table.keep(rows[name]), blocks=(), why="")
+        notes = [f"only block {[*rows].index(name) + 1} of {len(rows)} is used: {name}"]
+        others = {text for text, of in zip(references, table.blocks, strict=True) if of != name}
+        again = sum(references[i] in others for i in rows[name])
+        if len(rows[name]) / 2 <= again < len(rows[name]):
+            said = f"{again} of its {len(rows[name])} rows have references of other blocks, and the rest do not"
+            notes.append(f"{said}: batches of training and a validation may stand beside each other in it")
+        notes += [f"{why}: {POOLED}{NAMED}" for why in repeated(part, used)]
+        return dataclasses.replace(part, notes=(*part.notes, *notes))
     if not rows:
-        return table
-    first: dict[str, str] = {}  # reference -> its first block
-    again = sum(first.setdefault(text, name) != name for text, name in zip(references, table.blocks, strict=True))
-    again *= 2 * again >= len(references) - len(rows[table.blocks[0]]) and 2 * len(rows) <= len(references)
+        alone = "the file has one part, which is used whole"
+        return dataclasses.replace(table, notes=(*table.notes, alone)) if choice == "last" else table
     said = f"{table.why or 'the pairs stand in several parts of the file'} ({len(rows)} blocks: {named})"
     how = "--block=N takes one, --block=last the last"
-    if again and not choice and not table.why:
-        raise table.error(f"{said}, which repeat references; {how}, --block=all all as of one system")
+    if not (choice or table.why):
+        raise table.error(f"{said}; {how}, --block=all all as of one system")
     said += f": {POOLED}{', as stated' if choice else f'; {how}'}{NAMED * bool(table.why)}"
     return dataclasses.replace(table, notes=(*table.notes, said))
 
 
 def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
-    """Return the table with `blocks`.
+    """Return the table with `blocks`, or a note that rows share references and nothing says why.
 
-    Parts are those that the layout or a column of epochs states, cut again where they hold the same references several
-    times, as validations of an epoch; the values of a column that is not used and divides the rows into sets of equal
-    references; or the first, second, ... rows of references that recur equally often.
+    Parts are those that the layout or a column of epochs states; the values of columns that are not used and divide the
+    rows into sets of equal references; or passes. `why` is set if the parts may be readers.
     """
     if "part" in used.about:
         values, place = stated(table, {"part": used.about["part"]})["part"], used.about["part"][0]
         if 1 < len({*values}) <= len(values) / 2:
             table = dataclasses.replace(table, blocks=[f"{table.shown(place)} {value}" for value in values])
+    table = dataclasses.replace(table, blocks=in_passes(table.blocks, references))
+    if used.named or conditions_of(table, used)[1]:
+        return table
+    table = divided(table, used.used(("condition",)), references)
+    for why in () if table.blocks else repeated(table, used):
+        passes = in_passes([""] * len(references), references)
+        if 1 < len({*passes}) <= len(passes) / 2:
+            return dataclasses.replace(table, blocks=passes, why=why * (table.layout != "C2"))
+        return dataclasses.replace(table, notes=(*table.notes, f"{why}: {POOLED}{NAMED}"))
+    return table
+
+
+def in_passes(blocks: Sequence[str], references: Sequence[str]) -> list[str]:
+    """Return the block of each row, cut where a block holds one list of references several times, as validations."""
     passes: dict[str, list[list[str]]] = {}
     places: list[int] = []
-    for name, text in zip(table.blocks, references, strict=False):
+    for name, text in zip(blocks, references, strict=False):
         of = passes.setdefault(name, [[]])
         if text in of[-1][:1]:
             of.append([])
         of[-1].append(text)
         places.append(len(of))
     again = {name for name, of in passes.items() if len(of) > 1 and all(one == of[0] for one in of)}
-    cut = [f"{name}, pass {n}" if name in again else name for name, n in zip(table.blocks, places, strict=True)]
-    table = dataclasses.replace(table, blocks=cut)
-    if used.named or conditions_of(table, used)[1]:
-        return table
-    return repeated(divided(table, used.used(("condition",)), references), used)
+    return [f"{name}, pass {n}".lstrip(", ") if name in again else name for name, n in zip(blocks, places, strict=True)]
 
 
-def without_blocks(table: Table) -> Table:
-    """Return the table as one part; a note says that it may be several."""
-    notes = [f"{table.why}: {POOLED}{NAMED}"] * bool(table.blocks)
-    return dataclasses.replace(table, blocks=(), why="", notes=(*table.notes, *notes))
-
-
-def repeated(table: Table, used: Columns) -> Table:
-    """Return the table with a note if references recur and nothing says why, or `blocks` if all recur as often."""
+def repeated(table: Table, used: Columns) -> list[str]:
+    """Return a sentence if references recur and nothing says why."""
     about, references = stated(table, used.about), [str(row[used.reference]) for row in table.rows]
     readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # what tells rows of one sentence apart
     keys = [*zip(references, *(about[name] for name in readers if name in about), strict=True)]
-    seen: Counter[tuple[str, ...]] = Counter()
-    turns = [seen.update([key]) or seen[key] for key in keys]
-    rows, subjects = sum(n for n in seen.values() if n > 1), "subject" in about
-    if table.blocks or rows <= (0 if subjects else len(keys) // 2):
-        return table
+    rows, subjects = sum(n for n in Counter(keys).values() if n > 1), "subject" in about
     why = f"{rows} rows share their {'subject and ' * subjects}reference with another row, and no known column says why"
-    if len({*seen.values()}) > 1:
-        return dataclasses.replace(table, notes=(*table.notes, f"{why}: {POOLED}{NAMED}"))
-    return dataclasses.replace(table, blocks=[f"row {turn} of each reference" for turn in turns], why=why)
+    return [why] if rows > (0 if subjects else len(keys) // 2) else []
 
 
 def read_two(
@@ -379,10 +394,15 @@ def read_two(
     tables, stated = [], columns or (None, None)
     for file, column in zip((reference, lines), stated, strict=True):
         table = table_of_file(file, layout, names, [column] if column else [], alone=False)
-        if column and table.titles is None and table.layout in ("P", "K"):
-            raise table.error(f"there is no column {column!r}, as each line of the file is a text; leave --columns out")
+        lines_alone = table.titles is None and table.layout in ("P", "K")
+        if column and lines_alone and (column != "1" or table.layout == "K"):
+            said = f"there is no column {column!r}, as each line of the file is a text"
+            raise table.error(f"{said}; name it 1 where the other file has columns, or leave --columns out")
         tables.append(table)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
+    tops, suffixes = [side.first_text() for side in sides], {side.table.path.suffix.lower() for side in sides}
+    if layout is None and "" != tops[0] == tops[1] and suffixes <= {".csv", ".tsv"}:
+        return read_two(lines, reference, layout, tops, groups, ids, names)
     if layout == "K" and not all(side.keys for side in sides):
         said = f"--format=K joins texts by id, but some texts of this file or of {reference.path} have no id"
         raise UserError(f"{lines.path}: {said}; set --format=P to join them line by line.")

@@ -1,0 +1,90 @@
+"""Two files whose rows are not parallel, or look as if they were: joined by ids, asked about, or said."""
+
+import pytest
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import describe, read_any
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(outputs, references, names=("out.txt", "ref.txt"), **options):
+        for name, content in zip(names, (outputs, references), strict=True):
+            (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        found = read_any(tmp_path / names[0], reference=tmp_path / names[1], **options)
+        return [(p.reference, p.prediction) for p in found.predictions], describe(found)
+
+    return read
+
+
+@pytest.mark.parametrize("mark", ["\t", " "])
+@pytest.mark.parametrize("table", [False, True])
+def test_ids_that_repeat_join_by_id(read, mark, table):
+    """One text is missing and another is there twice, so that there are as many rows."""
+    outputs = f"s0{mark}a one\ns0{mark}a one again\ns2{mark}c one\n"
+    references = "".join(f"{'s{},' if table else 's{}' + mark}{{}} two\n".format(i, t) for i, t in enumerate("ABC"))
+    pairs, _ = read(outputs, "id,ref\n" * table + references, ("out.txt", "ref.csv" if table else "ref.txt"))
+    assert pairs == [("A two", "a one"), ("A two", "a one again"), ("C two", "c one")]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "references"),
+    [
+        ("clip,hyp\nu0,a one\nu1,b one\n", "clip,ref\nu1,B two\nu0,A two\n"),  # of two rows
+        ("clip,hyp\nu0,a one\nu0,a 1\nu2,c one\n", "clip,ref\nu0,A two\nu1,B two\nu2,C two\n"),
+        ("clip,hyp\nu0.mp3,a one\nu1.mp3,b one\nu2.mp3,c\n", "id,ref\nu2,C two\nu0,A two\nu1,B two\n"),
+        ("session\tclip\thypothesis\n1\t0\ta\n1\t1\tb\n2\t2\tc\n", "2,C two\n1,B two\n0,A two\n"),
+    ],
+)
+def test_columns_of_the_same_values_in_other_rows_are_asked_about(read, outputs, references):
+    with pytest.raises(UserError, match=r"hold the same values in another order, .*; (say --id=|write a header)"):
+        read(outputs, references, ("out.csv", "ref.csv"))
+
+
+def test_an_empty_text_at_the_end_is_said_or_cut(read):
+    pairs, said = read("Satz\na b c\nd e f\n", "A b c\nD e f\n\n", ("out.csv", "ref.txt"))
+    assert len(pairs) == 3
+    assert "ref.txt, the last text is empty, and counts; if line 1 of" in said
+    assert "'Satz', is used as a text; if it is a header" in said
+    assert read("a b c\nd e f\n\n", "A b c\nD e f\n\n")[0] == [("A b c", "a b c"), ("D e f", "d e f")]
+    with pytest.raises(UserError, match="4 texts, and 3 references"):
+        read("n,hyp\n1,a b\n2,c d\n3,e f\n4,\n", "m,ref\n5,A b\n6,C d\n7,E f\n", ("out.csv", "ref.csv"))
+
+
+@pytest.mark.parametrize("row", ['"{0}","{1} two"', '"{1} two";"{0}"'])
+def test_quoted_fields_without_known_names_are_no_texts(read, row):
+    rows = [row.format("clip", "Satz"), *(row.format(i, t) for i, t in enumerate("ABC")), ""]
+    with pytest.raises(UserError, match=r"quoted fields without known names, such as .* name the columns of texts"):
+        read("a\nb\nc\nd\n", "\n".join(rows))
+
+
+def test_words_with_a_digit_are_no_ids(read):
+    assert read("ok83\nno10\n", "A two\nB two\n")[0] == [("A two", "ok83"), ("B two", "no10")]
+
+
+def test_a_header_below_a_comment_is_a_header(read):
+    pairs, _ = read("# made by model 3\noutput\na one\nb one\n", "A two\nB two\n", ("out.csv", "ref.txt"))
+    assert pairs == [("A two", "a one"), ("B two", "b one")]
+
+
+@pytest.mark.parametrize("code", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_refused(read, code):
+    with pytest.raises(UserError, match="UTF-16 text without a mark; convert it with `iconv"):
+        read("a one\nb one\n".encode(code), "A two\nB two\n")
+
+
+def test_an_empty_file_of_references_is_refused(read):
+    with pytest.raises(UserError, match=r"ref.txt: the file is empty"):
+        read("a one\n", "\n")
+
+
+def test_json_columns_whose_one_sentence_is_a_note_are_asked_about(read):
+    rows = '{"notes": "noisy channel here", "human says": "yes"}\n{"notes": "clean one", "human says": "no"}\n'
+    with pytest.raises(UserError, match="no column can be recognized as the reference among notes, human says"):
+        read("a one\nb one\n", rows, ("out.txt", "ref.jsonl"))
+
+
+def test_a_table_with_bars_between_alone_has_no_ruler_among_its_rows(tmp_path):
+    path = tmp_path / "table.txt"
+    path.write_text("ref | hyp\n--- | ---\nA two | a one\nB two | b one\nC two | c one\n")
+    assert [(p.reference, p.prediction) for p in read_any(path).predictions][:1] == [("A two", "a one")]
