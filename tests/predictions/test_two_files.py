@@ -41,6 +41,13 @@ def test_columns_of_the_same_values_in_other_rows_are_asked_about(read, outputs,
         read(outputs, references, ("out.csv", "ref.csv"))
 
 
+def test_columns_that_join_differently_are_asked_about(read):
+    """Onsets that begin anew in each file, and an index of another order."""
+    outputs = ",onset,hyp\n1000,0.0,a\n1001,1.5,b\n1002,3.0,c\n"
+    with pytest.raises(UserError, match=r"'onset' and .* join the files differently"):
+        read(outputs, ",onset,ref\n1002,0.0,C two\n1000,1.5,A two\n1001,3.0,B two\n", ("out.csv", "ref.csv"))
+
+
 def test_an_empty_text_at_the_end_is_said_or_cut(read):
     pairs, said = read("Satz\na b c\nd e f\n", "A b c\nD e f\n\n", ("out.csv", "ref.txt"))
     assert len(pairs) == 3

@@ -181,15 +181,15 @@ class Join:
             return Join(outputs, references, one, two, stated=True)
         self.refuse_ids_of_one()
         strong, weak = self.candidates()
-        fitting = [join for join in strong if join.fitting()]
+        if not strong:
+            self.refuse_other_order({*outputs.keys.get(INDEX, [])} if weak else set())
+        fitting = [join for join in strong or weak if join.fitting()]
+        numbers = [[*map(str, range(first, first + len(outputs.table.rows)))] for first in (0, 1)]  # of the rows
         for other in fitting[1:] if outputs.table.titles and references.table.titles else ():
-            if other.fitting() != fitting[0].fitting():
+            if other.fitting() != fitting[0].fitting() and outputs.values(other.of_outputs) not in numbers:
                 by = option("--id", [outputs.table.titles[i] for i in other.of_outputs])
                 two = f"{fitting[0].titles()} and {other.titles()}"
                 raise outputs.table.error(f"{two} join the files differently; say {by}, or another column")
-        if not strong:
-            self.refuse_other_order({*outputs.keys.get(INDEX, [])} if weak else set())
-            fitting = [join for join in weak if join.fitting()]
         if fitting or strong:
             return (fitting or strong)[0]  # `places` says what does not fit
         if weak and INDEX in outputs.keys and INDEX in references.keys:
