@@ -249,7 +249,8 @@ def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) ->
     found: dict[int, list[str]] = {}
     width, limit = 0, csv.field_size_limit(sys.maxsize)
     try:
-        blank = any(f'{delimiter} "' in line for line in itertools.islice(lines, above, above + 20))
+        first = itertools.islice(lines, above, above + 20)
+        blank = delimiter in ",;" and any(f'"{delimiter} "' in line for line in first)
         for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quotes, blank):
             width = width or len(cells)
             if width > 1 == len(cells) and re.fullmatch(r"[-=_*]{3,}", cells[0]):
