@@ -95,3 +95,55 @@ def test_a_table_with_bars_between_alone_has_no_ruler_among_its_rows(tmp_path):
     path = tmp_path / "table.txt"
     path.write_text("ref | hyp\n--- | ---\nA two | a one\nB two | b one\nC two | c one\n")
     assert [(p.reference, p.prediction) for p in read_any(path).predictions][:1] == [("A two", "a one")]
+
+
+@pytest.mark.parametrize("form", ["s001: {}", "a1b {}", "s_1,{}", "{} (s001)"])
+def test_ids_that_recur_in_lines_of_both_files_are_asked_about(read, form):
+    other = form.replace("01", "02").replace("1b", "2b").replace("_1", "_2")
+    outputs, references = (
+        "".join(f"{f.format(f'{side} words {i}')}\n" for i, f in enumerate((form, form, other, other)))
+        for side in ("some", "true")
+    )
+    with pytest.raises(UserError, match=r"each line has what may be an id, such as .*, and some recur; say --format=K"):
+        read(outputs, references)
+
+
+@pytest.mark.parametrize("form", ["{} (trial {})", "Trial {1}: {0}", "trial {1},{0}", "trial {1} {0}"])
+def test_ids_of_a_word_and_a_number_join_by_id(read, form):
+    outputs = "".join(form.format(f"some words {i}", i) + "\n" for i in (2, 1))
+    references = "".join(form.format(f"true words {i}", i) + "\n" for i in (1, 2))
+    assert read(outputs, references)[0] == [("true words 2", "some words 2"), ("true words 1", "some words 1")]
+
+
+def test_columns_that_are_a_key_together_are_asked_about(read):
+    outputs, references = (
+        "reader,item,text\n" + "".join(f"{r},{i},{r.lower()} read {i}\n" for r in readers for i in (1, 2))
+        for readers in (("YAC", "ZAB"), ("ZAB", "YAC"))
+    )
+    with pytest.raises(UserError, match=r"'reader' and 'item' .* say --id=reader,item to join by them"):
+        read(outputs, references, ("out.csv", "ref.csv"))
+
+
+def test_ids_with_leading_zeros_are_the_same_ids(read):
+    outputs, references = ",clip,prediction\n0,002,b\n1,001,a\n", ",clip,reference\n0,1,A\n1,2,B\n"
+    with pytest.raises(UserError, match=r"its 'clip' and 'clip' .* hold the same values in another order"):
+        read(outputs, references, ("out.csv", "ref.csv"))
+
+
+def test_a_csv_of_one_column_is_parsed(read):
+    pairs, _ = read('e h\n""\n"a, c"\n', 'e g\ni k\n"a, b"\n', ("out.csv", "ref.csv"))
+    assert pairs == [("e g", "e h"), ("i k", ""), ("a, b", "a, c")]
+    assert read('1,"a, c"\n2,e h\n2,e i\n', '1,"a, b"\n2,e g\n')[0][0] == ("a, b", "a, c")
+    first = read(
+        "0,hello\n1,the old dog ran\n2,a man saw it\n", "0,hello\n1,the old dog\n2,a man saw\n", ("o.csv", "r.csv")
+    )
+    assert first[0][0] == ("hello", "hello")
+
+
+def test_blanks_behind_delimiters_and_names_above_lists(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text('reference, prediction\n"a b c", "a b d"\n"e f g", "e f h"\n')
+    assert [(p.reference, p.prediction) for p in read_any(path).predictions] == [("a b c", "a b d"), ("e f g", "e f h")]
+    path = tmp_path / "data.jsonl"
+    path.write_text('["reference", "prediction"]\n["a b c", "a b d"]\n["e f g", "e f h"]\n')
+    assert [(p.reference, p.prediction) for p in read_any(path).predictions] == [("a b c", "a b d"), ("e f g", "e f h")]

@@ -31,7 +31,7 @@ TEXTS_ALONE = "if each line of the file is one text, give its references with --
 NO_TABLE = (
     "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
 )
-TRN = re.compile(r"(?P<text>.*?)\s*\((?P<id>\S+)\)")  # a text, then the id of the utterance in brackets
+TRN = re.compile(r"(?P<text>.*?)\s*\((?P<id>\S+|[A-Za-z]+ \d+)\)")  # a text, then the id of the utterance in brackets
 MARKED = {  # what a file of texts among marks is -> the pattern of a text
     "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE),
     "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
@@ -45,9 +45,11 @@ TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of othe
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
 HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MULTILINE)  # a file of words, and they
 HTK_WORD = re.compile(r"^(?:\d+ \d+ )?(\S+)", re.MULTILINE)
-KEYED = re.compile(r"(?P<id>[^\s|,;]+?)(?::?\s+|[|,;]\s*)(?P<text>.*)")  # an id, then a text
+KEYED = re.compile(r"(?P<id>[A-Za-z]+ \d+(?![^:|,;\s])|[^\s|,;]+?)(?::?\s+|[|,;]\s*)(?P<text>.*)")  # an id, then a text
 QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
+FIELD = re.compile(r'"((?:[^"]|"")*)"')
 FIELDS = re.compile(r'"(?:[^"\\]|""|\\.)*"(?:\s*[,;\t]\s*"(?:[^"\\]|""|\\.)*")+')  # a row of a table
+SURE = re.compile(r"\d\d|_|-\d|[a-z]\d|\d[a-z]")  # also tells ids that recur from phonemes, such as AH0
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
@@ -213,13 +215,17 @@ def head_of(lines: Lines, delimiter: str, above: int) -> list[str]:
 
 
 def records(
-    lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0, quotes: bool = True
+    lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0, quotes: bool = True, blank: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the cells of each record, without the rules of Markdown."""
+    """Yield the number of the first line and the cells of each record, without the rules of Markdown.
+
+    `blank`: whether blanks behind delimiters are no part of the cells.
+    """
     reader = csv.reader(
         (f"{line}\n" for line in lines),
         delimiter=delimiter,
         strict=True,
+        skipinitialspace=blank,
         quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
     )
     while True:
@@ -243,7 +249,9 @@ def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) ->
     found: dict[int, list[str]] = {}
     width, limit = 0, csv.field_size_limit(sys.maxsize)
     try:
-        for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quotes):
+        first = itertools.islice(lines, above, above + 20)
+        blank = delimiter in ",;" and any(f'"{delimiter} "' in line for line in first)
+        for number, cells in records(itertools.islice(lines, above, None), delimiter, lines.path, above, quotes, blank):
             width = width or len(cells)
             if width > 1 == len(cells) and re.fullmatch(r"[-=_*]{3,}", cells[0]):
                 continue  # a ruler below the header
@@ -306,6 +314,10 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     if layout != "P" and len(texts) > 1 and all(map(FIELDS.fullmatch, filter(str.strip, texts))):
         how = "name the columns of texts with --columns, or say --format=P if whole lines are texts"
         raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
+    if layout != "P" and lines.path.suffix.lower() == ".csv" and any(text[:1] == '"' for text in texts):
+        with contextlib.suppress(UserError):  # a CSV of one column
+            parsed = [cells or [""] for _, cells in records(texts, NO_MARK, lines.path)]
+            texts = [cells[0] for cells in parsed] if all(len(cells) == 1 for cells in parsed) else texts
     texts = texts if layout == "P" else unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
@@ -318,9 +330,18 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     spoken = sum(bool(match and match["text"]) for match in found)
     # The first phonemes of texts recur more often; a word with a digit is no id without a text.
     many = 2 * len({*ids}) > len(ids) and (spoken > 1 or 2 * spoken > len(ids))
-    if layout == "P" or not many or not (tabbed > len(ids) or all(map(CODED.search, ids))):
+    words = [word for match in found if match for word in match["text"].split()]
+    likely = all(map(SURE.search, ids)) and 2 * sum(map(bool, map(SURE.search, words))) < len(words)
+    if not layout and not many and spoken == len(ids) and 1 < len({*ids}) < spoken and likely:
+        said = f"each line has what may be an id, such as {ids[0]!r:.40}, and some recur"
+        raise UserError(f"{lines.path}: {said}; say --format=K to join by these, or --format=P if they are words.")
+    if layout == "P" or not (many or layout == "K") or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
-    rows = [*zip(ids, unquoted([match["text"] if match else "" for match in found]), strict=True)]
+    texts = unquoted([match["text"] if match else "" for match in found])
+    for i, match in enumerate(found):
+        quoted = match and match.string[: match.start("text")].rstrip()[-1:] in ",;|" and FIELD.fullmatch(texts[i])
+        texts[i] = quoted[1].replace('""', '"') if quoted else texts[i]
+    rows = [*zip(ids, texts, strict=True)]
     return dataclasses.replace(plain, kind="texts by id", rows=rows, numbers=(), coded=True)
 
 
@@ -367,7 +388,11 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     if others and all(line[:1] + line[-1:] in ("[]", "()") for line in ends):
         rows = [list(row) if isinstance(row := literal(line), list | tuple) else row for line in ends]
         if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str}:
-            return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
+            titled = len(rows) > 1 and names.is_header(normalize_names(rows[0]))
+            titles, rows = (rows[0], rows[1:]) if titled else (None, rows)
+            return Table(
+                lines.path, "J", "a list on each line", titles, rows, range(titled + 1, len(rows) + titled + 1), "row"
+            )
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
         of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
         dicts = [of_python.get(n) or parse_object(line, f"{lines.path}, line {n}") for n, line in filled.items()]
@@ -473,6 +498,11 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
         if dict not in kinds and (named or list not in kinds):
             return objects_table([content], path, names, "JSON object")
     if form == "rows" and alone:
+        titled = all(isinstance(cell, str) for cell in content[0]) and names.is_header(normalize_names(content[0]))
+        if titled and len(content) > 1:
+            return Table(
+                path, "J", "JSON list below names", content[0], content[1:], range(2, len(content) + 1), "item"
+            )
         return Table(path, "J", "JSON list without names", None, content, unit="item")
     if form == "texts" or (form in ("rows", "list") and not alone):
         return Table(path, "P", "JSON list of texts", None, [[item] for item in content], unit="item")

@@ -29,6 +29,13 @@ FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's out
     lambda key: re.sub(r"\.[A-Za-z]\w{1,3}$", "", key),
     lambda key: re.sub(r"^.*/|\.[A-Za-z]\w{1,3}$", "", key),  # where only one file has folders
 )
+
+
+def bare(key: str) -> str:
+    """Return an id without case, folder, leading zeros and ends, of which two ids of one sample may differ."""
+    return re.sub(r"^.*/|^0+(?=\d)|\.[A-Za-z]\w{1,3}$|\.0$|[_-](?:pred|hyp|ref|gt|true)$", "", key.casefold())
+
+
 MOST_ENDS = 8  # suffixes of ids that name systems
 ANY = re.compile("")
 ROWS, INDEX = "rows", "index"  # --id=rows joins row by row; an index is the weakest key
@@ -237,21 +244,32 @@ class Join:
     def refuse_other_order(self, indices: set[int]) -> None:
         """Raise UserError if columns hold the same ids, which differ in a row: rows are not parallel."""
         outputs, references = self.outputs, self.references
-        mine, theirs = ([*side.columns.values()] or side.keys.get("", []) for side in (outputs, references))
-        for column, other in itertools.product(sorted({*mine} - indices), theirs):
+        mine, theirs = (
+            [[i] for i in side.columns.values()] or [side.keys.get("", [])] for side in (outputs, references)
+        )
+        named = [
+            name for name in outputs.columns if name in references.columns and outputs.columns[name] not in indices
+        ]
+        several = [([outputs.columns[name] for name in named], [references.columns[name] for name in named])]
+        alone = (pair for pair in itertools.product(mine, theirs) if not {*pair[0]} & indices)
+        for column, other in [*alone, *several[: len(named) > 1]]:
             sides = (outputs, column), (references, other)
-            ids, reference_ids = ([*map(FORMS[-1], side.values([i]))] for side, i in sides)
+            ids, reference_ids = (
+                ["\t".join(row) for row in zip(*(map(bare, side.values([i])) for i in places), strict=True)]
+                for side, places in sides
+            )
             both = {*ids} & {*reference_ids} - {""}
             moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
             numbers = all(map(NUMBER.fullmatch, both))  # some of which are equal by chance
             most, other_rows = (1.0, moved) if numbers else (0.5, ids != reference_ids)
-            alike = all(len({*of}) >= max(most * len(of), 2) for of in (ids, reference_ids))
+            alike = all(len({*of}) > max(len(of) - 1 if numbers else len(of) / 2, 1) for of in (ids, reference_ids))
             if other_rows and alike and len(both) >= most * min(len(ids), len(reference_ids)):
                 how = "write a header above both files, and say --id=COLUMN,COLUMN"
                 if outputs.table.titles and references.table.titles:
-                    ids = [*dict.fromkeys([references.table.titles[other], outputs.table.titles[column]])]
+                    titles = [references.table.titles[i] for i in other] + [outputs.table.titles[i] for i in column]
+                    ids = [*dict.fromkeys(titles)]
                     how = f"say {option('--id', ids)} to join by them"
-                two = f"{outputs.titles([column])} and {references.titles([other])} of {references.table.path}"
+                two = f"{outputs.titles(column)} and {references.titles(other)} of {references.table.path}"
                 said = f"its {two} hold the same values in another order, and are not known as one key"
                 raise outputs.table.error(f"{said}; {how}, or --id=rows to join row by row")
 

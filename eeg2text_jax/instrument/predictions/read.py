@@ -401,7 +401,8 @@ def read_two(
         tables.append(table)
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     tops, suffixes = [side.first_text() for side in sides], {side.table.path.suffix.lower() for side in sides}
-    if layout is None and "" != tops[0] == tops[1] and suffixes <= {".csv", ".tsv"}:
+    coded = any(side.table.coded or "" in side.keys for side in sides)
+    if layout is None and not coded and "" != tops[0] == tops[1] and suffixes <= {".csv", ".tsv"}:
         return read_two(lines, reference, layout, tops, groups, ids, names)
     if layout == "K" and not all(side.keys for side in sides):
         said = f"--format=K joins texts by id, but some texts of this file or of {reference.path} have no id"
