@@ -369,3 +369,21 @@ def test_labels_in_brackets_need_no_colon(tmp_path, labels):
         read_any(path)
     read = read_any(path, labels=labels)
     assert [(p.reference, p.prediction) for p in read.predictions] == [(t, f"{t} b") for t in texts]
+
+
+def test_marks_and_figures_that_all_texts_have_are_said(tmp_path):
+    path = tmp_path / "log.txt"
+    words = ("city", "river", "stone")
+    path.write_text(
+        "".join(
+            f"True text='{w}', level=hard\n  CNN : {w} (Confidence: 0.9{i}, Time: {i} ms)\n"
+            for i, w in enumerate(words)
+        )
+    )
+    said = describe(read_any(path, labels=["True text", "CNN"]))
+    assert "nearly all references end alike, as \"'city', level=hard\"" in said
+    assert "nearly all predictions end alike, as 'city (Confidence: 0.90, Time: 0 ms)'" in said
+    path.write_text("".join(f"Beam (k=3) : a {w}\nTrue : {i}. a {w}\n" for i, w in enumerate(words)))
+    found = read_any(path, labels=["True", "Beam (k=3)"])
+    assert [p.prediction for p in found.predictions] == [f"a {w}" for w in words]
+    assert "nearly all references begin alike, as '0. a city'" in describe(found)

@@ -323,7 +323,7 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
     bare = rf"(?!\s*(?:[\\|]|(?:{'|'.join(forms)})(?!\w)|\w+(?: \w+)?\s*:))"
     number, mark = r"(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*", r"(?:[:=\uff1a<>]|->|=>)+|-(?=\s)"
     pattern = re.compile(
-        rf"(?<!\w)(?:{either})(?:(?<=[\])\u3011])|[\])\u3011]|(?!\w){number}(?:{mark}|{bare}))\s*",
+        rf"(?<!\w)(?:{either})(?:(?!\w){number}(?:{mark})|(?<=[\])\u3011])|[\])\u3011]|(?!\w){number}{bare})\s*",
         re.IGNORECASE,
     )
     return lambda line: [

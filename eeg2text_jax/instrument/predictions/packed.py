@@ -102,7 +102,7 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         return as_csv(hdf5_rows(data, path), path), "HDF5"
     if data.startswith(b"PK\x03\x04"):
         return zip_text(data, path)
-    if 4 * data.count(b"\0") > len(data):
+    if 4 * max(data[::2].count(0), data[1::2].count(0)) > len(data) > 8:
         raise UserError(
             f"{path}: UTF-16 text without a mark; convert it with `iconv -f UTF-16LE -t UTF-8`, or UTF-16BE."
         )

@@ -580,8 +580,29 @@ def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
             )
 
 
+# Figures behind a text, such as ` (time: 3 s)` or `, level=hard`.
+FIGURE = r"\w+\s*[:=]\s*\S+(?: \w{1,3}\b)?"
+FIGURES = re.compile(rf"[\s,]\(?{FIGURE}(?:[,;]?\s*{FIGURE})*\)?\W*$")
+
+
 def ends(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield notes on a word, such as `endseq`, with which nearly all predictions or all texts begin or end."""
+    """Yield notes on a word, such as `endseq`, with which nearly all predictions or all texts begin or end.
+
+    And on marks, numbers or figures there, such as of a log, on one side alone.
+    """
+    shapes = []  # of each side: first words without letters, figures at the end
+    for side in SIDES:
+        texts = [getattr(p, side) for p in rows]
+        heads = (re.sub(r"\d+", "0", text.split()[0]) if text.strip() else "" for text in texts)
+        tails = (re.findall(r"(\w+)\s*[:=]", found[0]) if (found := FIGURES.search(text)) else [] for text in texts)
+        both = Counter(heads).most_common(1)[0], Counter(map(" ".join, tails)).most_common(1)[0]
+        shapes.append([shape if 10 * count >= 9 * len(rows) > 18 else "" for shape, count in both])
+    for side, own, other in zip(SIDES, shapes, shapes[::-1], strict=True):
+        for place, (shape, of_other) in zip(("begin", "end"), zip(own, other, strict=True), strict=True):
+            if shape and shape != of_other and (place == "end" or not any(map(str.isalpha, shape))):
+                example = getattr(rows[0], side)
+                example = example[:40] if place == "begin" else example[-40:]
+                yield f"nearly all {side}s {place} alike, as {example!r}: are these marks and figures words of them?"
     spoken, true = ([getattr(p, side).split() or [""] for p in rows] for side in SIDES[::-1])
     varied = 2 * len({*map(tuple, spoken)}) > len(rows) > 4
     known = {re.sub(r"\W", "", word) for words in true for word in words}
