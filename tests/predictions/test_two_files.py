@@ -147,3 +147,11 @@ def test_blanks_behind_delimiters_and_names_above_lists(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('["reference", "prediction"]\n["a b c", "a b d"]\n["e f g", "e f h"]\n')
     assert [(p.reference, p.prediction) for p in read_any(path).predictions] == [("a b c", "a b d"), ("e f g", "e f h")]
+
+
+def test_a_column_of_one_name_in_both_files_joins_them(read):
+    """Whatever other column holds the same values."""
+    outputs = "TestID,Run1,Run2\n" + "".join(f"u{i},u{i},the text {i}\n" for i in (2, 0, 1, 3))
+    references = "TestID,Run1,Run2\n" + "".join(f"u{i},{i},a true text {i}\n" for i in range(4))
+    pairs, _ = read(outputs, references, ("out.csv", "ref.csv"), columns=["Run2", "Run2"])
+    assert pairs == [(f"a true text {i}", f"the text {i}") for i in (2, 0, 1, 3)]

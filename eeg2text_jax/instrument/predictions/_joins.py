@@ -188,9 +188,10 @@ class Join:
             return Join(outputs, references, one, two, stated=True)
         self.refuse_ids_of_one()
         strong, weak = self.candidates()
-        if not strong:
-            self.refuse_other_order({*outputs.keys.get(INDEX, [])} if weak else set())
         fitting = [join for join in strong or weak if join.fitting()]
+        indices = {*outputs.keys.get(INDEX, [])}
+        if not strong and all({*join.of_outputs} <= indices for join in fitting):
+            self.refuse_other_order(indices if weak else set())
         numbers = [[*map(str, range(first, first + len(outputs.table.rows)))] for first in (0, 1)]  # of the rows
         for other in fitting[1:] if outputs.table.titles and references.table.titles else ():
             if other.fitting() != fitting[0].fitting() and outputs.values(other.of_outputs) not in numbers:
