@@ -155,3 +155,12 @@ def test_a_column_of_one_name_in_both_files_joins_them(read):
     references = "TestID,Run1,Run2\n" + "".join(f"u{i},{i},a true text {i}\n" for i in range(4))
     pairs, _ = read(outputs, references, ("out.csv", "ref.csv"), columns=["Run2", "Run2"])
     assert pairs == [(f"a true text {i}", f"the text {i}") for i in (2, 0, 1, 3)]
+
+
+def test_numbers_of_rows_are_no_key_beside_other_ids(read):
+    outputs, references = (
+        f"n,{name},text\n" + "".join(f"{row},{i},text {i} of it\n" for row, i in enumerate(order))
+        for name, order in (("nr", ("u2", "u0", "u1")), ("filename", ("u0", "u1", "u2")))
+    )
+    with pytest.raises(UserError, match=r"'nr' and 'filename' .* hold the same values in another order"):
+        read(outputs, references, ("out.csv", "ref.csv"))

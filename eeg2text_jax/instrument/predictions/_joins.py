@@ -189,10 +189,11 @@ class Join:
         self.refuse_ids_of_one()
         strong, weak = self.candidates()
         fitting = [join for join in strong or weak if join.fitting()]
+        numbers = [[*map(str, range(first, first + len(outputs.table.rows)))] for first in (0, 1)]  # of the rows
         indices = {*outputs.keys.get(INDEX, [])}
+        indices |= {i for join in weak for i in join.of_outputs if outputs.values([i]) in numbers}
         if not strong and all({*join.of_outputs} <= indices for join in fitting):
             self.refuse_other_order(indices if weak else set())
-        numbers = [[*map(str, range(first, first + len(outputs.table.rows)))] for first in (0, 1)]  # of the rows
         for other in fitting[1:] if outputs.table.titles and references.table.titles else ():
             if other.fitting() != fitting[0].fitting() and outputs.values(other.of_outputs) not in numbers:
                 by = option("--id", [outputs.table.titles[i] for i in other.of_outputs])
@@ -372,8 +373,8 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
             len(lost), "object without a text in one of the files is", "objects without a text in one of the files are"
         )
         notes.append(f"{many} left out; {silent} of these have a reference and no prediction")
-        kept = [i for i in range(len(places)) if i not in lost]
-        outputs.table, places = outputs.table.keep(kept), [places[i] for i in kept]
+        both = [i for i in range(len(places)) if i not in lost]
+        outputs.table, places = outputs.table.keep(both), [places[i] for i in both]
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
     about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}
