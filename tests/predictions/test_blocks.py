@@ -286,8 +286,8 @@ def test_runs_that_are_appended_to_one_log_are_asked_about(tmp_path):
 def test_two_stated_labels_of_one_line_need_not_begin_it(tmp_path):
     path = tmp_path / "log.txt"
     texts = [
-        ("chill out", "ruh dich aus", "entspann dich"),
-        ("chill out", "bleib ruhig", "ruhe"),
+        ("sit here", "setz dich her", "sitz hier"),
+        ("sit here", "setz dich hin", "sitz"),
         ("go", "geh los", "geh"),
     ]
     path.write_text("".join(f"[INFO] SRC={s}, TARGET={t}, PREDICTED={p}\nmore\n" for s, t, p in texts))
