@@ -289,15 +289,20 @@ def line_texts(lines: Lines) -> list[str]:
     return texts[:-1] if texts and not texts[-1] else texts
 
 
+def single_cells(texts: Sequence[str], mark: str, path: epath.Path) -> list[list[str]]:
+    """Return the rows of a CSV of one column, without quotes; [] if the texts are none."""
+    with contextlib.suppress(UserError):
+        rows = [cells or [""] for _, cells in records(texts, mark, path)]
+        return rows if all(len(cells) == 1 for cells in rows) else []
+    return []
+
+
 def one_column(lines: Lines, name: str, above: int = 0) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
     texts = line_texts(lines)[above + 1 :]
     escaped = [text.replace('\\"', '"') for text in unquoted(texts)] if b'\\"' in lines.data else texts
-    rows = [[text] for text in escaped]
-    with contextlib.suppress(UserError):
-        mark = BAR if all(text.startswith(BAR) for text in texts) else NO_MARK
-        parsed = [cells or [""] for _, cells in records(texts, mark, lines.path)]
-        rows = parsed if all(len(cells) == 1 for cells in parsed) else rows
+    mark = BAR if all(text.startswith(BAR) for text in texts) else NO_MARK
+    rows = single_cells(texts, mark, lines.path) or [[text] for text in escaped]
     kind = f"one text per line below the header {name!r}"
     return Table(lines.path, "P", kind, [name], rows, range(above + 2, above + len(rows) + 2))
 
@@ -315,9 +320,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
         how = "name the columns of texts with --columns, or say --format=P if whole lines are texts"
         raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
     if layout != "P" and lines.path.suffix.lower() == ".csv" and any(text[:1] == '"' for text in texts):
-        with contextlib.suppress(UserError):  # a CSV of one column
-            parsed = [cells or [""] for _, cells in records(texts, NO_MARK, lines.path)]
-            texts = [cells[0] for cells in parsed] if all(len(cells) == 1 for cells in parsed) else texts
+        texts = [cell for (cell,) in single_cells(texts, NO_MARK, lines.path)] or texts
     texts = texts if layout == "P" else unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
