@@ -35,12 +35,12 @@ from eeg2text_jax.instrument.predictions.read import options_of as reading
 from eeg2text_jax.instrument.predictions.selection import (
     LIKELY,
     account,
-    first_rows,
     groups_of,
     join_metadata,
     likely_groups,
     read_conditions,
     select_arms,
+    ten_rows,
 )
 from eeg2text_jax.instrument.workdir import check_unchanged, is_of_its_run, neighbors_of_run
 from eeg2text_jax.judge.model_metrics import endpoints, makers_of
@@ -356,7 +356,7 @@ def read(argv: Sequence[str]) -> int:
     name, *others = (conditions := read_conditions(eeg, controls, rows_of, flags.arm))
     against = ", ".join(f"{other!r} ({len(conditions[other])})" for other in others) or "other sentences' references"
     print(f"judged: {name!r} ({len(conditions[name])} rows) against {against}")
-    for row in first_rows(sets[0]):
+    for row in ten_rows(sets[0]):
         print(" | ".join(row))
     return 0
 

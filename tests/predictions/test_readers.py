@@ -1,5 +1,6 @@
 """Every layout is recognised by content and read whole; damage is named, never guessed over."""
 
+import dataclasses
 import random
 from collections import Counter
 
@@ -9,6 +10,7 @@ from layout_samples import FREE, REFERENCES, LayoutSample, layout_samples
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.file import PredictionSet
 from eeg2text_jax.instrument.predictions.read import describe, read_any
+from eeg2text_jax.instrument.predictions.selection import ten_rows
 
 
 def outcomes(read: PredictionSet) -> Counter:
@@ -217,3 +219,11 @@ def test_a_repeated_row_is_mentioned_where_subjects_are_known(tmp_path):
     assert "; rows that repeat another row of the same subject: 1" in describe(read_any(path))
     path.write_text("truth,pred\na b,c\na b,c\n")
     assert "rows that repeat" not in describe(read_any(path))
+
+
+def test_ten_rows_show_the_first_the_last_and_those_whose_lengths_differ(write):
+    texts = [f"the text of row {i} goes on" for i in range(100)]
+    said = [text if i not in (40, 60, 61) else text[:5] for i, text in enumerate(texts)]
+    read = read_any(write("reference,prediction\n" + "".join(map("{},{}\n".format, texts, said)), "rows.csv"))
+    assert [row[2:] for row in ten_rows(read)] == [(texts[i], said[i]) for i in (0, 1, 2, 3, 4, 40, 60, 61, 98, 99)]
+    assert len(ten_rows(dataclasses.replace(read, predictions=read.predictions[:3]))) == 3

@@ -19,12 +19,11 @@ from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.instrument.predictions.packed import Lines
 from eeg2text_jax.instrument.predictions.rankings import is_rankings
 from eeg2text_jax.instrument.predictions.read import read_any, table_of_file
-from eeg2text_jax.instrument.predictions.selection import LIKELY, account, first_rows, read_conditions
+from eeg2text_jax.instrument.predictions.selection import LIKELY, account, read_conditions, ten_rows
 
 MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
 UNPACKED = 256 * 2**20  # largest size of a decompressed file, in bytes
 ROWS = 200_000  # most rows of a file that are accepted
-EXAMPLES = 10  # number of rows that the page shows of each file
 COLUMNS = 40  # most column names that the page offers to choose from
 ROLES = ("eeg", "control")
 REFERENCES = "references"
@@ -81,7 +80,7 @@ def read(path: Path, request: Request) -> PredictionSet:
 def look(request: Request) -> dict[str, Any]:
     """Read the files; return notes on how they were read, their numbers of rows, some rows, and names of columns."""
     sets = [read(path, request) for path in files()]
-    examples = [(str(one.path), *row) for one in sets for row in first_rows(one, EXAMPLES)]
+    examples = [(str(one.path), *row) for one in sets for row in ten_rows(one)]
     rows = {str(one.path): len(one.predictions) for one in sets}
     said = [line for one in sets for line in account(one)]
     return {"said": said, "rows": rows, "examples": examples, "columns": titles(sets[0].path)}

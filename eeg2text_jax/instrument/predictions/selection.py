@@ -156,9 +156,15 @@ def account(read: PredictionSet) -> list[str]:
     ]
 
 
-def first_rows(read: PredictionSet, most: int = 10) -> list[tuple[str, str, str, str]]:
-    """Return the first rows of a file: subject, condition, reference and prediction."""
-    return [(p.subject, p.eval_condition, p.reference, p.prediction) for p in read.predictions[:most]]
+def ten_rows(read: PredictionSet) -> list[tuple[str, str, str, str]]:
+    """Return subject, condition, reference and prediction of ten rows, in order: the first five, the last two, others.
+
+    These are the rows whose texts differ most in length: where a text was cut, or has more than its words, it is there.
+    """
+    rows, sides = read.predictions, [[len(getattr(p, side)) + 10 for side in SIDES] for p in read.predictions]
+    unlike = sorted(range(len(rows)), key=lambda i: min(sides[i]) / max(sides[i]))
+    chosen = [*dict.fromkeys([*range(len(rows))[:5], *range(len(rows))[-2:], *unlike])][:10]
+    return [(p.subject, p.eval_condition, p.reference, p.prediction) for p in (rows[i] for i in sorted(chosen))]
 
 
 def join_metadata(
