@@ -21,19 +21,11 @@ from eeg2text_jax.instrument.predictions.columns import (
 )
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
-FORMS = (  # ids may differ by case, in `1.0` for `1`, prefixes of fairseq's output, or ends of files' names
-    str,
-    str.casefold,
-    lambda key: re.sub(r"^[STHD]-(?=\d+$)", "", key),
-    lambda key: re.sub(r"^(\d+)\.0$", r"\1", key),
-    lambda key: re.sub(r"\.[A-Za-z]\w{1,3}$", "", key),
-    lambda key: re.sub(r"^.*/|\.[A-Za-z]\w{1,3}$", "", key),  # where only one file has folders
-)
-
 
 def bare(key: str) -> str:
-    """Return an id without case, folder, leading zeros and ends, of which two ids of one sample may differ."""
-    return re.sub(r"^.*/|^0+(?=\d)|\.[A-Za-z]\w{1,3}$|\.0$|[_-](?:pred|hyp|ref|gt|true)$", "", key.casefold())
+    """Return an id without what two ids of one sample may differ in: case, folder, leading zeros, prefix, ends."""
+    ends = r"\.[A-Za-z]\w{1,3}$|\.0$|[_-](?:pred|hyp|ref|gt|true)$"
+    return re.sub(rf"^.*/|^[sthd]-(?=\d+$)|^0+(?=\d)|{ends}", "", key.casefold())
 
 
 MOST_ENDS = 8  # suffixes of ids that name systems
@@ -135,15 +127,13 @@ class Join:
         return f"joined {how}{', as stated' * self.stated}"
 
     def ids(self) -> tuple[list[str], list[str]]:
-        """Return the ids of both files, in the first of `FORMS` in which all match and none of a file become equal."""
-        ids, reference_ids = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
-        folders = ["/" in "".join(of[:1]) for of in (ids, reference_ids)]
-        for form in FORMS if folders[0] != folders[1] else FORMS[:-1]:
-            changed, reduced = [*map(form, ids)], [*map(form, reference_ids)]
-            distinct = len({*changed}) == len({*ids}) and len({*reduced}) == len({*reference_ids})
-            if distinct and {*changed} <= {*reduced}:
-                return changed, reduced
-        return ids, reference_ids
+        """Return the ids of both files; those of `bare` if all match in this form and none of a file become equal."""
+        written = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
+        reduced = [*map(bare, written[0])], [*map(bare, written[1])]
+        distinct = all(len({*a}) == len({*b}) for a, b in zip(written, reduced, strict=True))
+        return (
+            reduced if distinct and not {*written[0]} <= {*written[1]} and {*reduced[0]} <= {*reduced[1]} else written
+        )
 
     def fitting(self) -> list[int]:
         """Return `places` if each row of the predictions has one text among the references by these columns, or []."""
