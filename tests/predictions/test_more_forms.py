@@ -480,3 +480,54 @@ def test_only_the_first_column_is_called_an_index(write):
     lines = [",reference,prediction,,"] + [f"{i},{r},{p},," for i, (r, p) in enumerate(PAIRS)]
     layout = read_any(write("\n".join(lines) + "\n")).layout
     assert "not used: the index (column 1), column 4 (no name), column 5 (no name)" in layout
+
+
+@pytest.mark.parametrize("one_line", [False, True])
+def test_two_systems_behind_one_known_name_are_asked_about(write, one_line):
+    """The name of one system has a digit, as what may stand before a label, and was taken without a word."""
+    mark = " | " if one_line else "\n"
+    rows = [mark.join((f"True: {r}", f"Mri pred: {p}", f"Net2 pred: a {p}")) for r, p in PAIRS]
+    with pytest.raises(UserError, match=r"(several labels may be meant|has a label several times).*name two with"):
+        read_any(write("\n".join(rows) + "\n"))
+    for system, said in (("Mri pred", ""), ("Net2 pred", "a ")):
+        found = read_any(write("\n".join(rows) + "\n"), labels=["True", system])
+        assert pairs(found) == [(r, said + p) for r, p in PAIRS]
+
+
+def test_lines_that_stand_apart_from_the_texts_are_no_texts(write):
+    """As of sclite; a line directly below a text may go on there, and is asked about."""
+    rows = [f"REF:  {r}\nHYP:  {p}\n" for r, p in PAIRS]
+    found = read_any(write("\n".join(["\t\tDUMP OF ALL THIS\n", "Speakers:\n   0:  ll\n", *rows, "the end of it\n"])))
+    assert pairs(found) == PAIRS
+    assert "4 other lines are not used, such as line 1: 'DUMP OF ALL THIS'" in describe(found)
+    with pytest.raises(UserError, match="found 'and more of it'; write each text on one line"):
+        read_any(write("".join(f"{row}and more of it\n" for row in rows)))
+
+
+@pytest.mark.parametrize("mark", ["\t", " "])
+def test_lines_of_a_log_that_begin_with_an_id_of_the_references_are_its_texts(write, mark):
+    words = ["down", "left", "right", "stop"]
+    log = "".join(f"s1_{word}_0{mark}{word[:3]}\nLOG (x): Log-like for s1_{word}_0 is 3\n" for word in words)
+    reference = write("".join(f"s1_{word}_0\t{word}\n" for word in words[::-1]), "text")
+    found = read_any(write(f"# Started at noon\nadd-deltas\n{log}"), reference=reference)
+    assert pairs(found) == [(word, word[:3]) for word in words]
+    assert "6 lines that do not begin with an id of the references are not used" in describe(found)
+    plain = write("".join(f"s1_{word}_0\t{word[:3]}\n" for word in words), "plain")
+    assert sorted(pairs(read_any(plain, reference=reference))) == sorted(pairs(found))
+
+
+def test_rows_with_commas_among_the_lines_of_a_log_are_proposed(write):
+    rows = [*PAIRS, *((f"{r} and on", p) for r, p in PAIRS)]
+    log = "Using custom data, as it is, here\n" + "".join(f"0.{i},{r},{p}\n" for i, (r, p) in enumerate(rows))
+    with pytest.raises(UserError, match=r"from line 2, lines of 3 cells with ',' between .* such as --columns=2,3"):
+        read_any(write(f"{log}TOTAL,0.1,0.2,,\n"))
+    assert pairs(read_any(write(f"{log}TOTAL,0.1,0.2,,\n"), columns=["2", "3"])) == rows
+
+
+def test_ids_that_recur_in_the_references_alone_are_proposed(write):
+    outputs = "file_name,prediction\n" + "".join(f"v{i}.mp3,{p}\n" for i, (_, p) in enumerate(PAIRS))
+    rows = [f"{k},v{i},{r}{' again' * k}\n" for i, (r, _) in enumerate(PAIRS) for k in (0, 1)]
+    reference = write("cap,video,caption\n" + "".join(rows), "refs.csv")
+    with pytest.raises(UserError, match="say --id=video,file_name to join by them"):
+        read_any(write(outputs, "out.csv"), reference=reference)
+    assert pairs(read_any(write(outputs, "out.csv"), reference=reference, id=["video", "file_name"])) == PAIRS

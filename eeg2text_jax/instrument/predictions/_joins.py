@@ -100,6 +100,20 @@ class Side:
         return str(self.table.rows[0][self.text]) if short else ""
 
 
+def lines_of_ids(lines: Table, references: Table) -> Table:
+    """Return the lines of a log that begin with an id of the references, as texts by id; or else all lines."""
+    lines_alone = lines.titles is None and lines.width == 1
+    for column in map(references.column, range(references.width if lines_alone else 0)):
+        ids = {*map(str, column)} if is_id(column) else set()
+        split = ((*str(row[0]).split(None, 1), "", "")[:2] for row in lines.rows)
+        rows = {number: pair for number, pair in zip(lines.numbers, split, strict=True) if pair[0] in ids}
+        if 2 * len({key for key, _ in rows.values()}) > len(ids) > 1 and len(rows) < len(lines.rows):
+            note = f"{len(lines.rows) - len(rows)} lines that do not begin with an id of the references are not used"
+            kind, cells = "lines that begin with an id of the references", [*rows.values()]
+            return dataclasses.replace(lines, kind=kind, rows=cells, numbers=[*rows], notes=(note,), coded=True)
+    return lines
+
+
 @dataclasses.dataclass
 class Join:
     """Two files, and the positions of the ids by which they are joined (none: row by row).
@@ -254,8 +268,9 @@ class Join:
             moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
             numbers = all(map(NUMBER.fullmatch, both))  # some of which are equal by chance
             most, other_rows = (1.0, moved) if numbers else (0.5, ids != reference_ids)
+            several = not numbers and 1 < len({*ids}) == len(ids) == len(both)  # references of one output
             alike = all(len({*of}) > max(len(of) - 1 if numbers else len(of) / 2, 1) for of in (ids, reference_ids))
-            if other_rows and alike and len(both) >= most * min(len(ids), len(reference_ids)):
+            if other_rows and (several or alike) and len(both) >= most * min(len(ids), len(reference_ids)):
                 how = "write a header above both files, and say --id=COLUMN,COLUMN"
                 if outputs.table.titles and references.table.titles:
                     titles = [references.table.titles[i] for i in other] + [outputs.table.titles[i] for i in column]

@@ -107,6 +107,10 @@ class Printed:
     def error(self, i: int, what: str) -> UserError:
         return UserError(f"{self.path}, line {i + 1}: {what}")
 
+    def several(self, labels: Sequence[str]) -> UserError:
+        said = f"several labels may be meant ({', '.join(map(repr, labels))})"
+        return UserError(f"{self.path}: {said}; name two with --labels=TRUE,PREDICTED.")
+
     def unused(self, places: Sequence[int], what: str, example: Sequence[int] = ()) -> list[str]:
         """Return a note on lines that are not used, if there are any, with the first example, or else the first."""
         shown = [*example, *places][:1]
@@ -371,8 +375,7 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
     equal = [name for name, n in references.items() if n == count]
     meant = {names.split_mode(name)[1] + names.condition(names.split_mode(name)[0]) for name in alike}
     if len(equal) > 1 or len(meant) < len(alike):
-        several = ", ".join(map(repr, equal if len(equal) > 1 else alike))
-        raise UserError(f"{text.path}: several labels may be meant ({several}); name two with --labels=TRUE,PREDICTED.")
+        raise text.several(equal if len(equal) > 1 else alike)
     text.reference, text.predictions = reference, alike
     text.about = [n for n, times in first.items() if n in names.fields and times == count and n not in text.core]
     return False
@@ -450,12 +453,18 @@ def pairs(text: Printed) -> Pairs:
     order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}
     strays = [i for i, marks in enumerate(text.marks) if not marks and text.lines[i].strip() and not text.rules[i]]
-    begins = {i: mark[1] or mark[2] for i in strays if (mark := MARKED.match(text.lines[i].strip()))}
-    heads = Counter(begins.values())
-    strays = [i for i in strays if i not in begins or 2 * heads[begins[i]] * len(text.core) < len(order)]
+    begins = {i: mark[1] or mark[2] or mark[3] for i in strays if (mark := MARKED.match(text.lines[i].strip()))}
+    heads = {head for head, n in Counter(begins.values()).items() if 2 * n * len(text.core) >= len(order)}
+    for (
+        name
+    ) in text.core:  # `fMRI pred:` beside `Dinov2 pred:`, of which one is a known name behind what may be a prefix
+        if alike := [head for head in heads if normalize(head).endswith(f"_{name}")]:
+            i = next(i for i, marks in enumerate(text.marks) if marks and marks[0].name == name)
+            raise text.several([text.lines[i][: text.marks[i][0].text].strip(" :"), *alike])
+    strays = [i for i in strays if begins.get(i) not in heads]
     log = text.log or any(LOG_LINE.search(text.lines[i]) for i in strays)
-    strange = [i for i in strays if not heading(text.lines, i)]
-    if strange and not log:
+    below = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]  # may go on there
+    if strange := [i for i in below if not (log or heading(text.lines, i))]:
         what = f"expected a line {' or '.join(map(repr, text.core))} with a colon, found {text.lines[strange[0]]!r:.60}"
         raise text.error(strange[0], f"{what}; write each text on one line.")
     rows, numbers, lost = [], [], []
@@ -481,9 +490,8 @@ def pairs(text: Printed) -> Pairs:
         heads = join_names([*map(repr, recurring_heads(text.lines)[1])], 5)
         how = f"repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED{WHICH * text.log}"
         raise text.error(at, f"{text.lines[at].strip()!r:.60} has no partner; {how}.")
-    follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
-    below = f", {len(follow)} of them directly below a text, which may go on there" * bool(follow)
-    notes = text.unused(strays, f"other lines are not used{below}", follow)
+    said = f", {len(below)} of them directly below a text, which may go on there" * bool(below)
+    notes = text.unused(strays, f"other lines are not used{said}", below)
     return rows, numbers, [*notes, *text.unused(lost, "labels without a partner are not used")]
 
 
@@ -516,6 +524,10 @@ def on_one(text: Printed) -> Pairs:
         if len(row) == len(text.core):
             rows.append(row)
             places.append(i)
+    twice = [i for i in places if sum(mark.name in text.core for mark in text.marks[i]) > len(text.core)]
+    if 2 * len(twice) > len(places):  # `A pred: ... B pred: ...`
+        said = f"each line has a label several times, such as {text.lines[twice[0]].strip()!r:.160}"
+        raise text.error(twice[0], f"{said}; name two with --labels=TRUE,PREDICTED.")
     left, right = rows[0]
     for mark in ("->", "|", ";", ",", "/"):
         if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):

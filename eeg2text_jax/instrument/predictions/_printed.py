@@ -1,6 +1,7 @@
 """What programs print: logs, outputs of notebooks and pages as plain lines, the tables among them, and their parts."""
 
 import contextlib
+import csv
 import functools
 import html
 import itertools
@@ -13,7 +14,7 @@ from typing import Any
 from eeg2text_jax.instrument.predictions._containers import QUOTED, RULE, Table, between_bars, literal
 from eeg2text_jax.instrument.predictions._names import Names, normalize_names
 from eeg2text_jax.instrument.predictions._samples import parse_list
-from eeg2text_jax.instrument.predictions.columns import holds_words, spaced
+from eeg2text_jax.instrument.predictions.columns import NUMBERS, holds_words, spaced
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
@@ -224,6 +225,12 @@ def without_header(lines: Sequence[str]) -> Iterator[tuple[str, Rows]]:
     for form, rows in sorted(forms.items(), key=lambda item: -len(item[1]))[:1]:
         kept = [k for k in range(len(form) + 1) if any(row[k] for _, row in rows)]
         yield f"lines of texts with {' ... '.join(form)!r} between", [(i, [row[k] for k in kept]) for i, row in rows]
+    commas: dict[int, Rows] = {}  # number of cells -> lines that begin with a number
+    for i, line in enumerate(lines, 1):
+        cells = next(csv.reader([line])) if line.count(",") > 1 and len(line) < LONGEST else []
+        if len(cells) > 2 and NUMBERS.fullmatch(cells[0]):
+            commas.setdefault(len(cells), []).append((i, cells))
+    yield from ((f"lines of {n} cells with ',' between", rows) for n, rows in commas.items())
     quoted = ((i, QUOTED_PAIR.findall(line)) for i, line in enumerate(lines, 1) if re.search(r"\(['\"]", line))
     yield PAIRS, [(i, [*map(literal, pair)]) for i, of_line in quoted for pair in of_line]
     lists = [i for i, line in enumerate(lines, 1) if line[:2] in ("['", '["') and parse_list(line)]

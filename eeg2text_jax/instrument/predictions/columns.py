@@ -350,6 +350,9 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
     for offered in (words, fitting, [name for name in meanings.plain if name in (*names.either, *names.maybe)]):
         if len(offered) == 1:
             return (meanings.bases if side == "prediction" else meanings.plain).index(offered[0])
+    beside = [i for i in range(table.width) if not is_id(table.column(i))]
+    if table.names is None and len(beside) == 1 == table.width - 1:  # the texts beside the ids
+        return beside[0]
     known = names.fields.keys() | names.keys.keys()
     words = [i for i in letter_pairs(table) if not table.names or table.names[i] not in known]
     if len(positions := spaced(table)) == 1 and (words == positions or not table.names):

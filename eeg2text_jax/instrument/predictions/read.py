@@ -28,7 +28,7 @@ from eeg2text_jax.instrument.predictions._containers import (
     json_table,
     lines_table,
 )
-from eeg2text_jax.instrument.predictions._joins import Side, join_files
+from eeg2text_jax.instrument.predictions._joins import Side, join_files, lines_of_ids
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, load_names, normalize_names
 from eeg2text_jax.instrument.predictions._printed import EPOCH, WHICH, Text, recurring_heads, tables_among, with_texts
@@ -399,6 +399,7 @@ def read_two(
             said = f"there is no column {column!r}, as each line of the file is a text"
             raise table.error(f"{said}; name it 1 where the other file has columns, or leave --columns out")
         tables.append(table)
+    tables[1] = lines_of_ids(tables[1], tables[0])
     sides = [Side(tables[i], tables[1 - i], SIDES[i], stated[i], names, groups) for i in (0, 1)]
     tops, suffixes = [side.first_text() for side in sides], {side.table.path.suffix.lower() for side in sides}
     coded = any(side.table.coded or "" in side.keys for side in sides)
