@@ -455,6 +455,8 @@ def test_phonemes_with_bars_between_words_are_not_cut(write):
     spelled = [f"a b | c d e f g {c} i" for c in "abcdef"]
     found = read_any(write("reference,prediction\n" + "".join(f"{r},a b c\n" for r in spelled)))
     assert [row.reference for row in found.predictions] == spelled
+    letters = read_any(write("reference,prediction\n" + "".join(f"{' '.join(r)},a b c d e f\n" for r, _ in 2 * PAIRS)))
+    assert "the references are letters apart; each counts as a word" in describe(letters)
 
 
 @pytest.mark.parametrize("mark", [",", ";", "|", "/"])
