@@ -248,7 +248,10 @@ def test_objects_without_a_text_are_left_out_of_two_files(tmp_path):
     assert [(p.reference, p.prediction) for p in read.predictions] == [
         (f"true {i}", f"said {i}") for i in (0, 1, 3, 6, 7)
     ]
-    assert "4 objects without a text in one of the files are left out; 1 of these have a reference" in describe(read)
+    assert (
+        "4 objects without both texts are left out; 1 of these have a reference only, 1 a prediction only"
+        in describe(read)
+    )
 
 
 def test_names_of_files_in_another_order_are_no_rows_side_by_side(tmp_path):

@@ -373,11 +373,9 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
         (references.table.rows[k][references.text], outputs.table.rows[i][outputs.text]) for i, k in enumerate(places)
     ]
     if lost := {i for i, pair in enumerate(rows) if ABSENT in pair}:
-        silent = sum(rows[i][0] is not ABSENT for i in lost)
-        many = count_of(
-            len(lost), "object without a text in one of the files is", "objects without a text in one of the files are"
-        )
-        notes.append(f"{many} left out; {silent} of these have a reference and no prediction")
+        only = [sum(rows[i][side] is not ABSENT for i in lost) for side in (0, 1)]
+        many = count_of(len(lost), "object without both texts is", "objects without both texts are")
+        notes.append(f"{many} left out; {only[0]} of these have a reference only, {only[1]} a prediction only")
         both = [i for i in range(len(places)) if i not in lost]
         outputs.table, places = outputs.table.keep(both), [places[i] for i in both]
     ids = outputs.values(join.of_outputs) if join.of_outputs else []

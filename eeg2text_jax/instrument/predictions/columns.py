@@ -148,7 +148,9 @@ def unnamed(table: Table, names: Names) -> str:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
         other = "if these are references, give the file of outputs, and this one with --reference"
         return f"{what} without references; give their references with --reference=FILE; {other}"
-    two, texts = names.likely(normalize_names(table.rows[0])), spaced(table)
+    below = dataclasses.replace(table, rows=table.rows[1:])  # a name above numbers is of no text
+    two = names.likely([name * holds_words(below, i) for i, name in enumerate(normalize_names(table.rows[0]))])
+    texts = spaced(table)
     how = f"name two with {NAME_BOTH}, by name if line 1 is a header, or by number from 1 with --format=H"
     how = how if len(texts) > 2 and not two else ways(table, two or likely(table))
     return f"no column has a known name; its first rows are {table.first_rows()}; {how}"

@@ -499,6 +499,8 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
     if bare and 10 * len(bare) < len(rows):
         said = count_of(len(bare), "reference has", "references have")
         yield f"{said} no letter, such as {bare[0]!r:.40}: scored as any other"
+    if 2 * (silent := sum(not p.prediction.strip() for p in rows)) >= len(rows):
+        yield f"{silent} of {len(rows)} predictions are empty"
     if empty := sum(not p.reference.strip() for p in rows):
         yield (
             f"{count_of(empty, 'row has', 'rows have')} an empty reference: `score` counts every word predicted there "
@@ -597,7 +599,7 @@ def ends(rows: Sequence[Prediction]) -> Iterator[str]:
     shapes = []  # of each side: first words without letters, figures at the end
     for side in SIDES:
         texts = [getattr(p, side) for p in rows]
-        heads = (re.sub(r"\d+", "0", text.split()[0]) if text.strip() else "" for text in texts)
+        heads = (re.sub(r"\d+", "0", text.split()[0]) if " " in text.strip() else "" for text in texts)
         tails = (re.findall(r"(\w+)\s*[:=]", found[0]) if (found := FIGURES.search(text)) else [] for text in texts)
         both = Counter(heads).most_common(1)[0], Counter(map(" ".join, tails)).most_common(1)[0]
         shapes.append([shape if 10 * count >= 9 * len(rows) > 18 else "" for shape, count in both])
@@ -606,7 +608,7 @@ def ends(rows: Sequence[Prediction]) -> Iterator[str]:
             if shape and shape != of_other and (place == "end" or not any(map(str.isalpha, shape))):
                 example = getattr(rows[0], side)
                 example = example[:40] if place == "begin" else example[-40:]
-                yield f"nearly all {side}s {place} alike, as {example!r}: are these marks and figures words of them?"
+                yield f"nearly all {side}s {place} alike, as {example!r}; leave marks and figures out that are no words"
     spoken, true = ([getattr(p, side).split() or [""] for p in rows] for side in SIDES[::-1])
     varied = 2 * len({*map(tuple, spoken)}) > len(rows) > 4
     known = {re.sub(r"\W", "", word) for words in true for word in words}
