@@ -533,3 +533,28 @@ def test_ids_that_recur_in_the_references_alone_are_proposed(write):
     with pytest.raises(UserError, match="say --id=video,file_name to join by them"):
         read_any(write(outputs, "out.csv"), reference=reference)
     assert pairs(read_any(write(outputs, "out.csv"), reference=reference, id=["video", "file_name"])) == PAIRS
+
+
+@pytest.mark.parametrize("control", ["random", "shuffled", "zero"])
+def test_a_column_of_a_control_beside_eeg_is_a_condition(write, control):
+    rows = "".join(f"{r},{p},{p} not\n" for r, p in PAIRS)
+    found = read_any(write(f"sentence,EEG,{control}\n{rows}")).predictions
+    assert {row.eval_condition for row in found} == {"eeg", "noise" if control == "random" else control}
+    assert len(found) == 2 * len(PAIRS)
+
+
+def test_labels_in_angles_and_behind_hyphens(write):
+    angles = "".join(f'12:30:01,1 - INFO - <label> "{r}", <pred> "{p}"\n' for r, p in PAIRS)
+    assert pairs(read_any(write(angles))) == PAIRS
+    hyphens = "".join(f"- ref > {r}\n- hyp > {p}\n" for r, p in PAIRS)
+    assert pairs(read_any(write(hyphens))) == PAIRS
+
+
+def test_syllables_of_hangul_are_no_phonemes(write):
+    rows = [
+        {
+            "reference": "\uc74c\uc545 \uc88b\uc740 \uadf8\ub294<>\ub3c4\uc2dc \uc804\uc7c1",
+            "prediction": "\uc9d1 \ub3c4\uc2dc",
+        }
+    ] * 6
+    assert read_any(write(json.dumps(rows))).predictions[0].reference == "\uc74c\uc545 \uc88b\uc740 \uadf8\ub294"

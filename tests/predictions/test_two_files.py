@@ -164,3 +164,43 @@ def test_numbers_of_rows_are_no_key_beside_other_ids(read):
     )
     with pytest.raises(UserError, match=r"'nr' and 'filename' .* hold the same values in another order"):
         read(outputs, references, ("out.csv", "ref.csv"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    ['<seg id="s{0}.wav">{1} {0} of it</seg>', "# sent_id = u{0}\n# text = {1} {0} of it\n1\t{1}" + 8 * "\t_" + "\n"],
+)
+def test_ids_of_segments_and_of_conll_u_join_the_files(read, form):
+    outputs, references = (
+        "".join(form.format(i, side) + "\n" for i in order)
+        for side, order in (("said", (2, 0, 1)), ("wrote", (0, 1, 2)))
+    )
+    assert read(outputs, references)[0] == [(f"wrote {i} of it", f"said {i} of it") for i in (2, 0, 1)]
+
+
+def test_lines_of_json_strings_are_texts_without_escapes(read):
+    pairs, _ = read('"\\u0925 fa\\u00e7on"\n"\\"Yes,\\" he said"\n', "one of it\ntwo of it\n")
+    assert [said for _, said in pairs] == ["\u0925 fa\u00e7on", '"Yes," he said']
+
+
+def test_a_file_of_one_subtitle_has_one_text(read):
+    one = "1\n00:00:00,000 --> 00:00:01,500\n{} there\n"
+    assert read(one.format("hello"), one.format("hallo"))[0] == [("hallo there", "hello there")]
+
+
+def test_an_index_and_a_column_that_join_differently_are_asked_about(read):
+    outputs, references = (
+        f",index,{name}\n" + "".join(f"{row},{i},{name} {i} of it\n" for row, i in enumerate(order))
+        for name, order in (("said", (0, 1, 2)), ("true", (2, 0, 1)))
+    )
+    with pytest.raises(UserError, match="join the files differently"):
+        read(outputs, references, ("out.csv", "ref.csv"), columns=["true", "said"])
+
+
+def test_numbers_of_one_name_that_lack_some_are_asked_about(read):
+    outputs, references = (
+        f"item,{name}\n" + "".join(f"{i},{name} {i} of it\n" for i in order)
+        for name, order in (("said", (2, 3, 4, 6)), ("true", (6, 5, 4, 3)))
+    )
+    with pytest.raises(UserError, match=r"'item' and 'item' .* hold the same values in another order"):
+        read(outputs, references, ("out.csv", "ref.csv"), columns=["true", "said"])

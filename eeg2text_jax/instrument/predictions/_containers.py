@@ -33,11 +33,15 @@ NO_TABLE = (
 )
 TRN = re.compile(r"(?P<text>.*?)\s*\((?P<id>\S+|[A-Za-z]+ \d+)\)")  # a text, then the id of the utterance in brackets
 MARKED = {  # what a file of texts among marks is -> the pattern of a text
-    "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n((?:.+\n)*)", re.MULTILINE),
-    "segments of SGML": re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL),
-    "lines with times": re.compile(r"^(?:\[[\d:.]+ --> [\d:.]+\]|[\d.]+\s+[\d.]+)[ \t]+([^\s\d].*)\n", re.MULTILINE),
-    "lines of Moses": re.compile(r"^\d+ \|\|\| (.*?) \|\|\| .*\n", re.MULTILINE),
-    "texts of CoNLL-U": re.compile(r"^# text = (.*)\n", re.MULTILINE),
+    "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n(?P<text>(?:.+\n)*)", re.MULTILINE),
+    "segments of SGML": re.compile(r"<seg\b(?:[^>]*?\bid=[\"'](?P<id>[^\"']*))?[^>]*>(?P<text>.*?)</seg>", re.DOTALL),
+    "lines with times": re.compile(
+        r"^(?:\[[\d:.]+ --> [\d:.]+\]|[\d.]+\s+[\d.]+)[ \t]+(?P<text>[^\s\d].*)\n", re.MULTILINE
+    ),
+    "lines of Moses": re.compile(r"^\d+ \|\|\| (?P<text>.*?) \|\|\| .*\n", re.MULTILINE),
+    "texts of CoNLL-U": re.compile(
+        r"^(?:# sent_id = (?P<id>.*)\n(?:# (?!text =).*\n)*)?# text = (?P<text>.*)\n", re.MULTILINE
+    ),
 }
 COMMENT = re.compile(r";;|# (?!text = )|\d[\d.-]*\t(?:[^\t]*\t){8}")  # and the words of CoNLL-U
 TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of other kinds, and texts with tags
@@ -351,7 +355,10 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
 def unquoted(texts: list[str]) -> list[str]:
     """Return texts without the quotes around them, if each of several has some (`'a'`, `"a"` or, of bytes, `b'a'`)."""
     inner = [QUOTED.fullmatch(text) for text in texts]
-    return [found[1] for found in inner] if len(texts) > 1 and all(inner) else texts
+    if len(texts) < 2 or not all(inner):
+        return texts
+    values = [literal(text) if "\\" in text else None for text in texts]  # as JSON or Python escapes characters
+    return [value if isinstance(value, str) else found[1] for value, found in zip(values, inner, strict=True)]
 
 
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
@@ -364,10 +371,14 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         return Table(path, "P", "texts by id", None, rows, coded=True)
     for kind, pattern in MARKED.items():
         tagged = kind in TAGGED
-        found = pattern.findall(re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text)
-        if len(found) > 1 and (tagged or len(found) == len(filled)):
-            bare = [html.unescape(re.sub(r"<[^>]*>", "", one)) for one in found] if tagged else found
-            return Table(path, "P", kind, None, [[" ".join(one.split())] for one in bare])
+        found = [*pattern.finditer(re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text)]
+        if found and (tagged or 1 < len(found) == len(filled)):
+            texts = (html.unescape(re.sub(r"<[^>]*>", "", one["text"])) if tagged else one["text"] for one in found)
+            rows = [[" ".join(one.split())] for one in texts]
+            ids = [one.groupdict().get("id") for one in found]
+            if None in ids or len({*ids}) < len(ids):
+                return Table(path, "P", kind, None, rows)
+            return Table(path, "P", kind, ["id", "text"], [[key, *row] for key, row in zip(ids, rows, strict=True)])
     if filled and all(map(NIST.fullmatch, filled)):
         raise UserError(f"{path}: a file of NIST (.ctm, .stm), with times; write a text on each line, or `ID text`.")
     return None

@@ -199,7 +199,7 @@ class Join:
         if not strong and all({*join.of_outputs} <= indices for join in fitting):
             self.refuse_other_order(indices if weak else set())
         for other in fitting[1:] if outputs.table.titles and references.table.titles else ():
-            if other.fitting() != fitting[0].fitting() and outputs.values(other.of_outputs) not in numbers:
+            if other.fitting() != fitting[0].fitting():
                 by = option("--id", [outputs.table.titles[i] for i in other.of_outputs])
                 two = f"{fitting[0].titles()} and {other.titles()}"
                 raise outputs.table.error(f"{two} join the files differently; say {by}, or another column")
@@ -267,7 +267,8 @@ class Join:
             both = {*ids} & {*reference_ids} - {""}
             moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
             numbers = all(map(NUMBER.fullmatch, both))  # some of which are equal by chance
-            most, other_rows = (1.0, moved) if numbers else (0.5, ids != reference_ids)
+            one_name = outputs.titles(column) == references.titles(other)
+            most, other_rows = (0.5 if one_name else 1.0, moved) if numbers else (0.5, ids != reference_ids)
             several = not numbers and 1 < len({*ids}) == len(ids) == len(both)  # references of one output
             alike = all(len({*of}) > max(len(of) - 1 if numbers else len(of) / 2, 1) for of in (ids, reference_ids))
             if other_rows and (several or alike) and len(both) >= most * min(len(ids), len(reference_ids)):

@@ -49,7 +49,7 @@ LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
-TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|(\S+) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
+TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|([^\s-]\S*) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
 OF_SPEECHBRAIN = re.compile(r"(\S+), %WER .*\[.*\]")
 COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=[\['\"])|\s[-=]>|[<>](?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
@@ -529,7 +529,7 @@ def on_one(text: Printed) -> Pairs:
         said = f"each line has a label several times, such as {text.lines[twice[0]].strip()!r:.160}"
         raise text.error(twice[0], f"{said}; name two with --labels=TRUE,PREDICTED.")
     left, right = rows[0]
-    for mark in ("->", "|", ";", ",", "/"):
+    for mark in ("->", "<", "|", ";", ",", "/"):
         if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):
             more = mark in "|;" and all(f" {mark} " in row[right] for row in rows)
             for row in rows:

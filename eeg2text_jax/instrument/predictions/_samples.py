@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,8 @@ def conversions(changed: Changed) -> list[str]:
 
 def is_spelled(cells: Sequence[Any]) -> bool:
     """Return whether texts are phonemes or single letters: nearly all parts between spaces are short."""
-    texts = [" ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells[:SAMPLED]]
+    texts = (" ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells[:SAMPLED])
+    texts = [unicodedata.normalize("NFD", text) for text in texts]  # a syllable of Hangul has several letters
     parts = [re.sub(r"[\d\W]", "", part) for text in texts for part in text.split()]
     return len(parts) >= 8 * min(len(texts), 3) and 10 * sum(len(part) <= 2 for part in parts) >= 9 * len(parts)
 

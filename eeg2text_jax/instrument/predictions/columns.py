@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import (
+    MARKS_OF_CONDITIONS,
     PHONEMES,
     SIDES,
     TEXT,
@@ -76,6 +77,8 @@ class Meanings:
         )
         self.spoken += [name for name in self.plain if name in names.either and name == PHONEMES]
         self.conditions = {name: fed for name in self.bases if (fed := names.condition(name))}
+        if self.conditions:  # `eeg` beside `random`
+            self.conditions |= {name: MARKS_OF_CONDITIONS[name] for name in self.bases if name in MARKS_OF_CONDITIONS}
         self.maybe = [name for name in names.maybe if name in self.plain]
         if not self.pairs and not self.references and len(self.predictions) == len(self.maybe) == 1:
             self.references = self.maybe
