@@ -22,9 +22,16 @@ from matplotlib.figure import Figure
 
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.packages import BIBTEX
-from eeg2text_jax.instrument.auditing import result as results
 from eeg2text_jax.instrument.auditing.notices import Judged
-from eeg2text_jax.instrument.auditing.result import AuditResult
+from eeg2text_jax.instrument.auditing.result import (
+    MOST_LIMITS,
+    AuditResult,
+    condition_table,
+    effect_table,
+    evidence_lines,
+    reported_table,
+    secondary_table,
+)
 from eeg2text_jax.instrument.auditing.verdict import FOUND, Z_95, Verdict, figures_text, interval_text, p_cell, p_text
 
 # Self-contained HTML pages from Markdown, tables, images and folded sections; tables become cards on a phone.
@@ -43,8 +50,7 @@ def markdown_html(text: str) -> str:
 def _block(lines: Sequence[str]) -> str:
     if lines[0].startswith("|"):
         cells = [line.strip().removeprefix("|").removesuffix("|") for line in lines if not RULE.fullmatch(line.strip())]
-        heads, *rows = [[_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)] for line in cells]
-        return _html_table(heads, rows)
+        return _html_table(*([_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)] for line in cells))
     return f"<p>{_inline(' '.join(lines))}</p>"
 
 
@@ -97,12 +103,12 @@ def bullets(lines: Iterable[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(*rows: Iterable[str]) -> str:
     """Return headings and rows of plain text as an HTML table."""
-    return _html_table(list(map(html.escape, headings)), [list(map(html.escape, row)) for row in rows])
+    return _html_table(*(list(map(html.escape, row)) for row in rows))
 
 
-def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _html_table(heads: Sequence[str], *rows: Sequence[str]) -> str:
     """Return an HTML table from HTML cells; every cell repeats its heading, as a phone shows each row as a card."""
     labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
     cells = ((f'<td data-label="{a}">{cell}</td>' for a, cell in zip(labels, row, strict=True)) for row in rows)
@@ -251,13 +257,12 @@ def write_report(
     question = f"Does the model use the {result.verdict.recording}?"
     if result.chance is not None:
         question = "Does the recording tell which sentence was read?"
-    further = table(results.SECONDARY_HEADINGS, results.secondary_rows(result)) if result.secondary else ""
     parts = [
         verdict_part(result),
         folded("Against each control", _comparison_part(result)),
         folded("Each condition: scores, and what the outputs look like", _condition_part(result)),
         folded("What the content is about, and who carries it", _question_part(result)),
-        folded("Further endpoints, which do not decide", further),
+        folded("Further endpoints, which do not decide", table(*secondary_table(result)) if result.secondary else ""),
         folded("Scores as papers print them", _reported_part(result)),
         folded(LIMITS, _notice_part(result)),
         folded("Every row", _row_part(result), name="rows"),
@@ -272,15 +277,15 @@ def write_report(
 
 def verdict_part(result: AuditResult) -> str:
     """Return the head in HTML: the verdict with what limits it, at most four figures, and a picture."""
-    lines = result.limits[: results.MOST_LIMITS]
-    lines += [f"More below, under “{LIMITS}”."] if result.limits[results.MOST_LIMITS :] else []
-    lines += [f"Chosen, and not the default: {'; '.join(result.choices)}."] if result.choices else []
+    lines = result.limits[:MOST_LIMITS]
+    lines += [f"More below, under “{LIMITS}”."] if result.limits[MOST_LIMITS:] else []
+    lines += result.chosen
     box = (
         f'<section class="verdict {result.verdict.color}"><p class="label">Verdict</p><p class="big">'
         f"{html.escape(result.verdict.headline)}</p><p>{html.escape(result.sentence)}</p>{bullets(lines)}</section>"
     ).replace("0 %", "0&nbsp;%")
     if result.verdict.base is Verdict.NOT_JUDGEABLE:  # the figures mean nothing, so the evidence against them is shown
-        return box + "".join(table(("reference", "output"), n.rows) for n in result.notices if n.bars and n.rows)
+        return box + "".join(table(("reference", "output"), *n.rows) for n in result.notices if n.bars and n.rows)
     main, (p, of) = result.deciding.contrast, result.deciding.p
     readers = f", {result.n_subjects} readers" if result.n_subjects > 1 else ""
     what, size = "content difference" if main.control else "content", "at most" if of == "less" else "at least"
@@ -318,7 +323,7 @@ def _picture_part(result: AuditResult) -> str:
 def _comparison_part(result: AuditResult) -> str:
     """Return the table and the picture of all comparisons, and further evidence."""
     main, first = result.deciding.contrast, result.conditions[0]
-    lines = [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
+    lines = result.questions
     if main.control:
         lines += [f"Every control has to be beaten; {main.control} decides."] if result.comparisons[1:] else []
         lines.append(f"Without a control, {first.name} against other sentences: {figures_text(first.content)}.")
@@ -328,8 +333,8 @@ def _comparison_part(result: AuditResult) -> str:
     if result.adjusted_p != main.decisive_p == result.deciding.p[0]:
         lines.append(f"Deciding comparison, {p_text(result.adjusted_p)} by Holm's method over all that decide.")
     drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
-    shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons, result.verdict.recording))
-    return f"{shown}<figure>{drawn}</figure>{bullets([*lines, *results.evidence_lines(result)])}"
+    lines += evidence_lines(result)
+    return f"{table(*effect_table(result))}<figure>{drawn}</figure>{bullets(lines)}"
 
 
 def _condition_part(result: AuditResult) -> str:
@@ -347,8 +352,7 @@ def _condition_part(result: AuditResult) -> str:
         if (look := c.look) is not None
     ]
     note = f"<p>others: the same outputs against other sentences of {html.escape(result.alike)}.</p>"
-    shown = table(results.condition_headings(result), results.condition_rows(result))
-    return f"{shown}{note}{table(heads, rows) if rows else ''}"
+    return f"{table(*condition_table(result))}{note}{table(heads, *rows) if rows else ''}"
 
 
 def _question_part(result: AuditResult) -> str:
@@ -371,29 +375,29 @@ def _question_part(result: AuditResult) -> str:
         for reader, of in sorted(contents.items())
     ]
     by_reader = ("reader", "rows", *(f"content with {signal_name(result, name)}" for name in names))
-    shown = table(heads, groups) if groups else ""
+    shown = table(heads, *groups) if groups else ""
     times = [(name, f"{first:.10g}", f"{last:.10g}") for name, (first, last) in result.recordings.items()]
-    ranges = table(("recording", *(f"{end} sample ({result.time_unit})" for end in ("first", "last"))), times)
-    return shown + bullets(lines) + (table(by_reader, readers) if len(readers) > 1 else "") + (ranges if times else "")
+    ranges = table(("recording", *(f"{end} sample ({result.time_unit})" for end in ("first", "last"))), *times)
+    return shown + bullets(lines) + (table(by_reader, *readers) if len(readers) > 1 else "") + (ranges if times else "")
 
 
 def _reported_part(result: AuditResult) -> str:
     """Return corpus scores of each condition, each with its null; "" if there are none."""
     if not result.reported:
         return ""
-    shown = table(("score", *(c.name for c in result.conditions)), results.reported_rows(result))
     note = (
         "<p>In brackets: the same outputs against other sentences; of error rates (WER), less is better. These scores "
         "test nothing.</p>"
     )
-    return shown + note + bullets(dict.fromkeys(r.signature for r in result.reported))
+    signatures = bullets(dict.fromkeys(r.signature for r in result.reported))
+    return table(*reported_table(result, "score")) + note + signatures
 
 
 def _notice_part(result: AuditResult) -> str:
     """Return all limits, the notices with the rows that show them, and notes on how rows were matched."""
     lines = [*result.limits, result.provenance.sentence, *result.provenance.lines]
     shown = "".join(
-        f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), n.rows)}" for n in result.notices if n.rows
+        f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), *n.rows)}" for n in result.notices if n.rows
     )
     lines += [f"{n.message}." for n in result.notices if not any(n.message in line for line in lines)]
     return bullets(dict.fromkeys(lines)) + shown + bullets(f"{note}." for note in result.notes)
@@ -415,7 +419,7 @@ def _row_part(result: AuditResult) -> str:
         if not math.isnan(r.content):  # adding 0 makes -0.0 positive
             shown = (f"{r.own:.1f}", f"{r.others:.1f}", f"{round(r.content, 1) + 0.0:+.1f}")
         cells.append((r.reference, r.prediction or "(empty)", r.condition, r.subject or "–", *shown))
-    return f"{note}{SEARCH}{table(heads, cells)}"
+    return f"{note}{SEARCH}{table(heads, *cells)}"
 
 
 def _judged_part(judged: Judged | None) -> str:
@@ -426,7 +430,7 @@ def _judged_part(judged: Judged | None) -> str:
     rows = [(file.name, str(file.rows), file.sha256) for file in judged.files]
     how = bullets(line for file in judged.files for line in file.read)
     by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
-    return f"{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"
+    return f"{table(('file', 'rows', 'SHA-256'), *rows)}<p>Judged {judged.date} by {by}.</p>{how}"
 
 
 def _method_part(result: AuditResult) -> str:

@@ -11,11 +11,8 @@ import numpy as np
 from eeg2text_jax.instrument.auditing.align import Condition
 from eeg2text_jax.instrument.auditing.table import Cells
 
-# Content from tables of scores: effect, p, interval, minimum detectable effect, and who carries it.
-#
-# Everything is arithmetic on the table `D [sentence, reference]` of EEG minus control, or of EEG alone, within strata.
-# docs/method.md has the formulas. **Null hypothesis**: within a stratum, predictions do not depend on which of its
-# sentences was read. Then all pairings of predictions and references are equally likely, the same for EEG and control.
+# Content from tables of scores `[sentence, reference]` of EEG minus control, or of EEG alone, within strata: effect, p,
+# interval, minimum detectable effect, and who carries it. docs/method.md has the formulas.
 
 ALPHA, POWER = 0.05, 0.9
 Z_ALPHA, Z_POWER, Z_95 = (NormalDist().inv_cdf(q) for q in (1 - ALPHA, POWER, 0.975))
@@ -26,16 +23,11 @@ STRONGEST = 0.02  # share of the sentences that are left out to see whether few 
 
 
 class Strata:
-    """The sentences that are judged, by stratum, and random pairings within the strata (the same for all tables).
-
-    Attributes:
-      members: sentences of each stratum.
-      sentences: all sentences of the strata, in the order of `members`, `[S']`.
-    """
+    """The sentences that are judged, by stratum, and random pairings within the strata (the same for all tables)."""
 
     def __init__(self, members: Sequence[np.ndarray]) -> None:
-        self.members = list(members)
-        self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)
+        self.members = list(members)  # sentences of each stratum
+        self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)  # in this order, `[S']`
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -68,7 +60,7 @@ class Contrast:
     def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
         """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %.
 
-        The factor is the normal quantile z with the first term of its expansion to Student's t of S - 1 degrees.
+        The normal quantile z has the first term of its expansion to Student's t of S - 1 degrees.
         """
         reach = z * (1 + (z**2 + 1) / (4 * max(len(self.content) - 1, 1))) * self.se
         return self.effect - reach, self.effect + reach
@@ -121,35 +113,31 @@ def contrast(
     seed_noise: float = 0.0,
     growth: float = 0.0,
 ) -> Contrast:
-    """Compare EEG with a control, or with its own null.
+    """Compare the tables of EEG and of the control `name`, or EEG with its own null.
 
     Args:
-      strata: the strata of the cells.
-      eeg, control: tables of the two conditions.
-      name: name of the control.
       seeds: content by training seed, EEG minus control, `[G]`, if there are three seeds or more.
       seed_noise: variance of these that comes from the sentences, which is in the variance over sentences already.
       growth: growth of the variance of the effect with each point of the effect, see `variance_growth`.
     """
     tables = [eeg] if control is None else [eeg, control]
     blocks = [b - c for b, c in zip(eeg.blocks, control.blocks, strict=True)] if control else list(eeg.blocks)
-    parts = [centred(block) for block in blocks]
-    size = len(strata)
+    parts, size = [centred(block) for block in blocks], len(strata)
     content = np.concatenate([np.diag(part) for part in parts])
     effect = float(content.mean())
-    factors = np.repeat([n / (n - 1) for n in map(len, parts)], list(map(len, parts)))
+    factors = np.concatenate([np.full(n, n / (n - 1)) for n in map(len, parts)])
     variance = float((factors * (content - effect) ** 2).sum()) / (size - 1) / size
-    sd = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in parts))) / size
     plain = tuple(centred(block - effect * np.eye(len(block))) for block in blocks)
-    sd_alone = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in plain))) / size
+    sd, sd_alone = (float(np.sqrt(sum((p**2).sum() / (len(p) - 1) for p in one))) / size for one in (parts, plain))
+    mde = _solve(np.array([[sd_alone**2]]), growth)
     effects, p_seeds = (), None
     if seeds is not None and len(seeds) >= 3:
         effects, p_seeds = tuple(seeds.tolist()), seed_p(seeds)
         variance += max(float(np.var(seeds, ddof=1)) - seed_noise, 0.0) / len(seeds)
+        mde = max(mde, seed_mde(seeds))
     p, p_less = _pairing_p(strata, parts, sd)
     diagonals = [np.concatenate([np.diag(b) for b in table.blocks]) for table in tables]
     rest = [np.concatenate([(b.sum(1) - np.diag(b)) / (len(b) - 1) for b in table.blocks]) for table in tables]
-    mde = _solve(np.array([[sd_alone**2]]), growth)
     return Contrast(
         control=name,
         scores=tuple(float(values.mean()) for values in diagonals),
@@ -160,7 +148,7 @@ def contrast(
         p_seeds=p_seeds,
         se=float(np.sqrt(variance)),
         sd=sd,
-        mde=max(mde, seed_mde(seeds) if p_seeds is not None else 0.0),
+        mde=mde,
         seed_effects=effects,
         content=content,
         centred=plain,
@@ -187,17 +175,11 @@ def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, per
     """Return by how much the variance of the effect grows with each point of content that is spread.
 
     A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions. So content is a
-    binomial count, whose variance is its mean times this unit.
-
-    Args:
-      eeg: the condition whose predictions hold the content.
-      n_words: number of words of each sentence, `[S]`.
-      judged: sentences that are judged.
-      perfect: points of a prediction that is its reference.
+    binomial count, whose variance is its mean times this unit. `n_words` is `[S]`, `judged` are the sentences that are
+    judged, and `perfect` the points of a prediction that is its reference.
     """
-    different = np.zeros(len(n_words))
     pairs = {(s, row.prediction) for s, row in zip(eeg.sentence.tolist(), eeg.rows, strict=True)}
-    np.add.at(different, [s for s, _ in pairs], 1)
+    different = np.bincount([s for s, _ in pairs], minlength=len(n_words))
     return float(np.mean(perfect / np.maximum(n_words[judged], 1) / np.maximum(different[judged], 1))) / len(judged)
 
 
@@ -206,13 +188,12 @@ def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
 
     The effects of a study are normal around d, with the covariance of random pairings plus the growth at d.
     """
-    size = len(contrasts[0].content)
 
     def of(a: Contrast, b: Contrast) -> float:
         return sum(float((x * y).sum()) / (len(x) - 1) for x, y in zip(a.centred, b.centred, strict=True))
 
     covariance = np.array([[of(a, b) for b in contrasts] for a in contrasts])
-    return max(_solve(covariance / size**2, growth), *(c.mde for c in contrasts))
+    return max(_solve(covariance / len(contrasts[0].content) ** 2, growth), *(c.mde for c in contrasts))
 
 
 def _solve(covariance: np.ndarray, growth: float) -> float:
@@ -271,7 +252,7 @@ Side = tuple[Condition, Cells]  # a condition with its table
 def content_from(sides: Sequence[Side], masks: Sequence[np.ndarray], size: int) -> np.ndarray:
     """Return the content of each sentence, EEG's minus the control's if there is one, `[S]`; NaN: a side has no row.
 
-    `masks` has for each side whether its rows count, bool `[N]`.
+    `masks` says for each side which rows count, bool `[N]`.
     """
     parts = []
     for (side, cells), rows in zip(sides, masks, strict=True):
@@ -295,8 +276,8 @@ class Carrier:
 def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Mapping[str, np.ndarray]) -> list[Carrier]:
     """Return who carries an effect: each reader, each group of `groups` (column -> labels `[S]`), the strongest 2 %.
 
-    The effect goes, and not the power: less than half is left, and even the upper end of the interval of what is left
-    is below the whole effect. For the strongest sentences, as many of the weakest are left out, as chance has both.
+    Without them less than half is left, and the upper end of its interval is below the whole effect, so that it is the
+    effect that goes and not the power. With the strongest sentences as many of the weakest are left out.
     """
     size = int(strata.sentences.max()) + 1
     names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
@@ -310,14 +291,17 @@ def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Map
             rests.append((f"{column} {label}", _without(whole, labels[strata.sentences] == label)))
     rank, few = whole.content.argsort().argsort(), int(np.ceil(STRONGEST * len(strata)))
     rests.append((f"{few} of {len(strata)} sentences", _without(whole, (rank < few) | (rank >= len(strata) - few))))
-    return [Carrier(name, float(rest.mean())) for name, rest in rests if len(rest) > 1 and _goes(whole.effect, rest)]
+    return [
+        Carrier(name, float(rest.mean()))
+        for name, rest in rests
+        if len(rest) > 1
+        and rest.mean() < whole.effect / 2
+        and rest.mean() + Z_ALPHA * rest.std(ddof=1) / np.sqrt(len(rest)) < whole.effect
+    ]
 
 
 def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
-    """Return the content of the other sentences if some, bool `[S']`, are in no stratum.
-
-    In a stratum of n sentences, the others hold 1 / n of the content of a strong one.
-    """
+    """Return the content of the other sentences if some, bool `[S']`, are in no stratum."""
     contents, start = [], 0
     for part in whole.centred:
         n = len(part)
@@ -326,11 +310,6 @@ def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
             block = part[np.ix_(rest, rest)] * (n - 1) / n + whole.effect * np.eye(rest.sum())
             contents.append(np.diag(centred(block)))
     return np.concatenate(contents) if contents else np.zeros(0)
-
-
-def _goes(effect: float, rest: np.ndarray) -> bool:
-    upper = rest.mean() + Z_ALPHA * rest.std(ddof=1) / np.sqrt(len(rest))
-    return bool(rest.mean() < effect / 2 and upper < effect)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -410,31 +389,20 @@ PRECEDENCE = (
 
 @dataclasses.dataclass(frozen=True)
 class Ruling:
-    """The verdict of the audit with its qualifiers; those of a claim are empty where nothing is claimed.
+    """The verdict of the audit with its qualifiers; those of a claim are empty where nothing is claimed."""
 
-    Attributes:
-      base: the verdict without qualifiers.
-      level: what the content is about.
-      time: whether the content goes beyond the time of the recording.
-      carriers: the readers, groups or few sentences without which the effect goes.
-      recording: name of the recordings in sentences, EEG or fMRI.
-      unseen: share of the sentences that may be decoded whole without being in the test; of *equivalent* alone.
-      reason: why nothing is judged; of *not judgeable* alone.
-    """
-
-    base: Verdict
+    base: Verdict  # without qualifiers
     level: Level | None = None
     time: Time | None = None
     carriers: tuple[Carrier, ...] = ()
-    recording: str = "EEG"
-    unseen: float | None = None
-    reason: str = ""
+    recording: str = "EEG"  # name of the recordings in sentences
+    unseen: float | None = None  # of *equivalent*: share of the sentences that may be decoded whole and not in the test
+    reason: str = ""  # of *not judgeable*
 
     @property
     def restrictions(self) -> list[str]:
         """The qualifiers that restrict a claim."""
-        phrases = [str(self.time)] if self.time is Time.NOT_BEYOND else []
-        phrases += [str(self.level)] if self.level is Level.KIND else []
+        phrases = [str(q) for q in (self.time, self.level) if q in (Time.NOT_BEYOND, Level.KIND)]
         return phrases + [f"carried by {carrier.name}" for carrier in self.carriers]
 
     @property
@@ -497,14 +465,10 @@ def p_of(verdict: str, more: float, less: float, equivalence: float | None) -> t
 
 
 def judge(pair: Contrast, alone: Contrast, margin: float, *, identical: bool = False) -> Verdict:
-    """Return the verdict of EEG against one control; `alone` is EEG against its own null.
+    """Return the verdict of EEG against one control; `identical`: both have the same predictions.
 
-    More content needs a p of at most 5 % and a 90 % interval above 0, also against EEG's own null: a control that fits
-    other sentences better than its own makes any predictions look better. Equivalence needs a 90 % interval inside the
-    margin: two one-sided tests at 5 %.
-
-    Args:
-      identical: whether EEG and control have the same predictions; they are equivalent then.
+    `alone`, EEG against its own null, needs more content, too: a control that fits other sentences better than its own
+    makes any predictions look better. Equivalence needs the 90 % interval inside the margin.
     """
     if identical:
         return Verdict.EQUIVALENT
@@ -530,8 +494,8 @@ def judge_alone(alone: Contrast, margin: float) -> Verdict:
 def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     """Return the comparison that gives the overall verdict.
 
-    If several comparisons have this verdict, the one least in favor of EEG is returned: with the smallest difference
-    or, for *equivalent to control*, with the widest margin.
+    Of several with this verdict it is the one least in favor of EEG: with the smallest difference or, for *equivalent
+    to control*, with the widest margin.
     """
 
     def rank(c: Comparison) -> tuple[int, float, str]:
