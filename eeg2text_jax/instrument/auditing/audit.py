@@ -12,60 +12,14 @@ import numpy as np
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import clock_of_rows
-from eeg2text_jax.instrument.auditing import notices
+from eeg2text_jax.instrument.auditing import notices, result, table, verdict
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight, others_chosen, signs_of
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition, align
 from eeg2text_jax.instrument.auditing.notices import GroupAnswer, Notice, Origin, Provenance, questions
-from eeg2text_jax.instrument.auditing.result import (
-    AuditResult,
-    ConditionSummary,
-    EegBits,
-    RowContent,
-    Secondary,
-    effect_table,
-    limits_of,
-)
+from eeg2text_jax.instrument.auditing.result import AuditResult, ConditionSummary, EegBits, RowContent, Secondary
 from eeg2text_jax.instrument.auditing.strata import key, thin_windows
-from eeg2text_jax.instrument.auditing.table import (
-    WORDS,
-    Cells,
-    Endpoint,
-    RankFigures,
-    Scorer,
-    checked_points,
-    figures_of,
-    fill,
-    rank_endpoint,
-    rank_figures,
-    rank_scorer,
-    rank_signs,
-    reported_scores,
-    strata_members,
-    text_endpoint,
-    text_scorer,
-)
-from eeg2text_jax.instrument.auditing.verdict import (
-    FOUND,
-    RULE_OF_THREE,
-    Z_95,
-    Comparison,
-    Contrast,
-    Level,
-    Ruling,
-    Strata,
-    Verdict,
-    carriers,
-    content_from,
-    contrast,
-    deciding_one,
-    holm,
-    in_words,
-    judge,
-    judge_alone,
-    seed_noise,
-    variance_growth,
-)
-from eeg2text_jax.instrument.auditing.verdict import verdict_mde as mde_of
+from eeg2text_jax.instrument.auditing.table import Cells, Endpoint, Scorer
+from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Level, Ruling, Verdict
 from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.instrument.predictions.rankings import Ranking
 from eeg2text_jax.instrument.predictions.read import describe
@@ -124,16 +78,16 @@ class AuditPage(AuditResult):
 
     def _repr_html_(self) -> str:
         """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
-        from eeg2text_jax.instrument.auditing.report import table
+        from eeg2text_jax.instrument.auditing import report
 
         headline, sentence = html.escape(self.verdict.headline), html.escape(self.sentence)
-        return f"<p><b>{headline}</b></p><p>{sentence}</p>{table(*effect_table(self))}"
+        return f"<p><b>{headline}</b></p><p>{sentence}</p>{report.table(*result.effect_table(self))}"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report, one self-contained HTML file."""
-        from eeg2text_jax.instrument.auditing.report import write_report
+        from eeg2text_jax.instrument.auditing import report
 
-        write_report(self, path)
+        report.write_report(self, path)
 
 
 def audit(
@@ -185,10 +139,10 @@ def audit(
     options = dataclasses.replace(options, proof=notices.checked_proof(options.proof), groups=groups)
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
-    result = Audit(aligned, options).result()
+    found = Audit(aligned, options).result()
     # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
     bits = [gain for name, rows in controls.items() if (gain := eeg_bits(eeg, name, rows)) is not None]
-    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*said, *thinned, *result.notes], bits=bits)
+    return dataclasses.replace(found, seeds_stated=seeds_stated, notes=[*said, *thinned, *found.notes], bits=bits)
 
 
 def audit_files(
@@ -207,13 +161,13 @@ def audit_files(
     """
     (name, eeg), *controls = conditions.items()
     recording = {"recording": str(sets[0].header.get("recording", "eeg"))}
-    result = audit(eeg, dict(controls), **recording | changes | {"name": name, "groups": labels})
+    found = audit(eeg, dict(controls), **recording | changes | {"name": name, "groups": labels})
     files = (
         notices.JudgedFile(str(read.path), read.digest, len(read.predictions), tuple(describe(read).splitlines()))
         for read in sets
     )
     judged = notices.Judged(tuple(files))
-    return dataclasses.replace(result, judged=judged, seeds_stated=all(read.seeds_stated for read in sets))
+    return dataclasses.replace(found, judged=judged, seeds_stated=all(read.seeds_stated for read in sets))
 
 
 class Audit:
@@ -223,24 +177,28 @@ class Audit:
         self.aligned, self.options = aligned, options
         self.controls = {c.name: c for c in aligned.conditions[1:]}
         self.asked = questions(aligned, options.deciding)
-        self.strata = Strata(strata_members(aligned.strata))
+        self.strata = verdict.Strata(table.strata_members(aligned.strata))
         self.clock = clock_of_rows(aligned.eeg.rows)
-        self.ranked: RankFigures | None = None
+        self.ranked: table.RankFigures | None = None
         self.growth = 0.0
         if isinstance(aligned.eeg.rows[0], Ranking):
-            self.endpoint, column = rank_endpoint(aligned, options.endpoint or "top-5")
-            self.ranked, self.scores = rank_figures(aligned, column), rank_scorer(column)
+            self.endpoint, column = table.rank_endpoint(aligned, options.endpoint or "top-5")
+            self.ranked, self.scores = table.rank_figures(aligned, column), table.rank_scorer(column)
         else:
-            self.endpoint = text_endpoint(options.endpoint)
-            self.scores = text_scorer(aligned, self.endpoint)
-            perfect = _perfect(self.endpoint, aligned)
-            self.growth = variance_growth(aligned.eeg, aligned.n_words, self.strata.sentences, perfect)
+            self.endpoint = table.text_endpoint(options.endpoint)
+            self.scores = table.text_scorer(aligned, self.endpoint)
+            # The mean points of predictions that are their references.
+            texts, points = aligned.references[:20], self.endpoint.fit(aligned.references)
+            own = table.checked_points(points(texts, texts), len(texts), len(texts), self.endpoint.label)
+            perfect = float(np.mean(np.diag(own)))
+            self.growth = verdict.variance_growth(aligned.eeg, aligned.n_words, self.strata.sentences, perfect)
         self.margin = self.endpoint.margin if options.margin is None else options.margin
         self.cells = self._fill(self.scores)
 
     def _fill(self, scores: Scorer) -> dict[str, Cells]:
         """Return the table of every condition."""
-        return {c.name: fill(c, self.aligned.references, self.strata.members, scores) for c in self.aligned.conditions}
+        references, members = self.aligned.references, self.strata.members
+        return {c.name: table.fill(c, references, members, scores) for c in self.aligned.conditions}
 
     def result(self) -> AuditPage:
         """Return the verdict with everything that leads to it."""
@@ -255,29 +213,31 @@ class Audit:
             stated_by=options.stated_by,
             contradictions=[notice.message for notice in of_signs if notice.bars],
         )
-        looks = {} if self.ranked else {condition.name: notices.look_of(condition) for condition in aligned.conditions}
+        looks = {} if self.ranked else {c.name: notices.look_of(c) for c in aligned.conditions}
+        figures = {c.name: table.figures_of(c) for c in aligned.conditions} if self.ranked else {}
         limits = self._notices(of_signs, looks.values())
         comparisons = self._decide(singles[0], pairs, limits, origin)
-        main = deciding_one(comparisons)
+        main = verdict.deciding_one(comparisons)
         labels = {column: notices.labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
-        sides = [self._conditions(c.control) for c in comparisons if not c.question]
+        deciding = [c.contrast for c in comparisons if not c.question]
+        sides = [self._conditions(c.control) for c in deciding]
         groups = [
             answer
             for column, of in labels.items()
             for answer in notices.answer_groups(aligned, of, column, sides, self.scores)
         ]
         ruling, time = self._ruling(main, comparisons, groups, labels, limits)
-        deciding = [c.contrast for c in comparisons if not c.question]
+        odd = {sign.code for sign in signs if sign.weight is Weight.ODD}
         mde = self.mde(deciding, singles[0])
         further = self._further(deciding)
-        reported, more = ([], []) if self.ranked else reported_scores(aligned, self.strata.members)
-        adjusted = holm([found.decisive_p for found in (*deciding, *(found for _, found in further))])
+        reported, more = ([], []) if self.ranked else table.reported_scores(aligned, self.strata.members)
+        adjusted = verdict.holm([found.decisive_p for found in [*deciding, *(found for _, found in further)]])
         notes = [note.rstrip(".") for note in self.clock.notes(repeated=True)]
         notes += [note for endpoint in (self.endpoint, *options.secondary) for note in endpoint.notes()]
         return AuditPage(
             verdict=ruling,
-            sentence=in_words(main, singles[0], mde, self.margin, ruling.recording),
-            limits=limits_of(ruling, limits, origin, time, {sign.code for sign in signs if sign.weight is Weight.ODD}),
+            sentence=verdict.in_words(main, singles[0], mde, self.margin, ruling.recording),
+            limits=result.limits_of(ruling, limits, origin, time, odd),
             metric=self.endpoint.label,
             signature=self.endpoint.signature,
             mode=aligned.eeg.mode,
@@ -291,7 +251,7 @@ class Audit:
             alike=aligned.alike,
             seeds=aligned.seeds,
             conditions=[
-                ConditionSummary(c.name, len(c.rows), single, looks.get(c.name), figures_of(c) if self.ranked else None)
+                ConditionSummary(c.name, len(c.rows), single, looks.get(c.name), figures.get(c.name))
                 for c, single in zip(aligned.conditions, singles, strict=True)
             ],
             comparisons=comparisons,
@@ -321,7 +281,7 @@ class Audit:
 
     def mde(self, deciding: Sequence[Contrast], alone: Contrast) -> float:
         """Return the minimum detectable effect of a verdict; against controls, EEG must beat its own null, too."""
-        return mde_of([*deciding, alone] if deciding[0].control else [alone], self.growth)
+        return verdict.verdict_mde([*deciding, alone] if deciding[0].control else [alone], self.growth)
 
     def _conditions(self, control: str) -> tuple[Condition, ...]:
         """Return EEG and the control of this name; EEG alone for ""."""
@@ -334,17 +294,17 @@ class Audit:
         if (count := len(self.aligned.seeds)) >= 3:
             size = len(self.aligned.references)
             by_rows = [[condition.seed == g for condition in conditions] for g in range(count)]
-            by_seed = np.stack([content_from(sides, rows, size)[self.strata.sentences] for rows in by_rows])
-            seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": seed_noise(by_seed)}
+            by_seed = np.stack([verdict.content_from(sides, rows, size)[self.strata.sentences] for rows in by_rows])
+            seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": verdict.seed_noise(by_seed)}
         name = conditions[1].name if conditions[1:] else ""
-        return contrast(self.strata, *(table for _, table in sides), name=name, growth=self.growth, **seeds)
+        return verdict.contrast(self.strata, *(of for _, of in sides), name=name, growth=self.growth, **seeds)
 
     def _signs(self) -> list[Sign]:
         """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
         eeg, references, choices = self.aligned.eeg, self.aligned.references, self.options.choices
         averaged = bool(notices.AVERAGED.search(self.options.proof))
         if self.ranked:
-            return rank_signs(eeg, averaged=averaged)
+            return table.rank_signs(eeg, averaged=averaged)
         if eeg.mode == "teacher_forced":
             return []
         check_choices(eeg.texts, choices)
@@ -371,15 +331,15 @@ class Audit:
         for pair in pairs or [alone]:
             if control := self.controls.get(pair.control):
                 same = not self.ranked and _said(eeg) == _said(control)
-                verdict = judge(pair, alone, self.margin, identical=same)
+                ruled = verdict.judge(pair, alone, self.margin, identical=same)
             else:
-                verdict = judge_alone(alone, self.margin)
-            if origin.level is Origin.UNKNOWN and verdict in (Verdict.USES_EEG, Verdict.CONTENT):
-                verdict = Verdict.UNPROVEN
+                ruled = verdict.judge_alone(alone, self.margin)
+            if origin.level is Origin.UNKNOWN and ruled in (Verdict.USES_EEG, Verdict.CONTENT):
+                ruled = Verdict.UNPROVEN
             if any(notice.bars == notices.ALL or pair.control in notice.bars for notice in limits):
-                verdict = Verdict.NOT_JUDGEABLE
-            alike = pair.equivalence_p(self.margin) if verdict is Verdict.EQUIVALENT else None
-            comparisons.append(Comparison(pair, verdict, self.asked.get(pair.control, ""), alike))
+                ruled = Verdict.NOT_JUDGEABLE
+            alike = pair.equivalence_p(self.margin) if ruled is Verdict.EQUIVALENT else None
+            comparisons.append(Comparison(pair, ruled, self.asked.get(pair.control, ""), alike))
         return comparisons
 
     def _ruling(
@@ -393,9 +353,9 @@ class Audit:
         """Return the verdict with its qualifiers, and the answer about time in words."""
         status, time = notices.answer_time(self.aligned, comparisons, timed=bool(self.clock.timed.any()))
         signal = SIGNALS.get(self.options.recording, self.options.recording)
-        if main.verdict not in FOUND:
+        if main.verdict not in verdict.FOUND:
             spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
-            unseen = min(1.0, RULE_OF_THREE / len(self.strata)) if spread else None
+            unseen = min(1.0, verdict.RULE_OF_THREE / len(self.strata)) if spread else None
             barring = [notice.code for notice in limits if notice.bars]
             reason = notices.REASONS.get(barring[0], notices.TARGET) if main.verdict is Verdict.NOT_JUDGEABLE else ""
             return Ruling(main.verdict, recording=signal, unseen=unseen, reason=reason), time
@@ -403,15 +363,14 @@ class Audit:
         weakness = [Level.SENTENCE, Level.KIND, Level.UNKNOWN].index
         about = max((answer.level for answer in groups), key=weakness, default=Level.UNKNOWN)
         sides = [(c, self.cells[c.name]) for c in self._conditions(main.control)]
-        return Ruling(
-            main.verdict, about, status, tuple(carriers(main.contrast, sides, self.strata, labels)), signal
-        ), time
+        carriers = tuple(verdict.carriers(main.contrast, sides, self.strata, labels))
+        return Ruling(main.verdict, about, status, carriers, signal), time
 
     def _further(self, deciding: Sequence[Contrast]) -> list[tuple[Endpoint, Contrast]]:
         """Return each deciding comparison by each further endpoint."""
         further = []
         for endpoint in self.options.secondary:
-            cells = self._fill(text_scorer(self.aligned, endpoint))
+            cells = self._fill(table.text_scorer(self.aligned, endpoint))
             further += [(endpoint, self._contrast(cells, *self._conditions(c.control))) for c in deciding]
         return further
 
@@ -419,7 +378,7 @@ class Audit:
         """Return what is not the default, in words."""
         options = self.options
         choices = [options.plan] if options.plan else []
-        if not self.ranked and self.endpoint.label != WORDS.label:
+        if not self.ranked and self.endpoint.label != table.WORDS.label:
             choices.append(f"endpoint {self.endpoint.label}")
         if self.margin != self.endpoint.margin:
             choices.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
@@ -457,12 +416,6 @@ def _said(condition: Condition) -> list[tuple[int, str]]:
     return sorted(zip(condition.sentence.tolist(), condition.texts, strict=True))
 
 
-def _perfect(endpoint: Endpoint, aligned: Aligned, sample: int = 20) -> float:
-    """Return the mean points of predictions that are their references, over at most `sample` references."""
-    points, texts = endpoint.fit(aligned.references), aligned.references[:sample]
-    return float(np.mean(np.diag(checked_points(points(texts, texts), len(texts), len(texts), endpoint.label))))
-
-
 def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]) -> EegBits | None:
     """Return the EEG bits against a control, `name`; None if no two sentences have an NLL in both conditions.
 
@@ -483,7 +436,7 @@ def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]
     return EegBits(
         control=name,
         bits_per_token=mean,
-        interval=(mean - Z_95 * spread, mean + Z_95 * spread),
+        interval=(mean - verdict.Z_95 * spread, mean + verdict.Z_95 * spread),
         p=NormalDist().cdf(-mean / spread) if spread > 0 else float(mean <= 0),
         samples=sum(map(len, gains.values())),
         sentences=count,
