@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
+from eeg2text_jax.base import files
 from eeg2text_jax.base.errors import UserError, first_line
-from eeg2text_jax.base.files import (
-    content_digest,
-    file_digest,
-    files_below,
-    is_local,
-    locked,
-    parse_json,
-    partial_of,
-    remove,
-    write_text,
-)
 from eeg2text_jax.base.stores.buckets import is_address
 from eeg2text_jax.data.splits.split import parts_digest, read_split_file
 from eeg2text_jax.instrument.metrics.metric_names import WORDS_ENDPOINT
@@ -42,7 +32,6 @@ DECODED = ("predictions.jsonl", "rankings.jsonl", "channels.json", "metrics.json
 
 
 def _path(name: str) -> property:
-    """Return a property of `Workdir`: the path of its file or folder `name`."""
     return property(lambda workdir: workdir.root / name)
 
 
@@ -75,10 +64,10 @@ class Workdir:
         before = self._recorded()
         recorded = {path: digest for path, digest in before.items() if path.split("/")[0] not in names} | digests
         if recorded != before:
-            write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+            files.write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
-        """Return those of `names` that exist in the workdir but have no digest in `finished.json`."""
+        """Return those of `names` that exist but have no digest in `finished.json`."""
         recorded = {path.split("/")[0] for path in self._recorded()}
         return [name for name in names if name not in recorded and (self.root / name).exists()]
 
@@ -99,8 +88,8 @@ class Workdir:
         """Return the digest of a file, or of every file of a folder, by path; {} if it does not exist."""
         path = self.root / name
         if path.is_dir():
-            return {f"{name}/{other}": file_digest(path / other) for other in files_below(path)}
-        return {name: file_digest(path)} if path.exists() else {}
+            return {f"{name}/{other}": files.file_digest(path / other) for other in files.files_below(path)}
+        return {name: files.file_digest(path)} if path.exists() else {}
 
     def _recorded(self) -> dict[str, str]:
         """Return the digests by path in `finished.json`; {} without the file."""
@@ -129,7 +118,7 @@ def lock_workdir(root: str) -> Iterator[None]:
     made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(folder / ".lock", str(folder)) if is_local(folder) else contextlib.nullcontext():
+        with files.locked(folder / ".lock", str(folder)) if files.is_local(folder) else contextlib.nullcontext():
             yield
     finally:
         with contextlib.suppress(OSError, ValueError):  # a folder is not empty
@@ -139,7 +128,7 @@ def lock_workdir(root: str) -> Iterator[None]:
 
 def is_read_only(folder: str | os.PathLike[str]) -> bool:
     """Return whether a local folder exists and cannot be written."""
-    return is_local(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
+    return files.is_local(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
 
 
 def verdict_in(folder: str | os.PathLike[str]) -> str:
@@ -148,7 +137,7 @@ def verdict_in(folder: str | os.PathLike[str]) -> str:
     if not path.exists():
         return ""
     try:
-        audit = parse_json(path.read_text())
+        audit = files.parse_json(path.read_text())
         return f"**{audit.get('headline') or audit['verdict']}**: {audit['sentence']}"
     except (ValueError, KeyError, AttributeError) as error:
         raise UserError(f"{path}: is no JSON of an audit; restore the file, or audit again.") from error
@@ -165,7 +154,7 @@ def find_workdir(root: str) -> Workdir:
 def check_unchanged(path: str | os.PathLike[str]) -> None:
     """Raise UserError if a file of a workdir was changed since it was finished; any file outside of workdirs passes."""
     path = epath.Path(path)
-    if is_local(path) and (path.parent / "config.json").exists():
+    if files.is_local(path) and (path.parent / "config.json").exists():
         Workdir(path.parent).check(path.name)
 
 
@@ -183,7 +172,7 @@ def check_name(folder: str | os.PathLike[str]) -> None:
 def check_ours(root: epath.Path) -> None:
     """Raise UserError if a folder is neither a workdir nor empty; the first files of a killed run are accepted."""
     check_name(root)
-    first = (partial_of(root / "config.json").name, ".lock")
+    first = (files.partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
         return
     if not root.is_dir() or any(path.name not in first for path in root.iterdir()):
@@ -193,7 +182,7 @@ def check_ours(root: epath.Path) -> None:
 def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     """Return the JSON object in a file; raise UserError, which ends with `advice`, if the file has none."""
     try:
-        content = parse_json(path.read_bytes())
+        content = files.parse_json(path.read_bytes())
     except ValueError as error:
         raise UserError(f"{path}: is not JSON ({first_line(error)}); {advice}.") from error
     if not isinstance(content, dict):
@@ -344,7 +333,6 @@ STAGES = {
 
 
 def from_stage(name: str) -> list[str]:
-    """Return the names of a stage and of all later stages."""
     names = list(STAGES)
     return names[names.index(name) :]
 
@@ -379,7 +367,7 @@ def write_configuration(workdir: Workdir, document: Mapping[str, Any], places: C
     """Write a configuration to `config.json`, unless the file is already identical; fields `places` hold paths."""
     text = json.dumps(portable(document, workdir.root, places), indent=2, sort_keys=True) + "\n"
     if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
-        write_text(workdir.config, text)
+        files.write_text(workdir.config, text)
 
 
 def check_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
@@ -442,7 +430,7 @@ def product(workdir: Workdir, stage: str) -> str | None:
 def forget(workdir: Workdir) -> None:
     """Remove `config.json` of a run that failed, unless a stage of the run has made a file."""
     if not any(product(workdir, stage) for stage in STAGES):
-        remove(workdir.config)
+        files.remove(workdir.config)
 
 
 def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
@@ -461,7 +449,7 @@ def fields_digest(document: Mapping[str, Any], stage: str) -> str:
     """
     later, fields = from_stage(stage)[1:], _flat(without_folders(document, PLACES)).items()
     old = {name: value for name, value in fields if name not in ADDED or value != ADDED[name]}
-    return content_digest({name: value for name, value in old.items() if stage_of(name) not in later})[:16]
+    return files.content_digest({name: value for name, value in old.items() if stage_of(name) not in later})[:16]
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -494,8 +482,8 @@ def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
     except (UserError, ValueError, TypeError):
         return False
     return (
-        recorded.get(read.path.name) == file_digest(read.path)
-        and recorded.get(workdir.split.name) == file_digest(workdir.split)
+        recorded.get(read.path.name) == files.file_digest(read.path)
+        and recorded.get(workdir.split.name) == files.file_digest(workdir.split)
         and read.header.get("config") == decoding
         and read.header.get("split") == parts_digest(split.samples)
         and {row.sample_id for row in rows} <= set(split.samples["test"])
@@ -524,7 +512,7 @@ def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bo
     patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave of arms may have a folder
     for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
-            info = parse_json(path.read_bytes())
+            info = files.parse_json(path.read_bytes())
         except (OSError, ValueError):
             continue
         if isinstance(info, dict) and wanted.items() <= info.items():

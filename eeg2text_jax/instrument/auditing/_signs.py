@@ -16,6 +16,7 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -50,7 +51,7 @@ Places = list[tuple[int, str, str, str, str, int]]
 
 
 class Weight(enum.StrEnum):
-    """How much a sign weighs: `CONTRADICTED` bars a verdict, `ODD` makes the origin unproven until it is stated."""
+    """How much a sign weighs: `CONTRADICTED` bars a verdict, `ODD` stands beside it."""
 
     CONTRADICTED = "contradicted"
     ODD = "odd"
@@ -58,12 +59,12 @@ class Weight(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Sign:
-    """A sign of a target; `code` names its kind for scripts, `rows` are two (reference, prediction) that show it."""
+    """A sign of a target."""
 
-    code: str
+    code: str  # its kind, for scripts
     weight: Weight
     message: str
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str], ...]  # two (reference, prediction) that show it
 
 
 def signs_of(
@@ -83,7 +84,7 @@ def signs_of(
       sentence: index of each row's reference, int `[N]`.
       subjects: the reader of each row, `[N]`; "" if not known.
       averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
-      choices: sentences that the decoder chose from, as the authors state, or as its outputs under controls show.
+      choices: sentences that the decoder chose from, as the authors or its outputs under controls say.
     """
     rows = _Rows(texts, references, sentence, subjects, choices)
     if rows.n < FEW_ROWS:
@@ -173,9 +174,6 @@ def _right(expected: Sequence[str], said: Sequence[str]) -> np.ndarray:
     return right
 
 
-# Contradicted: teacher forcing ----------------------------------------------------
-
-
 def _words_follow_the_target(rows: _Rows) -> Sign | None:
     """Find wrong words that depend on the true word before them, as under teacher forcing.
 
@@ -221,8 +219,7 @@ def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
     return sorted(sorted(places.values(), key=lambda place: _hash(place[1:5]))[:SOME])
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pairs:
+class _Pairs(NamedTuple):
     """Pairs of wrong words: how many are equal, how many their sentences explain, kinds of pairs, places of one."""
 
     equal: int = 0
@@ -238,7 +235,7 @@ class _Pairs:
 def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
     """Compare wrong words after the same true word, and after the same predicted word, with others of both sentences.
 
-    Only words are compared whose sentences and true words differ, so that no phrase of the references makes them equal.
+    Sentences and true words of compared words differ, so that no phrase of the references makes them equal.
     """
     if len(places) < KINDS:
         return _Pairs(), _Pairs()
@@ -333,9 +330,6 @@ def _by_letters(rows: _Rows) -> bool:
     return bool(letters < BY_LETTERS * rows.errors[wrong].sum() / max(1, rows.lengths[wrong].sum()))
 
 
-# Contradicted or odd: the references themselves ------------------------------------
-
-
 def _copies(rows: _Rows) -> Sign | None:
     """Find predictions, of the file or of one reader, that nearly all hold their reference.
 
@@ -376,9 +370,6 @@ def _copied(rows: _Rows, indices: np.ndarray, whose: str) -> Sign | None:
 
 def _holds(said: Sequence[str], true: Sequence[str]) -> bool:
     return f" {' '.join(true)} " in f" {' '.join(said)} "
-
-
-# Odd -----------------------------------------------------------------------------
 
 
 def _whole_or_lost(rows: _Rows) -> Sign | None:

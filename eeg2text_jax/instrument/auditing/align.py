@@ -1,7 +1,6 @@
 """Alignment of conditions: the same sentences, read by the same subjects, decoded in one mode.
 
-Aligned conditions are a function of the set of rows: sentences and rows have an order of their own, and sentences are
-known by their plain words.
+Sentences and rows have an order of their own, not that of the files, and sentences are known by their plain words.
 """
 
 import dataclasses
@@ -15,26 +14,19 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.auditing.strata import (
-    MIN_SENTENCES,
-    divided,
-    exchangeable,
-    key,
-    length_strata,
-    reader_groups,
-    text_clusters,
-    words,
-)
+from eeg2text_jax.instrument.auditing import strata
+from eeg2text_jax.instrument.auditing.strata import key, words
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
 MIN_PREFIX = 20  # fewest characters of a truncated reference that is matched to the full one
 SHUFFLED = "shuffled"
-Chosen = dict[str, list[tuple[str, Prediction]]]  # condition -> its rows, each with the key of its sentence
+Keyed = tuple[str, Prediction]  # a row with the key of its sentence
+Chosen = dict[str, list[Keyed]]  # condition -> its rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """The rows (predictions) of one condition, with the sentence and the training seed of each row."""
+    """The rows of one condition, with the sentence and the training seed of each."""
 
     name: str
     rows: tuple[Prediction, ...]
@@ -99,15 +91,11 @@ def align(
       rows_alike: whether conditions must have the same rows of a sentence; if not, sentences that all have are kept.
 
     Raises:
-      UserError: no rows, a duplicate sample, an empty reference, conditions with different references or numbers of
-        rows, or too few sentences to test.
+      UserError: conditions cannot be compared, or too few sentences are left.
     """
     notes: list[str] = []
-    mode = mode or _shared_mode(conditions)
-    rows_of = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
-    for name, rows in rows_of.items():
-        _check_rows(name, rows)
-    chosen = {name: [(key(row.reference), row) for row in rows] for name, rows in rows_of.items()}
+    mode = mode or _preferred(set.intersection(*({row.mode for row in rows} for rows in conditions.values())))
+    chosen = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
     first, *others = chosen
     if shortened := sum(_match_shortened(chosen, first, other) for other in others):
         notes.append(f"{shortened} references end earlier in one file than in the other; the shorter ones count")
@@ -128,38 +116,36 @@ def without_unknown(row: Prediction) -> Prediction:
     return dataclasses.replace(row, **changes) if changes else row
 
 
-def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
-    """Return a decoding mode that every condition has, preferably free-running; None if there is none."""
-    shared = set.intersection(*({row.mode for row in rows} for rows in conditions.values()))
-    return "free_running" if "free_running" in shared else min(shared, default=None)
+def _preferred(modes: set[str]) -> str | None:
+    return "free_running" if "free_running" in modes else min(modes, default=None)
 
 
-def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Prediction]:
-    """Return the rows of `mode` (None: free-running, else the first mode); add a note on each other mode to `notes`."""
+def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Keyed]:
+    """Return the rows of `mode` (None: of the preferred one); add a note on each other mode to `notes`.
+
+    Raises UserError if there are none, a sample occurs twice for one seed, or a reference is empty.
+    """
     if not rows:
         raise UserError(f"{name}: holds no predictions; give another file.")
     modes = {row.mode for row in rows}
-    mode = mode or ("free_running" if "free_running" in modes else min(modes))
+    mode = mode or _preferred(modes)
     if mode not in modes:
         raise UserError(f"{name}: no {mode} predictions, only {', '.join(sorted(modes))}; choose another --mode.")
     for other in sorted(modes - {mode}):
         note = f"the {mode} predictions are judged; the {other} ones in the same file are ignored"
         if note not in notes:
             notes.append(note)
-    return [without_unknown(row) for row in rows if row.mode == mode]
-
-
-def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
-    """Raise UserError if a sample occurs twice for one seed, or a reference is empty."""
+    rows = [without_unknown(row) for row in rows if row.mode == mode]
     samples = Counter((row.seed, row.sample_id) for row in rows if row.sample_id)
     if twice := [sample for (_, sample), n in samples.items() if n > 1]:
         raise UserError(f"{name}: sample {twice[0]!r} occurs more than once; keep one prediction for each sample.")
     for number, row in enumerate(rows, 1):
         if not row.reference.strip():
             raise UserError(f"{name}: row {number} (sample {row.sample_id!r}) has an empty reference; remove the row.")
+    return [(key(row.reference), row) for row in rows]
 
 
-def _sentences(pairs: Sequence[tuple[str, Prediction]]) -> set[str]:
+def _sentences(pairs: Sequence[Keyed]) -> set[str]:
     return {text for text, _ in pairs}
 
 
@@ -180,10 +166,7 @@ def _match_shortened(chosen: Chosen, first: str, other: str) -> int:
 
 
 def _readings(chosen: Chosen) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
-    """Return condition -> (seed, sentence key, subject) of each row, and whether every row states its subject.
-
-    If a row does not, all subjects are "".
-    """
+    """Return condition -> (seed, sentence key, subject) of each row, and whether all state a subject; else it is ""."""
     stated = all(row.subject for pairs in chosen.values() for _, row in pairs)
     return {
         name: [(row.seed, text, row.subject if stated else "") for text, row in pairs] for name, pairs in chosen.items()
@@ -246,7 +229,6 @@ def _row_order(row: Prediction) -> tuple[int, tuple[str, ...], str]:
 
 
 def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, int]]) -> Aligned:
-    """Assign sentences to strata, drop sentences that are alone in their stratum, and return the aligned conditions."""
     first, order = next(iter(chosen)), sorted(set().union(*map(_sentences, chosen.values())))
     # Of several tasks or texts of a sentence the first by the alphabet counts. Words are counted in plain text, so the
     # form of the references doesn't change the strata.
@@ -256,14 +238,14 @@ def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, i
         texts[text].add(row.reference)
     tasks = [min(tasks_of[text], default="") for text in order]
     n_words = np.array([float(len(words(text))) for text in order])
-    strata, readers = _strata(chosen[first], order, tasks, n_words, notes)
-    keep = exchangeable(strata)
+    stratum, readers = _strata(chosen[first], order, tasks, n_words, notes)
+    keep = strata.exchangeable(stratum)
     if not keep.all():
         notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out")
-    if keep.sum() < MIN_SENTENCES:
+    if keep.sum() < strata.MIN_SENTENCES:
         raise UserError(
-            f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least {MIN_SENTENCES} "
-            "are needed for a test, 30 for a verdict, and about 100 to find small effects."
+            f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least "
+            f"{strata.MIN_SENTENCES} are needed for a test, 30 for a verdict, and about 100 to find small effects."
         )
     sentences = np.flatnonzero(keep).tolist()
     place = {order[old]: new for new, old in enumerate(sentences)}
@@ -274,7 +256,7 @@ def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, i
         tasks=tuple(tasks[old] for old in sentences),
         readers=readers[keep],
         n_words=n_words[keep],
-        strata=np.unique(divided(strata[keep], [*place]), return_inverse=True)[1],
+        strata=np.unique(strata.divided(stratum[keep], [*place]), return_inverse=True)[1],
         seeds=seeds,
         conditions=tuple(_condition(name, pairs, place, seeds, ids) for name, pairs in chosen.items()),
         notes=tuple(notes),
@@ -283,11 +265,7 @@ def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, i
 
 
 def _condition(
-    name: str,
-    keyed: Sequence[tuple[str, Prediction]],
-    place: Mapping[str, int],
-    seeds: tuple[int, ...],
-    ids: Mapping[str, int],
+    name: str, keyed: Sequence[Keyed], place: Mapping[str, int], seeds: tuple[int, ...], ids: Mapping[str, int]
 ) -> Condition:
     pairs = [(place[text], row) for text, row in keyed if text in place]
     pairs.sort(key=lambda pair: (pair[0], _row_order(pair[1])))
@@ -298,24 +276,20 @@ def _condition(
 
 
 def _strata(
-    pairs: Sequence[tuple[str, Prediction]],
-    order: Sequence[str],
-    tasks: Sequence[str],
-    n_words: np.ndarray,
-    notes: list[str],
+    pairs: Sequence[Keyed], order: Sequence[str], tasks: Sequence[str], n_words: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the stratum and the group of readers of each sentence, int `[S]`; `pairs` are EEG's rows."""
     number = {text: index for index, text in enumerate(order)}
     sentence = np.array([number[text] for text, _ in pairs])
     readers = np.zeros(len(order), int)
     if all(row.subject for _, row in pairs):
-        readers = reader_groups(sentence, np.unique([row.subject for _, row in pairs], return_inverse=True)[1])
+        readers = strata.reader_groups(sentence, np.unique([row.subject for _, row in pairs], return_inverse=True)[1])
     kinds = np.unique([f"{task}\n{group}" for task, group in zip(tasks, readers, strict=True)], return_inverse=True)[1]
     if not all(tasks):
         clusters, rows = np.zeros(len(order), int), np.bincount(sentence, minlength=len(order))
         for kind in range(kinds.max() + 1):
             members = np.flatnonzero(kinds == kind)
-            clusters[members] = text_clusters([order[s] for s in members.tolist()], rows[members])
+            clusters[members] = strata.text_clusters([order[s] for s in members.tolist()], rows[members])
         kinds = np.unique(np.stack([kinds, clusters]), axis=1, return_inverse=True)[1].ravel()
         notes.append(
             f"the task of {sum(not task for task in tasks)} of {len(order)} sentences is not known: strata are of "
@@ -323,4 +297,4 @@ def _strata(
         )
     if readers.any():
         notes.append(f"{readers.max() + 1} groups of subjects read different sentences; no stratum mixes them")
-    return length_strata(kinds, n_words), readers
+    return strata.length_strata(kinds, n_words), readers

@@ -17,29 +17,12 @@ from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.data.clock import ALIKE, clock_of_rows, order_likeness
+from eeg2text_jax.instrument.auditing import strata, verdict
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight, signs_of
 from eeg2text_jax.instrument.auditing.align import SHUFFLED, Aligned, Condition, without_unknown
-from eeg2text_jax.instrument.auditing.strata import (
-    MIN_SENTENCES,
-    divided,
-    exchangeable,
-    hashes,
-    key,
-    length_strata,
-    other_form,
-    words,
-)
+from eeg2text_jax.instrument.auditing.strata import key, other_form, words
 from eeg2text_jax.instrument.auditing.table import Cells, Scorer, fill, strata_members
-from eeg2text_jax.instrument.auditing.verdict import (
-    Comparison,
-    Contrast,
-    Level,
-    Strata,
-    Time,
-    Verdict,
-    contrast,
-    figures_text,
-)
+from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Level, Strata, Time, Verdict
 from eeg2text_jax.instrument.metrics.metric import word_bleu, word_error_rate
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
@@ -192,9 +175,13 @@ class Notice:
     bars: tuple[str, ...] = ()  # the conditions that it makes not judgeable; `ALL` for the whole audit
     rows: tuple[tuple[str, str], ...] = ()  # (reference, prediction) pairs that show it
 
+    @property
+    def examples(self) -> list[str]:
+        return [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in self.rows]
+
 
 ALL = ("",)
-REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of a sign of a target: TARGET
+REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of other codes: TARGET
     "other_form": "the two columns are not in the same form",
     "too_few_sentences": "too few sentences",
     "modes_differ": "the decoding modes differ",
@@ -206,11 +193,11 @@ TARGET = "a target reached the decoder"
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What the outputs of a condition look like; numbers of rows unless stated otherwise."""
+    """What the outputs of a condition look like."""
 
     rows: int
     distinct: int
-    empty: int
+    empty: int  # number of rows
     top_text: str  # the most frequent prediction
     top: int  # rows with it
     mean_words: float
@@ -277,9 +264,11 @@ def of_design(aligned: Aligned) -> list[Notice]:
         "the rows do not say whose recording was their input (field donor); if the model works, the control's null "
         "contains hits on the donors' sentences, and the content difference is too large"
     )
-    for control in aligned.conditions[1:]:
-        if any(row.eval_condition == SHUFFLED and not row.donor for row in control.rows):
-            notices.append(Notice("donors", f"{control.name}: {donors}"))
+    notices += [
+        Notice("donors", f"{control.name}: {donors}")
+        for control in aligned.conditions[1:]
+        if any(row.eval_condition == SHUFFLED and not row.donor for row in control.rows)
+    ]
     trained = {condition.rows[0].train_condition for condition in aligned.conditions}
     if len(aligned.seeds) < 3 and len(trained) > 1:
         message = (
@@ -302,10 +291,10 @@ def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) 
         return []
     message = f"{len(shared)} of the {n} test sentences are in the training text (such as {shared[0]!r:.60})"
     outputs = sum(key(text) in trained for text in aligned.eeg.texts)
-    if len(shared) > A_POINT * n and outputs > A_POINT * rows:
+    if remembered := len(shared) > A_POINT * n and outputs > A_POINT * rows:
         message += f", and {outputs} of {rows} predictions are training sentences: remembered, not decoded"
-        return [Notice("training_text", message, ALL)]
-    return [Notice("training_text", message, ALL if len(shared) > MOST * n and not apart else ())]
+    barred = remembered or (len(shared) > MOST * n and not apart)
+    return [Notice("training_text", message, ALL if barred else ())]
 
 
 def of_signs(signs: Sequence[Sign], name: str, *, known_free: bool) -> list[Notice]:
@@ -389,7 +378,7 @@ class GroupAnswer:
     @property
     def figures(self) -> tuple[str, str]:
         """Content between and within groups, in words."""
-        between, within = ("too few to tell" if c is None else figures_text(c) for c in (self.between, self.within))
+        between, within = (verdict.figures_text(c) if c else "too few to tell" for c in (self.between, self.within))
         return between, within
 
     @property
@@ -419,9 +408,9 @@ def answer_groups(
 ) -> list[GroupAnswer]:
     """Measure content between and within the groups `labels` `[S]` for each pair (EEG and a control, or EEG alone)."""
     kinds = [f"{g}\n{t}\n{r}" for g, t, r in zip(labels, aligned.tasks, aligned.readers, strict=True)]
-    strata = (length_strata(k, aligned.n_words) for k in (kinds, labels))
-    inside = next((s for s in strata if exchangeable(s).sum() >= MIN_SENTENCES), None)
-    within = Strata(strata_members(divided(inside, aligned.references)) if inside is not None else [])
+    apart = (strata.length_strata(k, aligned.n_words) for k in (kinds, labels))
+    inside = next((s for s in apart if strata.exchangeable(s).sum() >= strata.MIN_SENTENCES), None)
+    within = Strata(strata_members(strata.divided(inside, aligned.references)) if inside is not None else [])
     names, group = np.unique(labels, return_inverse=True)
     conditions = list({c.name: c for pair in pairs for c in pair}.values())
     cells = {c.name: fill(c, aligned.references, within.members, scores) for c in conditions} if len(within) else {}
@@ -431,9 +420,9 @@ def answer_groups(
         name = pair[1].name if len(pair) > 1 else ""
         whole = inner = None
         if groups := [of for c in pair if (of := between[c.name])]:
-            whole = contrast(Strata([np.arange(len(groups[0].blocks[0]))]), *groups, name=name)
+            whole = verdict.contrast(Strata([np.arange(len(groups[0].blocks[0]))]), *groups, name=name)
         if cells:
-            inner = contrast(within, *(cells[c.name] for c in pair), name=name)
+            inner = verdict.contrast(within, *(cells[c.name] for c in pair), name=name)
         answers.append(GroupAnswer(column, name, len(names), whole, inner))
     return answers
 
@@ -446,9 +435,9 @@ def _group_cells(condition: Condition, group: np.ndarray, scores: Scorer, refere
     sizes = np.bincount(group)
     members = np.flatnonzero(sizes[group] > 1)
     if len(members) > MOST_COMPARED:
-        members = np.sort(members[np.argsort(hashes(references)[members])[:MOST_COMPARED]])
+        members = np.sort(members[np.argsort(strata.hashes(references)[members])[:MOST_COMPARED]])
     names, of = np.unique(group[members], return_inverse=True)
-    if len(names) < MIN_SENTENCES:
+    if len(names) < strata.MIN_SENTENCES:
         return None
     (table,) = fill(condition, references, [members], scores).blocks
     member = (of == np.arange(len(names))[:, None]).astype(float)  # [groups, S']
@@ -473,8 +462,8 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
         kind = control.rows[0].eval_condition  # `name` may differ: an arm trained on a control has its own name
         if deciding is not None and {control.name, kind} & set(deciding):
             continue
-        question = QUESTIONS.get(kind if deciding is None else control.name, "")
-        question = OF_TIME if is_of_time(control) else question
+        known = QUESTIONS.get(kind if deciding is None else control.name, "")
+        question = OF_TIME if is_of_time(control) else known
         if question or deciding is not None:
             asked[control.name] = question or "does EEG differ from this control?"
     return asked if len(asked) < len(aligned.conditions) - 1 else {}
@@ -496,7 +485,7 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, timed: b
         why = "no control of time can be judged" if controls else none
         why += "" if timed else ", and the rows do not say when they were recorded"
         return Time.UNKNOWN, f"Time is not excluded: {why}."
-    figures = ", ".join(f"{figures_text(c.contrast)} against {c.control}" for c in judged)
+    figures = ", ".join(f"{verdict.figures_text(c.contrast)} against {c.control}" for c in judged)
     if not all(c.contrast.above for c in judged):
         return Time.NOT_BEYOND, f"Content is not shown to go beyond the time of the recording: {figures}."
     texts = np.array([key(row.reference) for row in aligned.eeg.rows])

@@ -22,19 +22,10 @@ from matplotlib.figure import Figure
 
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.packages import BIBTEX
+from eeg2text_jax.instrument.auditing import result as results
 from eeg2text_jax.instrument.auditing.notices import Judged
-from eeg2text_jax.instrument.auditing.result import (
-    MOST_LIMITS,
-    AuditResult,
-    condition_table,
-    effect_table,
-    evidence_lines,
-    reported_table,
-    secondary_table,
-)
+from eeg2text_jax.instrument.auditing.result import AuditResult
 from eeg2text_jax.instrument.auditing.verdict import FOUND, Z_95, Verdict, figures_text, interval_text, p_cell, p_text
-
-# Self-contained HTML pages from Markdown, tables, images and folded sections; tables become cards on a phone.
 
 RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")  # the line below the headings of a Markdown table
 ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
@@ -43,8 +34,7 @@ STYLE_SHEET = Path(__file__).with_name("report.css")
 
 def markdown_html(text: str) -> str:
     """Convert Markdown to HTML: pipe tables, paragraphs, bold and underlined text."""
-    blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
-    return "".join(map(_block, blocks))
+    return "".join(_block(block.strip().split("\n")) for block in re.split(r"\n\s*\n", text) if block.strip())
 
 
 def _block(lines: Sequence[str]) -> str:
@@ -123,8 +113,7 @@ def image(data: bytes, alt: str, kind: str = "svg+xml") -> str:
     return f'<img alt="{html.escape(alt)}" src="{source}">'
 
 
-# Figures of the report as SVG, in the palette of Okabe and Ito; places and labels tell the same as the colors.
-
+# The palette of Okabe and Ito; places and labels tell the same as the colors.
 BLUE, ORANGE, GREY, DARK = "#0072B2", "#D55E00", "#8A8A8A", "#333333"
 WIDTH = 4.6  # inches; text stays at 9 px or more when the figure fills a phone's width
 STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "eeg2text"}
@@ -134,6 +123,11 @@ MOST_VECTORS = 1500  # more dots than this are drawn as an image within the figu
 def signal_name(result: AuditResult, condition: str) -> str:
     """Return the name of a condition in figures: the kind of signal for the condition "eeg"."""
     return result.verdict.recording if condition == "eeg" else condition
+
+
+def shown_names(result: AuditResult) -> list[str]:
+    """Return the names of EEG and of the deciding control, if there is one."""
+    return [result.conditions[0].name, *filter(None, [result.deciding.control])]
 
 
 def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
@@ -146,12 +140,8 @@ def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
 
 
 def sentence_figure(result: AuditResult) -> str:
-    """Return an SVG plot of each sentence under EEG and under the deciding control, if there is one.
-
-    One dot is a sentence: its score against other sentences to the right, against itself upwards. A dot on the line has
-    no content.
-    """
-    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    """Return an SVG plot of each sentence, a dot, under EEG and under the deciding control, if there is one."""
+    names = shown_names(result)
     points = [sentence_points(result, name) for name in names]
     low, high = (f([f(p, 0, initial=0.0) for p in points], 0) for f in (np.min, np.max))
     pad = 0.06 * np.maximum(high - low, 1e-6)
@@ -244,25 +234,21 @@ button.onclick = () => rows[0].parentNode.append(...[...rows].sort((a, b) => con
 }</script>"""
 
 
-def write_report(
-    result: AuditResult, path: str | os.PathLike[str], *, title: str = "", sections: Iterable[Section] = ()
-) -> None:
-    """Write the report as one HTML file, atomically.
+def write_report(result: AuditResult, path: str | os.PathLike[str], *, sections: Iterable[Section] = ()) -> None:
+    """Write the report as one HTML file, atomically, to a local path or a bucket.
 
-    Args:
-      path: a local file or one in a bucket.
-      title: heading of the page; "": the question that the audit answers.
-      sections: further sections, before the method; their images are embedded.
+    `sections` come before the method; their images are embedded.
     """
-    question = f"Does the model use the {result.verdict.recording}?"
+    title = f"Does the model use the {result.verdict.recording}?"
     if result.chance is not None:
-        question = "Does the recording tell which sentence was read?"
+        title = "Does the recording tell which sentence was read?"
+    further = table(*results.secondary_table(result)) if result.secondary else ""
     parts = [
         verdict_part(result),
         folded("Against each control", _comparison_part(result)),
         folded("Each condition: scores, and what the outputs look like", _condition_part(result)),
         folded("What the content is about, and who carries it", _question_part(result)),
-        folded("Further endpoints, which do not decide", table(*secondary_table(result)) if result.secondary else ""),
+        folded("Further endpoints, which do not decide", further),
         folded("Scores as papers print them", _reported_part(result)),
         folded(LIMITS, _notice_part(result)),
         folded("Every row", _row_part(result), name="rows"),
@@ -272,13 +258,13 @@ def write_report(
         folded("Citation", f"<pre>{html.escape(BIBTEX)}</pre>"),
         SCRIPT,
     ]
-    write_page(path, title or question, parts)
+    write_page(path, title, parts)
 
 
 def verdict_part(result: AuditResult) -> str:
     """Return the head in HTML: the verdict with what limits it, at most four figures, and a picture."""
-    lines = result.limits[:MOST_LIMITS]
-    lines += [f"More below, under “{LIMITS}”."] if result.limits[MOST_LIMITS:] else []
+    lines = result.limits[: results.MOST_LIMITS]
+    lines += [f"More below, under “{LIMITS}”."] if result.limits[results.MOST_LIMITS :] else []
     lines += result.chosen
     box = (
         f'<section class="verdict {result.verdict.color}"><p class="label">Verdict</p><p class="big">'
@@ -304,9 +290,7 @@ def verdict_part(result: AuditResult) -> str:
 
 
 def _picture_part(result: AuditResult) -> str:
-    """Return the picture of all sentences under EEG and under the deciding control, with its explanation."""
-    contents = {c.name: c.content.effect for c in result.conditions}
-    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    contents, names = {c.name: c.content.effect for c in result.conditions}, shown_names(result)
     means = " and ".join(f"{contents[name]:+.2f} with {signal_name(result, name)}" for name in names)
     text = (
         f"Each dot is a sentence: how well its outputs fit it (upwards), and other sentences of {result.alike} (to the "
@@ -321,7 +305,6 @@ def _picture_part(result: AuditResult) -> str:
 
 
 def _comparison_part(result: AuditResult) -> str:
-    """Return the table and the picture of all comparisons, and further evidence."""
     main, first = result.deciding.contrast, result.conditions[0]
     lines = result.questions
     if main.control:
@@ -333,12 +316,11 @@ def _comparison_part(result: AuditResult) -> str:
     if result.adjusted_p != main.decisive_p == result.deciding.p[0]:
         lines.append(f"Deciding comparison, {p_text(result.adjusted_p)} by Holm's method over all that decide.")
     drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
-    lines += evidence_lines(result)
-    return f"{table(*effect_table(result))}<figure>{drawn}</figure>{bullets(lines)}"
+    lines += results.evidence_lines(result)
+    return f"{table(*results.effect_table(result))}<figure>{drawn}</figure>{bullets(lines)}"
 
 
 def _condition_part(result: AuditResult) -> str:
-    """Return tables of the conditions: scores with their nulls, and what the outputs look like."""
     heads = ("condition", "distinct outputs", "most frequent output", "words", "empty")
     rows = [
         (
@@ -352,11 +334,10 @@ def _condition_part(result: AuditResult) -> str:
         if (look := c.look) is not None
     ]
     note = f"<p>others: the same outputs against other sentences of {html.escape(result.alike)}.</p>"
-    return f"{table(*condition_table(result))}{note}{table(heads, *rows) if rows else ''}"
+    return f"{table(*results.condition_table(result))}{note}{table(heads, *rows) if rows else ''}"
 
 
 def _question_part(result: AuditResult) -> str:
-    """Return what the content is about (the sentence, its kind, its time), who carries it, and content by reader."""
     heads = ("groups", "against", "between groups (the kind)", "within groups (the sentence)", "content is")
     groups = [
         (f"{a.column} ({a.groups})", a.control or "other sentences", *a.figures, str(a.level)) for a in result.groups
@@ -365,7 +346,7 @@ def _question_part(result: AuditResult) -> str:
     if result.verdict.base in FOUND and not result.verdict.carriers:
         each = [*["any one reader"][: result.n_subjects > 1], *["any one group"][: bool(result.groups)]]
         lines.append(f"Without {' or '.join([*each, 'the strongest 2 % of the sentences'])}, half is left or more.")
-    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    names = shown_names(result)
     contents: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in result.rows:
         if row.subject and not math.isnan(row.content):
@@ -382,7 +363,6 @@ def _question_part(result: AuditResult) -> str:
 
 
 def _reported_part(result: AuditResult) -> str:
-    """Return corpus scores of each condition, each with its null; "" if there are none."""
     if not result.reported:
         return ""
     note = (
@@ -390,11 +370,10 @@ def _reported_part(result: AuditResult) -> str:
         "test nothing.</p>"
     )
     signatures = bullets(dict.fromkeys(r.signature for r in result.reported))
-    return table(*reported_table(result, "score")) + note + signatures
+    return table(*results.reported_table(result, "score")) + note + signatures
 
 
 def _notice_part(result: AuditResult) -> str:
-    """Return all limits, the notices with the rows that show them, and notes on how rows were matched."""
     lines = [*result.limits, result.provenance.sentence, *result.provenance.lines]
     shown = "".join(
         f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), *n.rows)}" for n in result.notices if n.rows
@@ -404,7 +383,6 @@ def _notice_part(result: AuditResult) -> str:
 
 
 def _row_part(result: AuditResult) -> str:
-    """Return a searchable table of all rows, sentence by sentence, conditions in their order."""
     order = {condition.name: place for place, condition in enumerate(result.conditions)}
     rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
     cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
@@ -423,7 +401,6 @@ def _row_part(result: AuditResult) -> str:
 
 
 def _judged_part(judged: Judged | None) -> str:
-    """Return the audited files in HTML; "" if rows come from no file."""
     if judged is None:
         return ""
     judged = judged if judged.date else judged.dated()
@@ -434,7 +411,6 @@ def _judged_part(judged: Judged | None) -> str:
 
 
 def _method_part(result: AuditResult) -> str:
-    """Return the method in words, term by term, as HTML."""
     seeds = " and training seeds" if len(result.seeds) >= 3 else ""
     terms = {
         "score": f"{result.metric} ({result.signature}); mode: {result.mode.replace('_', ' ')}. Every sentence weighs "

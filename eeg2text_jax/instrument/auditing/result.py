@@ -207,9 +207,9 @@ def effect_table(result: AuditResult) -> Table:
     """Return a table of the comparisons."""
     rows: Table = [("against", "content difference", "90 % CI", "p", "verdict")]
     for c in result.comparisons:
-        (p, of), decides = c.p, "" if not c.question else " (does not decide)"
-        verdict = c.verdict.named(result.verdict.recording)
-        rows.append((*_effect_cells(c.contrast), p_cell(p) + (f" ({of})" if of else ""), f"{verdict}{decides}"))
+        p, of = c.p
+        verdict = c.verdict.named(result.verdict.recording) + (" (does not decide)" if c.question else "")
+        rows.append((*_effect_cells(c.contrast), p_cell(p) + (f" ({of})" if of else ""), verdict))
     return rows
 
 
@@ -257,11 +257,9 @@ def limits_of(
 ) -> list[str]:
     """Return sentences on what limits a verdict, the most important first; `odd` are the codes of odd signs."""
     if ruling.base is Verdict.NOT_JUDGEABLE:
-        shown = [pair for notice in notices if notice.bars for pair in notice.rows][:2]
-        return [
-            *(f"{notice.message[:1].upper()}{notice.message[1:]}." for notice in notices if notice.bars),
-            *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
-        ]
+        barring = [notice for notice in notices if notice.bars]
+        examples = [line for notice in barring for line in notice.examples]
+        return [_capitalized(notice.message) for notice in barring] + examples[:2]
     lines = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
     unusual = [f"Unusual, as a decoder or a target may make it: {n.message}." for n in notices if n.code in odd]
     if ruling.base in FOUND:
@@ -292,22 +290,23 @@ def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v o
 
 
 def _verbose_lines(result: AuditResult) -> list[str]:
-    """Return tables of comparisons, further endpoints and reported scores, and all notes."""
-    lines = [columns_text(*effect_table(result)), ""]
-    lines += [f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."]
+    mde = f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."
+    lines = [columns_text(*effect_table(result)), "", mde]
     if result.secondary:
         lines += ["", columns_text(*secondary_table(result)), ""]
     if result.reported:
         shown = columns_text(*reported_table(result, "as papers print it"))
         lines += ["", shown, "(in brackets: against other sentences)"]
     lines += [f"Groups {answer.text}." for answer in result.groups]
-    lines += evidence_lines(result)
-    lines += result.questions
-    lines += [result.time, result.provenance.sentence, *result.provenance.lines]
+    lines += [*evidence_lines(result), *result.questions, result.time]
+    lines += [result.provenance.sentence, *result.provenance.lines]
     for notice in result.notices:
-        lines.append(f"{notice.message}.")
-        lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]
-    return lines + [f"{note[:1].upper()}{note[1:]}." for note in result.notes]
+        lines += [f"{notice.message}.", *notice.examples]
+    return lines + list(map(_capitalized, result.notes))
+
+
+def _capitalized(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def columns_text(*rows: Sequence[str]) -> str:

@@ -60,7 +60,7 @@ def unmarked(text: str) -> str:
 
 @functools.lru_cache(1 << 20)
 def words(text: str) -> tuple[str, ...]:
-    """Return the plain words of a text; characters of scripts without spaces count as words."""
+    """Return the plain words of a text; in scripts without spaces every character is one."""
     return tuple(unmarked(text).translate(_PLAIN).split())
 
 
@@ -104,7 +104,7 @@ def _script(counts: Counter[str]) -> str:
 
 Row = TypeVar("Row", bound=Prediction)
 # Fewest sentences of a stratum, if there are as many of its kind. With 6, outputs that know the length of a sentence
-# (other sentences of the same length) seem to have more than twice the content; with 3, the MDE grows by 8 %.
+# seem to have more than twice the content; with 3, the MDE grows by 8 %.
 LEAST = 3
 GROUP = 6  # fewest sentences of a group of readers, and of a cluster of references
 MOST = 200  # a larger stratum is divided at random: its parts of 100 or more add at most 1 % to the variance

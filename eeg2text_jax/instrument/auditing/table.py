@@ -20,17 +20,10 @@ from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition
 from eeg2text_jax.instrument.auditing.strata import RULE, words
+from eeg2text_jax.instrument.metrics import score
 from eeg2text_jax.instrument.metrics.metric import Metric, MetricError, rouge, word_bleu, word_error_rate
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, WHICH_SENTENCE, Named
-from eeg2text_jax.instrument.metrics.score import (
-    TOP,
-    Figures,
-    RankMetric,
-    by_length,
-    chance,
-    chance_interval,
-    right_statistics,
-)
+from eeg2text_jax.instrument.metrics.score import Figures, RankMetric
 from eeg2text_jax.instrument.predictions.rankings import Ranking
 
 # Endpoints: scores of every prediction against every reference. The score of a set is the mean of the scores of its
@@ -296,21 +289,21 @@ def _rows(condition: Condition) -> list[Ranking]:
 def figures_of(condition: Condition) -> Figures:
     """Return top-1, top-5 and mean percentile rank of a condition's rows."""
     rows = _rows(condition)
-    return Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+    return Figures.of(score.right_statistics(rows, [row.scores for row in rows]).sum(0))
 
 
 def rank_figures(aligned: Aligned, column: int) -> RankFigures:
     """Return chance level and baseline of the endpoint in column `column` of `RankMetric`."""
     rows, sentences = _rows(aligned.eeg), len(aligned.references)
     sizes = [len(row.candidates) for row in rows]
-    if column >= len(TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
+    if column >= len(score.TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
         reach = 1.96 * 100 / np.sqrt(12 * sentences)
         level, interval = 50.0, (50 - reach, 50 + reach)
     else:
-        share = chance(sizes, TOP[column])
-        low, high = chance_interval(share, sentences)
+        share = score.chance(sizes, score.TOP[column])
+        low, high = score.chance_interval(share, sentences)
         level, interval = 100 * share, (100 * low, 100 * high)
-    lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
+    lengths = Figures.of(score.right_statistics(rows, [score.by_length(row) for row in rows]).sum(0))
     return RankFigures((min(sizes), max(sizes)), level, interval, lengths)
 
 
@@ -383,7 +376,7 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
             notes.append(f"{', '.join(columns)} not computed: {error}")
             continue
         for label, column in columns.items():
-            scores, nulls = zip(*((float(score[column]), float(null[column])) for score, null in pairs), strict=True)
+            scores, nulls = zip(*((float(own[column]), float(null[column])) for own, null in pairs), strict=True)
             reported.append(Reported(label, metric.signature, scores, nulls))
     return reported, notes
 

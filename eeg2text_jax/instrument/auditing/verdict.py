@@ -48,14 +48,14 @@ class Contrast:
     nulls: tuple[float, ...]  # the same against the other sentences of the stratum
     effect: float
     p: float  # one-sided: share of random pairings with at least this effect
-    p_less: float  # the same for less content with EEG
-    p_seeds: float | None  # one-sided t test over three or more training seeds; None: fewer seeds
+    p_less: float  # the same for less content
+    p_seeds: float | None  # one-sided t test over three or more training seeds; None: fewer
     se: float  # standard error of the effect over sentences (and seeds)
     sd: float  # standard deviation of the effect of a random pairing
     mde: float  # minimum detectable effect of this comparison alone
     seed_effects: tuple[float, ...]
     content: np.ndarray  # content of each sentence, in the order of `Strata.sentences`; its mean is `effect`
-    centred: tuple[np.ndarray, ...]  # centred blocks of the table without the effect, for covariances
+    centred: tuple[np.ndarray, ...]  # `centred` blocks of the table without the effect, for covariances
 
     def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
         """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %.
@@ -86,7 +86,7 @@ class Contrast:
         return max(map(abs, self.interval()))
 
     def equivalence_p(self, margin: float) -> float:
-        """Return the p of equivalence: the larger one of two t tests that the effect is inside -margin and +margin."""
+        """Return the p of equivalence: the larger of two t tests that the effect is inside -margin and +margin."""
         from scipy import stats  # slow to import
 
         return float(stats.t.sf((margin - abs(self.effect)) / max(self.se, NOTHING), len(self.content) - 1))
@@ -184,7 +184,7 @@ def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, per
 
 
 def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
-    """Return the effect that all `contrasts` find together with power 90 %; they have EEG in common.
+    """Return the effect d that all `contrasts` of EEG find together with power 90 %.
 
     The effects of a study are normal around d, with the covariance of random pairings plus the growth at d.
     """
@@ -276,13 +276,12 @@ class Carrier:
 def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Mapping[str, np.ndarray]) -> list[Carrier]:
     """Return who carries an effect: each reader, each group of `groups` (column -> labels `[S]`), the strongest 2 %.
 
-    Without them less than half is left, and the upper end of its interval is below the whole effect, so that it is the
-    effect that goes and not the power. With the strongest sentences as many of the weakest are left out.
+    Without them less than half is left, and the upper end of its interval is below the whole effect: it is the effect
+    that goes, not the power. With the strongest sentences as many of the weakest are left out.
     """
     size = int(strata.sentences.max()) + 1
     names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
-    subjects = [np.array(side.subjects) for side, _ in sides]
-    rests = []
+    subjects, rests = [np.array(side.subjects) for side, _ in sides], []
     for name in names if len(names) > 1 else ():
         content = content_from(sides, [readers != name for readers in subjects], size)[strata.sentences]
         rests.append((f"reader {name}", content[~np.isnan(content)]))
@@ -338,7 +337,7 @@ class Verdict(enum.StrEnum):
     NOT_JUDGEABLE = "not judgeable"
 
     def named(self, recording: str) -> str:
-        """Return the verdict with the name of the recordings, EEG or another."""
+        """Return the verdict with the name of the recordings."""
         return self.value.replace("EEG", recording)
 
 
@@ -359,7 +358,7 @@ class Time(enum.StrEnum):
 
 
 FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT, Verdict.UNPROVEN)  # verdicts on content that is there
-# Statuses 1 and 2 have other meanings: Python crashed, and a user error.
+# Statuses 1 and 2 say that Python crashed, and a user error.
 EXIT_STATUS: dict[str, int] = {
     Verdict.USES_EEG: 0,
     Verdict.CONTENT: 0,
@@ -373,7 +372,7 @@ EXIT_STATUS: dict[str, int] = {
     Time.NOT_BEYOND: 10,  # a claim of content with this qualifier
     Level.KIND: 11,  # likewise
 }
-# With several controls EEG must beat all of them: the overall verdict is the first of these that any comparison has.
+# EEG must beat all controls: the overall verdict is the first of these that any comparison has.
 PRECEDENCE = (
     Verdict.NOT_JUDGEABLE,
     Verdict.UNDERPOWERED,
@@ -401,13 +400,12 @@ class Ruling:
 
     @property
     def restrictions(self) -> list[str]:
-        """The qualifiers that restrict a claim."""
-        phrases = [str(q) for q in (self.time, self.level) if q in (Time.NOT_BEYOND, Level.KIND)]
+        phrases = [str(q) for q in (self.time, self.level) if q in EXIT_STATUS]
         return phrases + [f"carried by {carrier.name}" for carrier in self.carriers]
 
     @property
     def value(self) -> str:
-        """The verdict with the qualifiers that restrict it, as JSON and Python have it."""
+        """The verdict with its restrictions, as JSON and Python have it."""
         name = self.base.named(self.recording)
         return f"{name}: {', '.join(self.restrictions)}" if self.restrictions else name
 
@@ -423,16 +421,15 @@ class Ruling:
 
     @property
     def color(self) -> str:
-        """The class of the report's box: good for a claim that nothing restricts, bad, or open."""
+        """The class of the report's box."""
         if self.base is Verdict.USES_EEG:
             return "open" if self.restrictions else "good"
         return "open" if self.base in (Verdict.CONTENT, Verdict.UNPROVEN, Verdict.UNDERPOWERED) else "bad"
 
     @property
     def exit_status(self) -> int:
-        status = EXIT_STATUS[self.base]
-        restricting = [q for q in (self.time, self.level) if q in EXIT_STATUS]
-        return EXIT_STATUS[restricting[0]] if status == 0 and restricting else status
+        restricting = (EXIT_STATUS[q] for q in (self.time, self.level) if q in EXIT_STATUS)
+        return EXIT_STATUS[self.base] or next(restricting, 0)
 
     def __str__(self) -> str:
         return self.headline
