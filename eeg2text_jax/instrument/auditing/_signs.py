@@ -102,18 +102,7 @@ def others_chosen(texts: Sequence[str], references: Sequence[str], sentence: np.
 
 
 class _Rows:
-    """`n` rows as plain words, in the order of a hash of their words.
-
-    Attributes:
-      pairs: reference and prediction.
-      words, true: plain words of each prediction, and of its reference.
-      tokens: words and marks of each prediction and of its reference, less final marks.
-      sentence: index of each row's reference among those that differ in their plain words, int `[n]`.
-      listed: whether a prediction is a sentence of the file or of the decoder's list, bool `[n]`.
-      rates: word error rate of each row, `[n]`.
-      held: whether a prediction holds its reference word for word, bool `[n]`.
-      readers: the rows of each reader, a list of int arrays.
-    """
+    """`n` rows as plain words, in the order of a hash of their words; `[n]` all but `choices` and `readers`."""
 
     def __init__(
         self,
@@ -130,18 +119,21 @@ class _Rows:
         looked = max(1, int((np.cumsum(sizes) <= MANY).sum()))  # whole sentences
         rows = sorted((_hash(words(texts[i])), s, _tokens(texts[i]), texts[i], i) for s, i in rows if s < looked)
         self.n = len(rows)
-        self.pairs = [(references[int(sentence[i])], said) for *_, said, i in rows]
+        self.sentence = np.array([s for _, s, *_ in rows], int)  # among references that differ in their plain words
+        self.pairs = [(references[int(sentence[i])], said) for *_, said, i in rows]  # reference and prediction
         self.words = [words(said) for _, said in self.pairs]
         self.true = [words(true) for true, _ in self.pairs]
         self.tokens = [(_tokens(said), _tokens(true)) for true, said in self.pairs]
-        self.sentence = np.array([s for _, s, *_ in rows], int)
         self.choices = {words(text) for text in choices}
+        # Whether a prediction is a sentence of the file or of the decoder's list.
         self.listed = np.array([said in numbers or said in self.choices for said in self.words], bool)
         self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, self.true, strict=True)])
         self.lengths = np.array([len(key) for key in self.true])
-        self.rates = self.errors / self.lengths
+        self.rates = self.errors / self.lengths  # word error rates
+        # Whether a prediction holds its reference word for word.
         self.held = np.array([_holds(said, true) for said, true in zip(self.words, self.true, strict=True)], bool)
         names = np.unique([subjects[i] for *_, i in rows], return_inverse=True)[1]
+        # The rows of each reader.
         self.readers = sorted((np.flatnonzero(names == reader) for reader in np.unique(names)), key=list)
 
     def shown(self, rows: Sequence[int] | np.ndarray) -> tuple[tuple[str, str], ...]:

@@ -324,17 +324,20 @@ RULE_OF_THREE = 3.0  # of S sentences that were not decoded, a share of up to 3 
 
 
 class Verdict(enum.StrEnum):
-    """What one comparison, or the whole audit, says."""
+    """What one comparison, or the whole audit, says.
 
-    USES_EEG = "uses EEG"
-    CONTENT = "content above its null"
-    BELOW_MARGIN = "detectable but below the margin"
-    UNDERPOWERED = "underpowered"
-    EQUIVALENT = "equivalent to control"
-    CONTROL_BETTER = "control better"
-    NO_CONTENT = "no content found above its null"
-    UNPROVEN = "content of unproven origin"
+    EEG must beat all controls: the verdict of the audit is the first one, in this order, of any deciding comparison.
+    """
+
     NOT_JUDGEABLE = "not judgeable"
+    UNDERPOWERED = "underpowered"
+    NO_CONTENT = "no content found above its null"
+    CONTROL_BETTER = "control better"
+    EQUIVALENT = "equivalent to control"
+    UNPROVEN = "content of unproven origin"
+    BELOW_MARGIN = "detectable but below the margin"
+    USES_EEG = "uses EEG"
+    CONTENT = "content above its null"  # only without a control
 
     def named(self, recording: str) -> str:
         """Return the verdict with the name of the recordings."""
@@ -372,18 +375,7 @@ EXIT_STATUS: dict[str, int] = {
     Time.NOT_BEYOND: 10,  # a claim of content with this qualifier
     Level.KIND: 11,  # likewise
 }
-# EEG must beat all controls: the overall verdict is the first of these that any comparison has.
-PRECEDENCE = (
-    Verdict.NOT_JUDGEABLE,
-    Verdict.UNDERPOWERED,
-    Verdict.NO_CONTENT,
-    Verdict.CONTROL_BETTER,
-    Verdict.EQUIVALENT,
-    Verdict.UNPROVEN,
-    Verdict.BELOW_MARGIN,
-    Verdict.USES_EEG,
-    Verdict.CONTENT,  # only without a control
-)
+PRECEDENCE = tuple(Verdict)
 
 
 @dataclasses.dataclass(frozen=True)
