@@ -131,7 +131,7 @@ def audit(
     options = dataclasses.replace(options or Options(), **changes)
     if control is not None and controls is not None:
         raise UserError("controls and control are given; they mean the same, give one of them.")
-    controls = {} if controls is control is None else controls if control is None else control
+    controls = next((given for given in (controls, control) if given is not None), {})
     if isinstance(controls, Mapping) and options.name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
     eeg, controls, seeds_stated, labels, said = as_conditions(eeg, controls, references, mode, options.name, columns)

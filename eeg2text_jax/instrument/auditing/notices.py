@@ -412,39 +412,38 @@ def answer_groups(
     inside = next((s for s in apart if strata.exchangeable(s).sum() >= strata.MIN_SENTENCES), None)
     within = Strata(strata_members(strata.divided(inside, aligned.references)) if inside is not None else [])
     names, group = np.unique(labels, return_inverse=True)
-    conditions = list({c.name: c for pair in pairs for c in pair}.values())
-    cells = {c.name: fill(c, aligned.references, within.members, scores) for c in conditions} if len(within) else {}
-    between = {c.name: _group_cells(c, group, scores, aligned.references) for c in conditions}
+    members = np.flatnonzero(np.bincount(group)[group] > 1)
+    if len(members) > MOST_COMPARED:
+        members = np.sort(members[np.argsort(strata.hashes(aligned.references)[members])[:MOST_COMPARED]])
+    several, of = np.unique(group[members], return_inverse=True)
+
+    def cells(members: Sequence[np.ndarray]) -> dict[str, Cells]:
+        conditions = {c.name: c for pair in pairs for c in pair}.values()
+        return {c.name: fill(c, aligned.references, members, scores) for c in conditions}
+
+    sentences = cells(within.members) if len(within) else {}
+    enough = len(several) >= strata.MIN_SENTENCES
+    groups = {name: _of_groups(one.blocks[0], of) for name, one in cells([members]).items()} if enough else {}
     answers = []
     for pair in pairs:
         name = pair[1].name if len(pair) > 1 else ""
-        whole = inner = None
-        if groups := [of for c in pair if (of := between[c.name])]:
-            whole = verdict.contrast(Strata([np.arange(len(groups[0].blocks[0]))]), *groups, name=name)
-        if cells:
-            inner = verdict.contrast(within, *(cells[c.name] for c in pair), name=name)
+        whole, inner = (
+            verdict.contrast(of_strata, *(one[c.name] for c in pair), name=name) if one else None
+            for of_strata, one in ((Strata([np.arange(len(several))]), groups), (within, sentences))
+        )
         answers.append(GroupAnswer(column, name, len(names), whole, inner))
     return answers
 
 
-def _group_cells(condition: Condition, group: np.ndarray, scores: Scorer, references: Sequence[str]) -> Cells | None:
-    """Return a table of the groups `group` `[S]`: the mean of one's predictions against another's references.
+def _of_groups(table: np.ndarray, of: np.ndarray) -> Cells:
+    """Return the mean of one group's predictions against another's references, never a prediction against its own.
 
-    No prediction meets its own reference. None if fewer than `MIN_SENTENCES` groups have two sentences or more.
+    `table` is of sentences whose groups are `of`, int `[S']`.
     """
-    sizes = np.bincount(group)
-    members = np.flatnonzero(sizes[group] > 1)
-    if len(members) > MOST_COMPARED:
-        members = np.sort(members[np.argsort(strata.hashes(references)[members])[:MOST_COMPARED]])
-    names, of = np.unique(group[members], return_inverse=True)
-    if len(names) < strata.MIN_SENTENCES:
-        return None
-    (table,) = fill(condition, references, [members], scores).blocks
-    member = (of == np.arange(len(names))[:, None]).astype(float)  # [groups, S']
+    member = (of == np.arange(of.max() + 1)[:, None]).astype(float)  # [groups, S']
     apart = 1 - np.eye(len(of))
     block = (member @ (table * apart) @ member.T) / np.maximum(member @ apart @ member.T, 1)
-    rows = np.zeros(len(names))
-    return Cells((block,), rows, rows)
+    return Cells((block,), *np.zeros((2, len(member))))
 
 
 def is_of_time(condition: Condition) -> bool:

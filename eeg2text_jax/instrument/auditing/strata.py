@@ -76,30 +76,24 @@ def other_form(predictions: Iterable[str], references: Sequence[str]) -> str:
     shared = sum(count for word, count in written.items() if word in true_words)
     if written.total() < MIN_WORDS or shared >= FEW_SHARED * written.total():
         return ""
-    scripts, lengths = (_script(written), _script(true_words)), (_mean_length(written), _mean_length(true_words))
-    if scripts[0] == scripts[1] and max(lengths) < UNLIKE * min(lengths):
+    (script, length, most), (true_script, true_length, true_most) = _form(written), _form(true_words)
+    if script == true_script and max(length, true_length) < UNLIKE * min(length, true_length):
         return ""
-    different = f" ({scripts[0]} and {scripts[1]} letters)" if scripts[0] != scripts[1] else ""
+    different = f" ({script} and {true_script} letters)" if script != true_script else ""
     return (
         f"{shared / written.total():.0%} of the predicted words are in any reference{different}; most frequent words: "
-        f"{_frequent(written)} in the predictions, {_frequent(true_words)} in the references"
+        f"{most} in the predictions, {true_most} in the references"
     )
 
 
-def _frequent(counts: Counter[str]) -> str:
-    return ", ".join(sorted(counts, key=lambda word: (-counts[word], word))[:4])
-
-
-def _mean_length(counts: Counter[str]) -> float:
-    return sum(len(word) * count for word, count in counts.items()) / max(counts.total(), 1)
-
-
-def _script(counts: Counter[str]) -> str:
-    """Return the script of most words, as the first word of a letter's Unicode name, such as LATIN."""
+def _form(counts: Counter[str]) -> tuple[str, float, str]:
+    """Return the script of most words, the first word of a letter's Unicode name; the mean length; frequent words."""
     names: Counter[str] = Counter()
     for word, count in counts.items():
         names[re.split("[ -]", unicodedata.name(word[0], "unnamed"))[0]] += count
-    return min(names, key=lambda name: (-names[name], name)).capitalize() if names else ""
+    script = min(names, key=lambda name: (-names[name], name)).capitalize() if names else ""
+    length = sum(len(word) * count for word, count in counts.items()) / max(counts.total(), 1)
+    return script, length, ", ".join(sorted(counts, key=lambda word: (-counts[word], word))[:4])
 
 
 Row = TypeVar("Row", bound=Prediction)
