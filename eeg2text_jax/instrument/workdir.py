@@ -278,12 +278,10 @@ def last_part(value: str) -> str:
 
 
 def is_same_place(now: Any, there: Any, name: str) -> bool:
-    """Return whether two values of the field `name` mean the same file or folder, which may have been moved since.
+    """Return whether two unequal values of the field `name` mean the same file or folder, which may have been moved.
 
     `there` is from `config.json`, and `resolved`.
     """
-    if now == there:
-        return True
     if not (is_path(now, name) and isinstance(there, str)):
         return False
     if os.path.exists(there):
@@ -401,7 +399,7 @@ def differences(
 ) -> list[str]:
     """Return a phrase for each field in which two configurations differ: its dotted name and both values.
 
-    Paths in the fields `places` may have been moved, see `is_same_place`.
+    Paths in the fields `places` may have been moved.
     """
     phrases = []
     for name in sorted(ours.keys() | theirs.keys()):
@@ -466,13 +464,13 @@ def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
     Every sample must be in the test part, too. A workdir that is forged as a whole is not detected.
     """
     workdir = Workdir(epath.Path(read.path).parent)
-    needed = (workdir.config, workdir.split, workdir.finished)
     rows: Sequence[Prediction | Ranking]
     if isinstance(read, RankingSet):
         rows, path = read.rows, workdir.rankings
     else:
         rows, path = read.predictions if read.layout == "jsonl" else [], workdir.predictions
-    if not rows or read.path.name != path.name or not all(path.exists() for path in needed):
+    needed = (workdir.config, workdir.split, workdir.finished)
+    if not rows or read.path.name != path.name or not all(file.exists() for file in needed):
         return False
     try:
         recorded = read_object(workdir.finished, "restore the file")
