@@ -292,9 +292,8 @@ class Audit:
         sides = [(condition, cells[condition.name]) for condition in conditions]
         seeds: dict[str, Any] = {}
         if (count := len(self.aligned.seeds)) >= 3:
-            size = len(self.aligned.references)
-            by_rows = [[condition.seed == g for condition in conditions] for g in range(count)]
-            by_seed = np.stack([verdict.content_from(sides, rows, size)[self.strata.sentences] for rows in by_rows])
+            by_rows = ([condition.seed == g for condition in conditions] for g in range(count))
+            by_seed = np.stack([verdict.content_from(self.strata, sides, rows) for rows in by_rows])
             seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": verdict.seed_noise(by_seed)}
         name = conditions[1].name if conditions[1:] else ""
         return verdict.contrast(self.strata, *(of for _, of in sides), name=name, growth=self.growth, **seeds)

@@ -249,17 +249,17 @@ def seed_mde(effects: np.ndarray) -> float:
 Side = tuple[Condition, Cells]  # a condition with its table
 
 
-def content_from(sides: Sequence[Side], masks: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Return the content of each sentence, EEG's minus the control's if there is one, `[S]`; NaN: a side has no row.
+def content_from(strata: Strata, sides: Sequence[Side], masks: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the content of each sentence, EEG's minus the control's if there is one, `[S']`; NaN: a side has no row.
 
     `masks` says for each side which rows count, bool `[N]`.
     """
-    parts = []
+    parts, size = [], int(strata.sentences.max()) + 1
     for (side, cells), rows in zip(sides, masks, strict=True):
         of = side.sentence[rows]
         with np.errstate(invalid="ignore"):
             parts.append(np.bincount(of, cells.content[rows], size) / np.bincount(of, minlength=size))
-    return parts[0] - parts[1] if len(parts) > 1 else parts[0]
+    return (parts[0] - parts[1] if len(parts) > 1 else parts[0])[strata.sentences]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,15 +279,14 @@ def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Map
     Without them less than half is left, and the upper end of its interval is below the whole effect: it is the effect
     that goes, not the power. With the strongest sentences as many of the weakest are left out.
     """
-    size = int(strata.sentences.max()) + 1
     names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
     subjects, rests = [np.array(side.subjects) for side, _ in sides], []
     for name in names if len(names) > 1 else ():
-        content = content_from(sides, [readers != name for readers in subjects], size)[strata.sentences]
+        content = content_from(strata, sides, [readers != name for readers in subjects])
         rests.append((f"reader {name}", content[~np.isnan(content)]))
-    for column, labels in groups.items():
-        for label in sorted(set(labels[strata.sentences].tolist())):
-            rests.append((f"{column} {label}", _without(whole, labels[strata.sentences] == label)))
+    for column, of in groups.items():
+        labels = of[strata.sentences]
+        rests += [(f"{column} {label}", _without(whole, labels == label)) for label in sorted(set(labels.tolist()))]
     rank, few = whole.content.argsort().argsort(), int(np.ceil(STRONGEST * len(strata)))
     rests.append((f"{few} of {len(strata)} sentences", _without(whole, (rank < few) | (rank >= len(strata) - few))))
     return [
