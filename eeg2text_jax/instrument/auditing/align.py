@@ -249,7 +249,7 @@ def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, i
         )
     sentences = np.flatnonzero(keep).tolist()
     place = {order[old]: new for new, old in enumerate(sentences)}
-    seeds = tuple(sorted({row.seed for _, row in chosen[first]}))
+    seeds = tuple(sorted({row.seed for pairs in chosen.values() for _, row in pairs}))
     ids = {row.sentence_id: place.get(text, -1) for text, row in itertools.chain(*chosen.values())}
     return Aligned(
         references=tuple(min(texts[text]) for text in place),
