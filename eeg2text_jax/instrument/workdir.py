@@ -1,7 +1,7 @@
 """The workdir of a run: its paths, its lock, and the digests of its finished files.
 
-`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `config.json` is read,
-compared and written here alone, as nested dicts; `training/sections.py` makes settings of them.
+`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `config.json` is nested
+dicts here; `training/sections.py` makes settings of them.
 """
 
 import contextlib
@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
+from eeg2text_jax.base import files
 from eeg2text_jax.base.errors import UserError, first_line
-from eeg2text_jax.base.files import (
-    content_digest,
-    file_digest,
-    files_below,
-    is_local,
-    locked,
-    parse_json,
-    partial_of,
-    remove,
-    write_text,
-)
 from eeg2text_jax.base.stores.buckets import is_address
 from eeg2text_jax.data.splits.split import parts_digest, read_split_file
 from eeg2text_jax.instrument.metrics.metric_names import WORDS_ENDPOINT
@@ -42,7 +32,6 @@ DECODED = ("predictions.jsonl", "rankings.jsonl", "channels.json", "metrics.json
 
 
 def _path(name: str) -> property:
-    """Return a property of `Workdir`: the path of its file or folder `name`."""
     return property(lambda workdir: workdir.root / name)
 
 
@@ -65,23 +54,20 @@ class Workdir:
 
     def record(self, *names: str) -> None:
         """Store the digests of these files and folders, if they exist, in `finished.json`."""
-        self._replace_digests({name: self._digests(name) for name in names})
+        self._replace_digests(names, {path: digest for name in names for path, digest in self._digests(name).items()})
 
     def unrecord(self, *names: str) -> None:
         """Remove the digests of files that will be rewritten, in case a kill prevents the next `record`."""
-        self._replace_digests({name: {} for name in names})
+        self._replace_digests(names, {})
 
-    def _replace_digests(self, digests: dict[str, dict[str, str]]) -> None:
-        """Replace digests in `finished.json`; `digests`: file or folder of the workdir -> path -> digest."""
+    def _replace_digests(self, names: Collection[str], digests: dict[str, str]) -> None:
         before = self._recorded()
-        recorded = {path: digest for path, digest in before.items() if path.split("/")[0] not in digests}
-        for path_digests in digests.values():
-            recorded |= path_digests
+        recorded = {path: digest for path, digest in before.items() if path.split("/")[0] not in names} | digests
         if recorded != before:
-            write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+            files.write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
-        """Return those of `names` that exist in the workdir but have no digest in `finished.json`."""
+        """Return those of `names` that exist but have no digest in `finished.json`."""
         recorded = {path.split("/")[0] for path in self._recorded()}
         return [name for name in names if name not in recorded and (self.root / name).exists()]
 
@@ -91,24 +77,22 @@ class Workdir:
         for name in names:
             expected = {path: digest for path, digest in recorded.items() if path.split("/")[0] == name}
             actual = self._digests(name) if expected else {}
-            if not actual:
-                continue
-            for other in sorted(expected.keys() | actual.keys()):
-                if expected.get(other) != actual.get(other):
-                    raise UserError(
-                        f"{self.root / other}: is not what this run wrote ({self.finished} has another digest of it); "
-                        f"restore the file, or remove {self.root / name} to have it made again."
-                    )
+            if actual and actual != expected:
+                other, _ = min(expected.items() ^ actual.items())
+                raise UserError(
+                    f"{self.root / other}: is not what this run wrote ({self.finished} has another digest of it); "
+                    f"restore the file, or remove {self.root / name} to have it made again."
+                )
 
     def _digests(self, name: str) -> dict[str, str]:
         """Return the digest of a file, or of every file of a folder, by path; {} if it does not exist."""
         path = self.root / name
         if path.is_dir():
-            return {f"{name}/{other}": file_digest(path / other) for other in files_below(path)}
-        return {name: file_digest(path)} if path.exists() else {}
+            return {f"{name}/{other}": files.file_digest(path / other) for other in files.files_below(path)}
+        return {name: files.file_digest(path)} if path.exists() else {}
 
     def _recorded(self) -> dict[str, str]:
-        """Return the content of `finished.json`: digests by path; {} without the file."""
+        """Return the digests by path in `finished.json`; {} without the file."""
         if not self.finished.exists():
             return {}
         recorded = read_object(self.finished, "restore the file, or remove it to use the outputs unchecked")
@@ -124,7 +108,7 @@ class Workdir:
 def lock_workdir(root: str) -> Iterator[None]:
     """Context manager that creates a workdir and holds its lock; a folder that stays empty is removed again.
 
-    A read-only folder needs no lock. Raises UserError if another process holds the lock, or the folder is no workdir.
+    A read-only folder needs no lock. Raises UserError if another process holds it, or the folder is no workdir.
     """
     folder = epath.Path(root)
     check_ours(folder)
@@ -134,7 +118,7 @@ def lock_workdir(root: str) -> Iterator[None]:
     made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(folder / ".lock", str(folder)) if is_local(folder) else contextlib.nullcontext():
+        with files.locked(folder / ".lock", str(folder)) if files.is_local(folder) else contextlib.nullcontext():
             yield
     finally:
         with contextlib.suppress(OSError, ValueError):  # a folder is not empty
@@ -144,7 +128,7 @@ def lock_workdir(root: str) -> Iterator[None]:
 
 def is_read_only(folder: str | os.PathLike[str]) -> bool:
     """Return whether a local folder exists and cannot be written."""
-    return is_local(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
+    return files.is_local(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
 
 
 def verdict_in(folder: str | os.PathLike[str]) -> str:
@@ -153,7 +137,7 @@ def verdict_in(folder: str | os.PathLike[str]) -> str:
     if not path.exists():
         return ""
     try:
-        audit = parse_json(path.read_text())
+        audit = files.parse_json(path.read_text())
         return f"**{audit.get('headline') or audit['verdict']}**: {audit['sentence']}"
     except (ValueError, KeyError, AttributeError) as error:
         raise UserError(f"{path}: is no JSON of an audit; restore the file, or audit again.") from error
@@ -170,7 +154,7 @@ def find_workdir(root: str) -> Workdir:
 def check_unchanged(path: str | os.PathLike[str]) -> None:
     """Raise UserError if a file of a workdir was changed since it was finished; any file outside of workdirs passes."""
     path = epath.Path(path)
-    if is_local(path) and (path.parent / "config.json").exists():
+    if files.is_local(path) and (path.parent / "config.json").exists():
         Workdir(path.parent).check(path.name)
 
 
@@ -188,7 +172,7 @@ def check_name(folder: str | os.PathLike[str]) -> None:
 def check_ours(root: epath.Path) -> None:
     """Raise UserError if a folder is neither a workdir nor empty; the first files of a killed run are accepted."""
     check_name(root)
-    first = (partial_of(root / "config.json").name, ".lock")
+    first = (files.partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
         return
     if not root.is_dir() or any(path.name not in first for path in root.iterdir()):
@@ -198,7 +182,7 @@ def check_ours(root: epath.Path) -> None:
 def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     """Return the JSON object in a file; raise UserError, which ends with `advice`, if the file has none."""
     try:
-        content = parse_json(path.read_bytes())
+        content = files.parse_json(path.read_bytes())
     except ValueError as error:
         raise UserError(f"{path}: is not JSON ({first_line(error)}); {advice}.") from error
     if not isinstance(content, dict):
@@ -206,12 +190,9 @@ def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     return content
 
 
-# `config.json` of a workdir: its paths, its fields of older versions, and the stages that depend on a field, which may
-# change on a resume until the first of these stages is finished.
-#
-# It has paths relative to its own folder, so that a moved run finds its files and no path of the user's machine is in
-# it. Digests take their last part alone, so that equal runs in two folders have equal digests. An audit reads it, too,
-# so this module knows no section of the configuration, which would import all that reads recordings.
+# `config.json` has paths relative to its own folder, so that a moved run finds its files and no path of the user's
+# machine is in it. Digests take their last part alone, so that equal runs in two folders have equal digests. An audit
+# reads it, too, so this module knows no section of the configuration, which would import all that reads recordings.
 
 HERE = "{workdir}"  # begins a path that is relative to the folder of `config.json`
 NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm")  # values with meanings of their own
@@ -269,10 +250,7 @@ def is_path(value: Any, name: str = "") -> bool:
 
 
 def portable(document: Any, root: str | os.PathLike[str], names: Collection[str]) -> Any:
-    """Return the content of `config.json` in the folder `root`: nested dicts, with paths relative to that folder.
-
-    A path that begins with `~` stays.
-    """
+    """Return nested dicts with paths relative to the folder `root` of `config.json`; one that begins with `~` stays."""
 
     def relative(value: str, name: str) -> str:
         return f"{HERE}/{os.path.relpath(value, root)}" if is_path(value, name) else value
@@ -281,7 +259,7 @@ def portable(document: Any, root: str | os.PathLike[str], names: Collection[str]
 
 
 def resolved(document: Any, root: str | os.PathLike[str], names: Collection[str]) -> Any:
-    """Return a configuration whose paths `portable` has made relative, with paths that exist on this machine."""
+    """Return a configuration that `portable` returned, with paths that exist on this machine."""
 
     def absolute(value: str, name: str) -> str:
         inside = value.removeprefix(f"{HERE}/")
@@ -300,12 +278,10 @@ def last_part(value: str) -> str:
 
 
 def is_same_place(now: Any, there: Any, name: str) -> bool:
-    """Return whether two values of the field `name` mean the same file or folder, which may have been moved since.
+    """Return whether two unequal values of the field `name` mean the same file or folder, which may have been moved.
 
-    `there` is from a `config.json`, and `resolved`.
+    `there` is from `config.json`, and `resolved`.
     """
-    if now == there:
-        return True
     if not (is_path(now, name) and isinstance(there, str)):
         return False
     if os.path.exists(there):
@@ -315,19 +291,18 @@ def is_same_place(now: Any, there: Any, name: str) -> bool:
 
 def _mapped(document: Any, change: Callable[[str, str], str], names: Collection[str], prefix: str = "") -> Any:
     """Return a copy of nested dicts in which `change` replaces the texts in fields `names`."""
-    mapped = {}
-    for name, value in document.items():
-        dotted = f"{prefix}{name}"
+
+    def mapped(value: Any, dotted: str) -> Any:
         if isinstance(value, Mapping):
-            mapped[name] = _mapped(value, change, names, f"{dotted}.")
-        else:
-            mapped[name] = change(value, dotted) if dotted in names and isinstance(value, str) else value
-    return mapped
+            return _mapped(value, change, names, f"{dotted}.")
+        return change(value, dotted) if dotted in names and isinstance(value, str) else value
+
+    return {name: mapped(value, f"{prefix}{name}") for name, value in document.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage of a run: its files, and the fields that it depends on in addition to the fields of earlier stages."""
+    """A stage of a run: its files, and the fields that it depends on beside those of earlier stages."""
 
     products: tuple[str, ...]  # names or patterns of files in the workdir
     fields: tuple[str, ...]  # dotted names of fields or sections
@@ -356,7 +331,6 @@ STAGES = {
 
 
 def from_stage(name: str) -> list[str]:
-    """Return the names of a stage and of all later stages."""
     names = list(STAGES)
     return names[names.index(name) :]
 
@@ -375,13 +349,12 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     Raises UserError if the file is not JSON.
     """
     content = read_object(workdir.config, f"restore the file, remove {workdir.root} or take another --workdir")
-    for old, new in RENAMED.items():
-        (section, name), (_, renamed) = old.split("."), new.split(".")
-        if name in content.get(section, {}):
-            content[section][renamed] = content[section].pop(name)
-    for field in REMOVED:
-        section, _, name = field.partition(".")
-        content.get(section, {}).pop(name, None)
+    for old in (*RENAMED, *REMOVED):
+        section, _, name = old.partition(".")
+        if name in (fields := content.get(section, {})):
+            value = fields.pop(name)
+            if old in RENAMED:
+                fields[RENAMED[old].partition(".")[2]] = value
     add_fields(content, ADDED)
     if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
         content["audit"]["endpoint"] = WORDS_ENDPOINT
@@ -392,7 +365,7 @@ def write_configuration(workdir: Workdir, document: Mapping[str, Any], places: C
     """Write a configuration to `config.json`, unless the file is already identical; fields `places` hold paths."""
     text = json.dumps(portable(document, workdir.root, places), indent=2, sort_keys=True) + "\n"
     if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
-        write_text(workdir.config, text)
+        files.write_text(workdir.config, text)
 
 
 def check_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
@@ -407,14 +380,14 @@ def check_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
     if not fixed:
         return
     last = [stage for stage in STAGES if products[stage]][-1]
-    free = [field for stage in from_stage(last)[1:] for field in STAGES[stage].fields]
+    free = ", ".join(field for stage in from_stage(last)[1:] for field in STAGES[stage].fields)
     what = "; ".join(
         f"{made} was made with {', '.join(fields[:3])}{' and more' if len(fields) > 3 else ''}"
         for made, fields in fixed.items()
     )
     raise UserError(
         f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or the "
-        f"values marked 'there'. What may change here: {', '.join(free)}."
+        f"values marked 'there'. What may change here: {free}."
     )
 
 
@@ -426,7 +399,7 @@ def differences(
 ) -> list[str]:
     """Return a phrase for each field in which two configurations differ: its dotted name and both values.
 
-    Paths in the fields `places` may have been moved, see `is_same_place`.
+    Paths in the fields `places` may have been moved.
     """
     phrases = []
     for name in sorted(ours.keys() | theirs.keys()):
@@ -455,7 +428,7 @@ def product(workdir: Workdir, stage: str) -> str | None:
 def forget(workdir: Workdir) -> None:
     """Remove `config.json` of a run that failed, unless a stage of the run has made a file."""
     if not any(product(workdir, stage) for stage in STAGES):
-        remove(workdir.config)
+        files.remove(workdir.config)
 
 
 def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
@@ -472,10 +445,9 @@ def fields_digest(document: Mapping[str, Any], stage: str) -> str:
     Of a path only the last part counts. A field that does what version 0.2 did without it is left out, so that the
     hashes of that version hold.
     """
-    later = from_stage(stage)[1:]
-    fields = _flat(without_folders(document, PLACES))
-    old = {name: value for name, value in fields.items() if name not in ADDED or value != ADDED[name]}
-    return content_digest({name: value for name, value in old.items() if stage_of(name) not in later})[:16]
+    later, fields = from_stage(stage)[1:], _flat(without_folders(document, PLACES)).items()
+    old = {name: value for name, value in fields if name not in ADDED or value != ADDED[name]}
+    return files.content_digest({name: value for name, value in old.items() if stage_of(name) not in later})[:16]
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -486,23 +458,19 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-# Verify by digests that a predictions file was written by the run of its workdir: a header could be forged.
-
-
 def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
     """Return whether digests tie predictions or rankings to configuration, split and checkpoint of their workdir.
 
-    True if the workdir lists the file's digest, the file's header agrees with the configuration, the split and a
-    checkpoint, and every sample is in the test part. A workdir that is forged as a whole is not detected.
+    Every sample must be in the test part, too. A workdir that is forged as a whole is not detected.
     """
     workdir = Workdir(epath.Path(read.path).parent)
-    needed = (workdir.config, workdir.split, workdir.finished)
-    name = (workdir.rankings if isinstance(read, RankingSet) else workdir.predictions).name
+    rows: Sequence[Prediction | Ranking]
     if isinstance(read, RankingSet):
-        rows: Sequence[Prediction | Ranking] = read.rows
+        rows, path = read.rows, workdir.rankings
     else:
-        rows = read.predictions if read.layout == "jsonl" else []
-    if not rows or read.path.name != name or not all(path.exists() for path in needed):
+        rows, path = read.predictions if read.layout == "jsonl" else [], workdir.predictions
+    needed = (workdir.config, workdir.split, workdir.finished)
+    if not rows or read.path.name != path.name or not all(file.exists() for file in needed):
         return False
     try:
         recorded = read_object(workdir.finished, "restore the file")
@@ -512,8 +480,8 @@ def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
     except (UserError, ValueError, TypeError):
         return False
     return (
-        recorded.get(read.path.name) == file_digest(read.path)
-        and recorded.get(workdir.split.name) == file_digest(workdir.split)
+        recorded.get(read.path.name) == files.file_digest(read.path)
+        and recorded.get(workdir.split.name) == files.file_digest(workdir.split)
         and read.header.get("config") == decoding
         and read.header.get("split") == parts_digest(split.samples)
         and {row.sample_id for row in rows} <= set(split.samples["test"])
@@ -542,7 +510,7 @@ def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bo
     patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave of arms may have a folder
     for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
-            info = parse_json(path.read_bytes())
+            info = files.parse_json(path.read_bytes())
         except (OSError, ValueError):
             continue
         if isinstance(info, dict) and wanted.items() <= info.items():

@@ -91,7 +91,7 @@ def judge(request: Request) -> dict[str, Any]:
     from eeg2text_jax.instrument.auditing.audit import audit_files
     from eeg2text_jax.instrument.auditing.notices import checked_proof
     from eeg2text_jax.instrument.auditing.report import write_report
-    from eeg2text_jax.instrument.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
+    from eeg2text_jax.instrument.auditing.result import condition_table, effect_table
     from eeg2text_jax.instrument.predictions.selection import groups_of, likely_groups
 
     sets: list[PredictionSet] = []
@@ -116,10 +116,7 @@ def judge(request: Request) -> dict[str, Any]:
         "color": result.verdict.color,
         "sentence": result.sentence,
         "limits": [*dict.fromkeys([*result.limits, result.provenance.sentence, *(f"{note}." for note in notes)])],
-        "tables": [
-            [condition_headings(result), *condition_rows(result)],
-            [EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)],
-        ],
+        "tables": [condition_table(result), effect_table(result)],
         "said": [line for file in result.judged.files for line in file.read],
     }
 

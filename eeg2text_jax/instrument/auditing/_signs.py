@@ -1,14 +1,12 @@
 """Signs of a target in predictions: few, and each sure.
 
-*Contradicted* bars a verdict: the traces of teacher forcing, and a file that holds its references. *Odd* bars nothing:
-a leak makes such rows, and an honest decoder can make them, too. No rule looks at how good a result is.
-
-Every rule depends on the set of rows alone: rows are picked by a hash of their words, never by their place. Case,
+*Contradicted* bars a verdict: traces of teacher forcing, and a file that holds its references. *Odd* bars nothing: an
+honest decoder can make such rows, too. No rule looks at how good a result is, or at the order of the rows. Case,
 special tokens, marks of word pieces and final punctuation are removed first.
 
 Measured on 148 sets of published predictions (`tools/calibrations/published_signs.py`) and on simulated decoders. Not
-told apart from a leak: a recording that tells of punctuation and hardly of words, and a file of perfect choices from a
-list that is not given, and that no control shows.
+told apart from a leak: a recording that tells of punctuation and hardly of words, and perfect choices from a list that
+is not given and that no control shows.
 """
 
 import dataclasses
@@ -17,7 +15,8 @@ import functools
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -29,18 +28,18 @@ MANY, SOME = 20_000, 3000  # rows that are looked at, in whole sentences; rows o
 FEW_ROWS, FEW_SENTENCES = 20, 10  # fewest rows of a file or reader, and fewest sentences, that show a sign
 LONG = 5  # a reference of fewer words may be matched by chance
 # After the same true word two wrong words are equal FOLLOWS times as often as their sentences explain, as after the
-# same predicted word, and as before the same true word; by SURE standard errors, in KINDS different pairs of words.
-# So it is in 20 of 43 published teacher-forced sets (1.4 to 3.4 times); at most 1.2 times in free-running sets and
-# decoders that work, 1.3 in simulated decoders that know the class of a sentence or of each word. Where words before
-# the same true word are equal FOLLOWS times as often, too, the square counts: up to 1.2 times in decoders that write
-# words of like meaning, 1.3 to 5 in teacher-forced text of templates.
+# same predicted word, and as before the same true word; by SURE standard errors, in KINDS different pairs of words:
+# 1.4 to 3.4 times in 20 of 43 published teacher-forced sets; at most 1.2 in free-running sets and decoders that work,
+# 1.3 in simulated ones that know the class of a sentence or word. Where words before the same true word are equal
+# FOLLOWS times as often, too, the square counts: up to 1.2 times in decoders that write words of like meaning, 1.3 to
+# 5 in teacher-forced text of templates.
 FOLLOWS, KINDS, SURE = 1.4, 15, 3.0
-# Of the marks whose two neighbor words are wrong, the share that is right, less the same share in predictions for a
-# similar sentence: .09 to .43 (3.5 to 13 standard errors) in 37 of 43 published teacher-forced sets (four others are
-# empty), at most .03 (1.9) in free-running sets and decoders that work, .05 (2.6) in simulated ones.
+# Of the marks between two wrong words, the share that is right, less that in predictions for a similar sentence: .09 to
+# .43 (3.5 to 13 standard errors) in 37 of 43 published teacher-forced sets (four others are empty), at most .03 (1.9)
+# in free-running sets and decoders that work, .05 (2.6) in simulated ones.
 MARKS, MIN_MARKS, MARK_SENTENCES, SURE_MARKS, NEIGHBORS, STRANGERS = 0.06, 100, 20, 3.3, 60, 5
-# Ratio of character to word error rate in rows with errors: 0.2 to 0.35 if letters are decoded one by one, as in
-# typing, where a mark is a key like any other; 0.6 to 0.95 in published sets.
+# Ratio of character to word error rate in rows with errors: 0.2 to 0.35 if letters are decoded one by one, as in typing
+# (a mark is a key like any other); 0.6 to 0.95 in published sets.
 BY_LETTERS = 0.5
 ALL_ROWS, PRINTED = 0.99, 0.2  # share of rows that hold their reference; least share of references with inner marks
 NEAR, MIDDLE, GAP, LOST, A_FEW = 0.2, 0.6, 3, 0.2, 0.01  # word error rates; ratio of and shares of rows
@@ -52,7 +51,7 @@ Places = list[tuple[int, str, str, str, str, int]]
 
 
 class Weight(enum.StrEnum):
-    """How much a sign weighs: `CONTRADICTED` bars a verdict, `ODD` makes the origin unproven until it is stated."""
+    """How much a sign weighs: `CONTRADICTED` bars a verdict, `ODD` stands beside it."""
 
     CONTRADICTED = "contradicted"
     ODD = "odd"
@@ -60,12 +59,12 @@ class Weight(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Sign:
-    """A sign of a target; `code` names its kind for scripts, `rows` are two (reference, prediction) that show it."""
+    """A sign of a target."""
 
-    code: str
+    code: str  # its kind, for scripts
     weight: Weight
     message: str
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str], ...]  # two (reference, prediction) that show it
 
 
 def signs_of(
@@ -85,7 +84,7 @@ def signs_of(
       sentence: index of each row's reference, int `[N]`.
       subjects: the reader of each row, `[N]`; "" if not known.
       averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
-      choices: sentences that the decoder chose from, as the authors state, or as its outputs under controls show.
+      choices: sentences that the decoder chose from, as the authors or its outputs under controls say.
     """
     rows = _Rows(texts, references, sentence, subjects, choices)
     if rows.n < FEW_ROWS:
@@ -103,17 +102,7 @@ def others_chosen(texts: Sequence[str], references: Sequence[str], sentence: np.
 
 
 class _Rows:
-    """`n` rows as plain words, in the order of a hash of their words.
-
-    Attributes:
-      words, own: plain words of each prediction, and of its reference.
-      sentence: index of each row's reference among those that differ in their plain words, int `[n]`.
-      tokens: words and marks of each prediction and of its reference, less final marks.
-      readers: the rows of each reader, a list of int arrays.
-      listed: whether a prediction is a sentence of the file or of the decoder's list, bool `[n]`.
-      rates: word error rate of each row, `[n]`.
-      held: whether a prediction holds its reference word for word, bool `[n]`.
-    """
+    """`n` rows as plain words, in the order of a hash of their words; `[n]` all but `choices` and `readers`."""
 
     def __init__(
         self,
@@ -130,32 +119,29 @@ class _Rows:
         looked = max(1, int((np.cumsum(sizes) <= MANY).sum()))  # whole sentences
         rows = sorted((_hash(words(texts[i])), s, _tokens(texts[i]), texts[i], i) for s, i in rows if s < looked)
         self.n = len(rows)
-        places = [i for *_, i in rows]
-        self.pairs = [(references[int(sentence[i])], texts[i]) for i in places]
-        self.words = [words(texts[i]) for i in places]
-        self.true = [truths[int(sentence[i])] for i in places]
-        self.tokens = [(said, _tokens(references[int(sentence[i])])) for _, _, said, _, i in rows]
-        self.sentence = np.array([s for _, s, *_ in rows], int)
+        self.sentence = np.array([s for _, s, *_ in rows], int)  # among references that differ in their plain words
+        self.pairs = [(references[int(sentence[i])], said) for *_, said, i in rows]  # reference and prediction
+        self.words = [words(said) for _, said in self.pairs]
+        self.true = [words(true) for true, _ in self.pairs]
+        self.tokens = [(_tokens(said), _tokens(true)) for true, said in self.pairs]
         self.choices = {words(text) for text in choices}
+        # Whether a prediction is a sentence of the file or of the decoder's list.
         self.listed = np.array([said in numbers or said in self.choices for said in self.words], bool)
         self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, self.true, strict=True)])
         self.lengths = np.array([len(key) for key in self.true])
-        self.rates = self.errors / self.lengths
+        self.rates = self.errors / self.lengths  # word error rates
+        # Whether a prediction holds its reference word for word.
         self.held = np.array([_holds(said, true) for said, true in zip(self.words, self.true, strict=True)], bool)
-        names = np.unique([subjects[i] for i in places], return_inverse=True)[1]
+        names = np.unique([subjects[i] for *_, i in rows], return_inverse=True)[1]
+        # The rows of each reader.
         self.readers = sorted((np.flatnonzero(names == reader) for reader in np.unique(names)), key=list)
 
-    def sentences(self, rows: np.ndarray) -> int:
-        """Return the number of sentences among these rows, bool `[n]`."""
-        return len(set(self.sentence[rows].tolist()))
-
-    def shown(self, rows: Iterable[int]) -> tuple[tuple[str, str], ...]:
+    def shown(self, rows: Sequence[int] | np.ndarray) -> tuple[tuple[str, str], ...]:
         """Return two of these rows, of two sentences if they can be had."""
-        pairs: dict[int, tuple[str, str]] = {}
-        rows = [int(row) for row in rows]
+        firsts: dict[int, tuple[str, str]] = {}
         for row in rows:
-            pairs.setdefault(int(self.sentence[row]), self.pairs[row])
-        return tuple([*pairs.values(), *(self.pairs[row] for row in rows[1:])][:2])
+            firsts.setdefault(self.sentence[row], self.pairs[row])
+        return tuple([*firsts.values(), *(self.pairs[row] for row in rows[1:])][:2])
 
 
 def _hash(key: Sequence[str]) -> tuple[int, Sequence[str]]:
@@ -180,15 +166,11 @@ def _right(expected: Sequence[str], said: Sequence[str]) -> np.ndarray:
     return right
 
 
-# Contradicted: teacher forcing ----------------------------------------------------
-
-
 def _words_follow_the_target(rows: _Rows) -> Sign | None:
-    """Find wrong words that depend on the true word before them.
+    """Find wrong words that depend on the true word before them, as under teacher forcing.
 
-    Under teacher forcing a word depends on the true words before it, not on the predicted ones and not on those after
-    it. What a recording tells of a sentence, its kind, its form, the class or the length of its words, is told of the
-    words on both sides; and what a language model adds follows the predicted word.
+    What a recording tells of a sentence (its kind, the class or the length of its words) is told of the words on both
+    sides, and what a language model adds follows the predicted word.
     """
     before, predicted = _equal_words(places := _wrong_after_wrong(rows))
     after, _ = _equal_words(_wrong_after_wrong(rows, backwards=True))
@@ -211,10 +193,9 @@ def _words_follow_the_target(rows: _Rows) -> Sign | None:
 
 
 def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
-    """Return wrong words that follow a wrong word directly, one for each sentence, place and word.
+    """Return wrong words after a wrong word (`backwards`: before it), one for each sentence, place and word.
 
     Each: sentence, true word in this place, true and predicted word before it, the wrong word, and its row.
-    `backwards`: sentences are read from their end.
     """
     places: dict[tuple, tuple] = {}
     step = -1 if backwards else 1
@@ -230,8 +211,7 @@ def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
     return sorted(sorted(places.values(), key=lambda place: _hash(place[1:5]))[:SOME])
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pairs:
+class _Pairs(NamedTuple):
     """Pairs of wrong words: how many are equal, how many their sentences explain, kinds of pairs, places of one."""
 
     equal: int = 0
@@ -247,7 +227,7 @@ class _Pairs:
 def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
     """Compare wrong words after the same true word, and after the same predicted word, with others of both sentences.
 
-    Only words are compared whose sentences and true words differ, so that no phrase of the references makes them equal.
+    Sentences and true words of compared words differ, so that no phrase of the references makes them equal.
     """
     if len(places) < KINDS:
         return _Pairs(), _Pairs()
@@ -276,32 +256,32 @@ def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
 def _marks_of_the_target(rows: _Rows) -> Sign | None:
     """Find punctuation marks that are right where both neighbor words are wrong.
 
-    They are compared with the same marks under predictions for another sentence: of the predictions of similar length,
-    those for the most similar reference, so that a decoder that knows the kind of sentence, and how it is punctuated,
-    shows nothing. A decoder that reads token by token has marks right no oftener than single words.
+    They are compared with the same marks under predictions of similar length for the most similar reference, so that a
+    decoder that knows how such sentences are punctuated shows nothing; and with single words, which a decoder that
+    reads token by token has right as often.
     """
     order = sorted(range(min(rows.n, SOME)), key=lambda row: (len(rows.tokens[row][0]), row))
     if _by_letters(rows):
         return None
     kinds = [set(reference) for _, reference in rows.tokens]
-    by_sentence: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(4))
-    other: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(4))
+    # Of each sentence: the counts of `_islands` in its own predictions, and in those for a similar sentence.
+    by_sentence: dict[int, np.ndarray] = defaultdict(lambda: np.zeros((2, 4)))
     right: list[int] = []
     for place, row in enumerate(order):
         said, reference = rows.tokens[row]
         counts = _islands(reference, said)
-        near = [order[i] for i in range(max(0, place - NEIGHBORS // 2), min(len(order), place + NEIGHBORS // 2 + 1))]
+        near = order[max(0, place - NEIGHBORS // 2) : place + NEIGHBORS // 2 + 1]
         near = [i for i in near if rows.sentence[i] != rows.sentence[row]]
         if not counts[1] or not near:
             continue
         alike = max(near, key=lambda i: (len(kinds[row] & kinds[i]) / len(kinds[row] | kinds[i]), -i))
         strangers = [i for i in near if rows.sentence[i] == rows.sentence[alike]][:STRANGERS]
-        by_sentence[rows.sentence[row]] += counts
-        other[rows.sentence[row]] += np.mean([_islands(reference, rows.tokens[i][0]) for i in strangers], axis=0)
+        theirs = np.mean([_islands(reference, rows.tokens[i][0]) for i in strangers], axis=0)
+        by_sentence[rows.sentence[row]] += (counts, theirs)
         right += [row] if counts[0] else []
     if len(by_sentence) < MARK_SENTENCES:
         return None
-    of_targets, theirs = np.stack([*by_sentence.values()]), np.stack([other[s] for s in by_sentence])
+    of_targets, theirs = np.stack([*by_sentence.values()], axis=1)
     mark, by_chance, error = _shares(of_targets, theirs)
     word = of_targets[:, 2].sum() / max(1, of_targets[:, 3].sum())
     if of_targets[:, 1].sum() < MIN_MARKS or mark <= word or mark - by_chance < max(MARKS, SURE_MARKS * error):
@@ -342,28 +322,23 @@ def _by_letters(rows: _Rows) -> bool:
     return bool(letters < BY_LETTERS * rows.errors[wrong].sum() / max(1, rows.lengths[wrong].sum()))
 
 
-# Contradicted or odd: the references themselves ------------------------------------
-
-
 def _copies(rows: _Rows) -> Sign | None:
     """Find predictions, of the file or of one reader, that nearly all hold their reference.
 
     Contradicted is a file that holds their inner punctuation as well, which no recording tells. It is odd if the
-    decoder is stated to choose from a list, if what is wrong, under EEG or a control, is another sentence of the file
-    (so that it chose among these), or if the references have no such marks: an honest decoder without errors looks the
-    same.
+    decoder chooses from a list (as stated, or as wrong predictions are other sentences of the file), or if the
+    references have no such marks: an honest decoder without errors looks the same.
     """
     long = rows.lengths >= LONG
     for whose, indices in [("", np.arange(rows.n)), *((" of one reader", indices) for indices in rows.readers)]:
         indices = indices[long[indices]]
-        enough = len(indices) >= FEW_ROWS and rows.sentences(indices) >= FEW_SENTENCES
+        enough = len(indices) >= FEW_ROWS and np.unique(rows.sentence[indices]).size >= FEW_SENTENCES
         if enough and rows.held[indices].sum() >= ALL_ROWS * len(indices):
             return _copied(rows, indices, whose)
     return None
 
 
 def _copied(rows: _Rows, indices: np.ndarray, whose: str) -> Sign | None:
-    """Return what rows `indices` show, nearly all of which hold their reference."""
     others = rows.listed[~rows.held]
     if whose and 2 * others.sum() >= len(others):
         return None  # one good reader, where all choose among the sentences of the file
@@ -389,14 +364,10 @@ def _holds(said: Sequence[str], true: Sequence[str]) -> bool:
     return f" {' '.join(true)} " in f" {' '.join(said)} "
 
 
-# Odd -----------------------------------------------------------------------------
-
-
 def _whole_or_lost(rows: _Rows) -> Sign | None:
     """Find readers with rows that are nearly right among many that are wrong throughout, and few in between.
 
-    A target that leaked into some rows does it, and so does a reader who attends or not. A decoder that chooses among
-    the sentences of the file, or of its list, is excepted.
+    A leak into some rows does it, and a reader who attends or not. A decoder that chooses from a list is excepted.
     """
     long = rows.lengths >= LONG
     near = long & (rows.held | (rows.rates <= NEAR))
@@ -405,7 +376,7 @@ def _whole_or_lost(rows: _Rows) -> Sign | None:
     for of_reader in rows.readers:
         if near[of_reader].sum() > GAP * middle[of_reader].sum() and lost[of_reader].sum() >= LOST * len(of_reader):
             whole[of_reader] = near[of_reader]
-    enough = whole.sum() >= A_FEW * rows.n and rows.sentences(whole) >= FEW_SENTENCES
+    enough = whole.sum() >= A_FEW * rows.n and np.unique(rows.sentence[whole]).size >= FEW_SENTENCES
     if not enough or 2 * (rows.listed & lost).sum() >= lost.sum():
         return None
     return Sign(
@@ -421,8 +392,7 @@ def _whole_or_lost(rows: _Rows) -> Sign | None:
 def _same_for_all(rows: _Rows) -> Sign | None:
     """Find sentences that all readers have wrong with the same text: the sentence is known, not the recording.
 
-    A decoder of few words, or of what is common to all readers, does it, too. Without readers three rows are needed:
-    two equal ones may be one row that a loader gave twice.
+    A decoder of few words does it, too. Without readers three rows are needed: a loader may give one row twice.
     """
     fewest = 2 if len(rows.readers) > 1 else 3
     by_sentence = defaultdict(list)
@@ -447,8 +417,7 @@ def _same_for_all(rows: _Rows) -> Sign | None:
 def _given_beginning(rows: _Rows) -> Sign | None:
     """Find predictions that nearly all begin with the first words of their reference, and then are mostly wrong.
 
-    A decoder that was given a beginning does it, and a tag or number of the sentence on both sides. Beginnings that
-    half of the sentences share, such as "a man" of captions, tell nothing.
+    Beginnings that half of the sentences share, such as "a man" of captions, tell nothing.
     """
     for k in range(MOST_WORDS, 0, -1):
         able = [row for row in range(rows.n) if len(rows.true[row]) >= k + LEFT]

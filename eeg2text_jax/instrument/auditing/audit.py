@@ -9,65 +9,17 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import clock_of_rows
-from eeg2text_jax.instrument.auditing import notices
+from eeg2text_jax.instrument.auditing import notices, result, table, verdict
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight, others_chosen, signs_of
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition, align
 from eeg2text_jax.instrument.auditing.notices import GroupAnswer, Notice, Origin, Provenance, questions
-from eeg2text_jax.instrument.auditing.result import (
-    EFFECT_HEADINGS,
-    AuditResult,
-    ConditionSummary,
-    EegBits,
-    RowContent,
-    Secondary,
-    effect_rows,
-    limits_of,
-)
+from eeg2text_jax.instrument.auditing.result import AuditResult, ConditionSummary, EegBits, RowContent, Secondary
 from eeg2text_jax.instrument.auditing.strata import key, thin_windows
-from eeg2text_jax.instrument.auditing.table import (
-    WORDS,
-    Cells,
-    Endpoint,
-    RankFigures,
-    Scorer,
-    checked_points,
-    figures_of,
-    fill,
-    rank_endpoint,
-    rank_figures,
-    rank_scorer,
-    rank_signs,
-    reported_scores,
-    strata_members,
-    text_endpoint,
-    text_scorer,
-)
-from eeg2text_jax.instrument.auditing.verdict import (
-    FOUND,
-    RULE_OF_THREE,
-    Z_95,
-    Comparison,
-    Contrast,
-    Level,
-    Ruling,
-    Strata,
-    Verdict,
-    carriers,
-    content_from,
-    contrast,
-    deciding_one,
-    holm,
-    in_words,
-    judge,
-    judge_alone,
-    seed_noise,
-    variance_growth,
-)
-from eeg2text_jax.instrument.auditing.verdict import verdict_mde as mde_of
+from eeg2text_jax.instrument.auditing.table import Cells, Endpoint, Scorer
+from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Level, Ruling, Verdict
 from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.instrument.predictions.rankings import Ranking
 from eeg2text_jax.instrument.predictions.read import describe
@@ -85,7 +37,7 @@ class Options:
       name: name of the EEG condition in the result.
       endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, `words`, `rouge-1` or
         MODULE:FUNCTION; for rankings a name in `WHICH_SENTENCE`, or None for top-5.
-      secondary: further endpoints of texts; they are computed and do not decide.
+      secondary: further endpoints of texts, which do not decide.
       margin: smallest difference in content that matters, in points of the endpoint, fixed before looking. None: the
         endpoint's default.
       common: judge the rows that all conditions share instead of refusing conditions that differ.
@@ -94,13 +46,13 @@ class Options:
       proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
         printed; findings that contradict it remain.
       decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
-      stated_by: words that say who states the mode of the rows, such as "the file states".
-      deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
-        those that keep the features of the words (`QUESTIONS`) and those of time.
+      stated_by: who states the mode of the rows, such as "the file states".
+      deciding: names of the controls that decide. None: all except those that keep the features of the words
+        (`QUESTIONS`) and those of time, which ask questions of their own.
       recording: a key of `SIGNALS`. For fMRI, only windows that do not overlap are judged.
-      groups: column name -> reference -> its class, topic or story; content is measured between and within these.
+      groups: column name -> reference -> its class, topic or story, between and within which content is measured.
         None: columns of the file or DataFrame with such a name.
-      warnings: further sentences on what limits the verdict, such as on times of training samples.
+      warnings: further sentences on what limits the verdict.
       plan: the plan that fixed these options beforehand, in words; "": none.
     """
 
@@ -126,16 +78,16 @@ class AuditPage(AuditResult):
 
     def _repr_html_(self) -> str:
         """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
-        from eeg2text_jax.instrument.auditing.report import table
+        from eeg2text_jax.instrument.auditing import report
 
-        shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons, self.verdict.recording))
-        return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
+        headline, sentence = html.escape(self.verdict.headline), html.escape(self.sentence)
+        return f"<p><b>{headline}</b></p><p>{sentence}</p>{report.table(*result.effect_table(self))}"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report, one self-contained HTML file."""
-        from eeg2text_jax.instrument.auditing.report import write_report
+        from eeg2text_jax.instrument.auditing import report
 
-        write_report(self, epath.Path(path))
+        report.write_report(self, path)
 
 
 def audit(
@@ -179,7 +131,7 @@ def audit(
     options = dataclasses.replace(options or Options(), **changes)
     if control is not None and controls is not None:
         raise UserError("controls and control are given; they mean the same, give one of them.")
-    controls = {} if controls is control is None else controls if control is None else control
+    controls = next((given for given in (controls, control) if given is not None), {})
     if isinstance(controls, Mapping) and options.name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
     eeg, controls, seeds_stated, labels, said = as_conditions(eeg, controls, references, mode, options.name, columns)
@@ -187,10 +139,10 @@ def audit(
     options = dataclasses.replace(options, proof=notices.checked_proof(options.proof), groups=groups)
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
-    result = Audit(aligned, options).result()
+    found = Audit(aligned, options).result()
     # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
     bits = [gain for name, rows in controls.items() if (gain := eeg_bits(eeg, name, rows)) is not None]
-    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*said, *thinned, *result.notes], bits=bits)
+    return dataclasses.replace(found, seeds_stated=seeds_stated, notes=[*said, *thinned, *found.notes], bits=bits)
 
 
 def audit_files(
@@ -207,16 +159,15 @@ def audit_files(
     Raises:
       UserError: see `audit`.
     """
-    name, *controls = conditions
+    (name, eeg), *controls = conditions.items()
     recording = {"recording": str(sets[0].header.get("recording", "eeg"))}
-    changes = recording | changes | {"name": name, "groups": labels}
-    result = audit(conditions[name], {control: conditions[control] for control in controls}, **changes)
-    judged = notices.Judged(tuple(map(judged_file, sets)))
-    return dataclasses.replace(result, judged=judged, seeds_stated=all(of.seeds_stated for of in sets))
-
-
-def judged_file(read: PredictionSet) -> notices.JudgedFile:
-    return notices.JudgedFile(str(read.path), read.digest, len(read.predictions), tuple(describe(read).splitlines()))
+    found = audit(eeg, dict(controls), **recording | changes | {"name": name, "groups": labels})
+    files = (
+        notices.JudgedFile(str(read.path), read.digest, len(read.predictions), tuple(describe(read).splitlines()))
+        for read in sets
+    )
+    judged = notices.Judged(tuple(files))
+    return dataclasses.replace(found, judged=judged, seeds_stated=all(read.seeds_stated for read in sets))
 
 
 class Audit:
@@ -224,24 +175,30 @@ class Audit:
 
     def __init__(self, aligned: Aligned, options: Options) -> None:
         self.aligned, self.options = aligned, options
-        self.strata = Strata(strata_members(aligned.strata))
-        self.ranked: RankFigures | None = None
+        self.controls = {c.name: c for c in aligned.conditions[1:]}
+        self.asked = questions(aligned, options.deciding)
+        self.strata = verdict.Strata(table.strata_members(aligned.strata))
+        self.clock = clock_of_rows(aligned.eeg.rows)
+        self.ranked: table.RankFigures | None = None
+        self.growth = 0.0
         if isinstance(aligned.eeg.rows[0], Ranking):
-            self.endpoint, column = rank_endpoint(aligned, options.endpoint or "top-5")
-            self.ranked, self.scores = rank_figures(aligned, column), rank_scorer(column)
-            self.perfect = 100.0
+            self.endpoint, column = table.rank_endpoint(aligned, options.endpoint or "top-5")
+            self.ranked, self.scores = table.rank_figures(aligned, column), table.rank_scorer(column)
         else:
-            self.endpoint = text_endpoint(options.endpoint)
-            self.scores, self.perfect = text_scorer(aligned, self.endpoint), _perfect(self.endpoint, aligned)
+            self.endpoint = table.text_endpoint(options.endpoint)
+            self.scores = table.text_scorer(aligned, self.endpoint)
+            # The mean points of predictions that are their references.
+            texts, points = aligned.references[:20], self.endpoint.fit(aligned.references)
+            own = table.checked_points(points(texts, texts), len(texts), len(texts), self.endpoint.label)
+            perfect = float(np.mean(np.diag(own)))
+            self.growth = verdict.variance_growth(aligned.eeg, aligned.n_words, self.strata.sentences, perfect)
         self.margin = self.endpoint.margin if options.margin is None else options.margin
         self.cells = self._fill(self.scores)
-        growth = (aligned.n_words, self.strata.sentences, self.perfect)
-        self.clock = clock_of_rows(aligned.eeg.rows)
-        self.growth = 0.0 if self.ranked else variance_growth(aligned.eeg, *growth)
 
-    def _fill(self, scores: Scorer) -> list[Cells]:
+    def _fill(self, scores: Scorer) -> dict[str, Cells]:
         """Return the table of every condition."""
-        return [fill(c, self.aligned.references, self.strata.members, scores) for c in self.aligned.conditions]
+        references, members = self.aligned.references, self.strata.members
+        return {c.name: table.fill(c, references, members, scores) for c in self.aligned.conditions}
 
     def result(self) -> AuditPage:
         """Return the verdict with everything that leads to it."""
@@ -256,26 +213,31 @@ class Audit:
             stated_by=options.stated_by,
             contradictions=[notice.message for notice in of_signs if notice.bars],
         )
-        looks = None if self.ranked else [notices.look_of(condition) for condition in aligned.conditions]
-        limits = self._notices(of_signs, looks)
+        looks = {} if self.ranked else {c.name: notices.look_of(c) for c in aligned.conditions}
+        figures = {c.name: table.figures_of(c) for c in aligned.conditions} if self.ranked else {}
+        limits = self._notices(of_signs, looks.values())
         comparisons = self._decide(singles[0], pairs, limits, origin)
-        main = deciding_one(comparisons)
+        main = verdict.deciding_one(comparisons)
         labels = {column: notices.labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
-        groups = self._groups(labels, comparisons)
-        ruling, time = self._ruling(main, comparisons, groups, labels, limits)
         deciding = [c.contrast for c in comparisons if not c.question]
-        mde = self.mde(deciding, singles[0])
-        secondary, notes = self._secondary(comparisons)
-        reported, more = ([], []) if self.ranked else reported_scores(aligned, self.strata.members)
-        adjusted = holm([*(c.decisive_p for c in deciding), *(s.contrast.decisive_p for s in secondary)])
-        secondary = [
-            dataclasses.replace(s, adjusted=p) for s, p in zip(secondary, adjusted[len(deciding) :], strict=True)
+        sides = [self._conditions(c.control) for c in deciding]
+        groups = [
+            answer
+            for column, of in labels.items()
+            for answer in notices.answer_groups(aligned, of, column, sides, self.scores)
         ]
+        ruling, time = self._ruling(main, comparisons, groups, labels, limits)
         odd = {sign.code for sign in signs if sign.weight is Weight.ODD}
+        mde = self.mde(deciding, singles[0])
+        further = self._further(deciding)
+        reported, more = ([], []) if self.ranked else table.reported_scores(aligned, self.strata.members)
+        adjusted = verdict.holm([found.decisive_p for found in [*deciding, *(found for _, found in further)]])
+        notes = [note.rstrip(".") for note in self.clock.notes(repeated=True)]
+        notes += [note for endpoint in (self.endpoint, *options.secondary) for note in endpoint.notes()]
         return AuditPage(
             verdict=ruling,
-            sentence=in_words(main, singles[0], mde, self.margin, ruling.recording),
-            limits=limits_of(ruling, limits, origin, time, odd),
+            sentence=verdict.in_words(main, singles[0], mde, self.margin, ruling.recording),
+            limits=result.limits_of(ruling, limits, origin, time, odd),
             metric=self.endpoint.label,
             signature=self.endpoint.signature,
             mode=aligned.eeg.mode,
@@ -288,16 +250,22 @@ class Audit:
             n_strata=len(self.strata.members),
             alike=aligned.alike,
             seeds=aligned.seeds,
-            conditions=self._summaries(singles, looks),
+            conditions=[
+                ConditionSummary(c.name, len(c.rows), single, looks.get(c.name), figures.get(c.name))
+                for c, single in zip(aligned.conditions, singles, strict=True)
+            ],
             comparisons=comparisons,
-            secondary=secondary,
+            secondary=[
+                Secondary(endpoint.label, endpoint.signature, found, p)
+                for (endpoint, found), p in zip(further, adjusted[len(deciding) :], strict=True)
+            ],
             reported=reported,
             groups=groups,
             time=time,
             recordings=self.clock.ranges,
             time_unit=self.clock.unit,
             notices=limits,
-            notes=[*aligned.notes, *(note.rstrip(".") for note in self.clock.notes(repeated=True)), *notes, *more],
+            notes=[*aligned.notes, *notes, *more],
             choices=self._choices(),
             rows=self._rows(),
             provenance=origin,
@@ -307,77 +275,71 @@ class Audit:
 
     def contrasts(self) -> tuple[list[Contrast], list[Contrast]]:
         """Return every condition against its own null, EEG first, and EEG against every control."""
-        singles = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
-        return singles, [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+        eeg, *controls = self.aligned.conditions
+        singles = [self._contrast(self.cells, condition) for condition in self.aligned.conditions]
+        return singles, [self._contrast(self.cells, eeg, control) for control in controls]
 
     def mde(self, deciding: Sequence[Contrast], alone: Contrast) -> float:
         """Return the minimum detectable effect of a verdict; against controls, EEG must beat its own null, too."""
-        return mde_of([*deciding, alone] if deciding[0].control else [alone], self.growth)
+        return verdict.verdict_mde([*deciding, alone] if deciding[0].control else [alone], self.growth)
 
-    def _contrast(self, cells: Sequence[Cells], indices: Sequence[int]) -> Contrast:
-        """Compare EEG (index 0) with the other condition of `indices`, or one condition with its null."""
-        sides = [(self.aligned.conditions[i], cells[i]) for i in indices]
+    def _conditions(self, control: str) -> tuple[Condition, ...]:
+        """Return EEG and the control of this name; EEG alone for ""."""
+        return (self.aligned.eeg, self.controls[control]) if control else (self.aligned.eeg,)
+
+    def _contrast(self, cells: Mapping[str, Cells], *conditions: Condition) -> Contrast:
+        """Compare two conditions, or one with its null."""
+        sides = [(condition, cells[condition.name]) for condition in conditions]
         seeds: dict[str, Any] = {}
-        if len(self.aligned.seeds) >= 3:
-            size = len(self.aligned.references)
-            by_rows = [[side.seed == g for side, _ in sides] for g in range(len(self.aligned.seeds))]
-            by_seed = np.stack([content_from(sides, rows, size)[self.strata.sentences] for rows in by_rows])
-            seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": seed_noise(by_seed)}
-        name = sides[1][0].name if len(sides) > 1 else ""
-        return contrast(self.strata, *(c for _, c in sides), name=name, growth=self.growth, **seeds)
+        if (count := len(self.aligned.seeds)) >= 3:
+            by_rows = ([condition.seed == g for condition in conditions] for g in range(count))
+            by_seed = np.stack([verdict.content_from(self.strata, sides, rows) for rows in by_rows])
+            seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": verdict.seed_noise(by_seed)}
+        name = conditions[1].name if conditions[1:] else ""
+        return verdict.contrast(self.strata, *(of for _, of in sides), name=name, growth=self.growth, **seeds)
 
     def _signs(self) -> list[Sign]:
         """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
-        (eeg, *controls), references = self.aligned.conditions, self.aligned.references
+        eeg, references, choices = self.aligned.eeg, self.aligned.references, self.options.choices
         averaged = bool(notices.AVERAGED.search(self.options.proof))
         if self.ranked:
-            return rank_signs(eeg, averaged=averaged)
+            return table.rank_signs(eeg, averaged=averaged)
         if eeg.mode == "teacher_forced":
             return []
-        check_choices(eeg.texts, self.options.choices)
-        others = [text for c in controls for text in others_chosen(c.texts, references, c.sentence)]
-        texts, choices = (eeg.texts, references, eeg.sentence, eeg.subjects), [*self.options.choices, *others]
-        return signs_of(*texts, averaged=averaged, choices=choices)
+        check_choices(eeg.texts, choices)
+        others = [text for c in self.controls.values() for text in others_chosen(c.texts, references, c.sentence)]
+        rows = (eeg.texts, references, eeg.sentence, eeg.subjects)
+        return signs_of(*rows, averaged=averaged, choices=[*choices, *others])
 
-    def _notices(self, of_signs: Sequence[Notice], looks: Sequence[notices.Look] | None) -> list[Notice]:
+    def _notices(self, of_signs: Sequence[Notice], looks: Collection[notices.Look]) -> list[Notice]:
         aligned, options = self.aligned, self.options
-        limits = [] if looks is None else notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
-        limits += notices.unfit(aligned)
-        if aligned.eeg.mode == "teacher_forced":
-            message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
-            limits.append(Notice("teacher_forced", message, notices.ALL))
+        of_words, limits = self.endpoint.of_words, notices.unfit(aligned)
+        if looks:
+            limits = notices.of_texts(aligned.conditions, aligned.references, looks, of_words=of_words) + limits
         limits += of_signs
         if options.training_text is not None:
             apart = bool(options.decoded or options.choices)
             limits += notices.of_training_text(aligned, options.training_text, apart=apart)
-        limits += notices.of_design(aligned)
-        return limits + [Notice("time", message) for message in options.warnings]
+        return [*limits, *notices.of_design(aligned), *(Notice("time", message) for message in options.warnings)]
 
     def _decide(
         self, alone: Contrast, pairs: Sequence[Contrast], limits: Sequence[Notice], origin: Provenance
     ) -> list[Comparison]:
         """Return each comparison with its verdict."""
-        aligned, comparisons = self.aligned, []
-        asked = questions(aligned, self.options.deciding)
+        eeg, comparisons = self.aligned.eeg, []
         for pair in pairs or [alone]:
-            control = next((c for c in aligned.conditions[1:] if c.name == pair.control), None)
-            same = control is not None and not self.ranked and _same_rows(aligned.eeg, control)
-            verdict = judge(pair, alone, self.margin, identical=same) if control else judge_alone(alone, self.margin)
-            if origin.level is Origin.UNKNOWN and verdict in (Verdict.USES_EEG, Verdict.CONTENT):
-                verdict = Verdict.UNPROVEN
+            if control := self.controls.get(pair.control):
+                same = not self.ranked and _said(eeg) == _said(control)
+                ruled = verdict.judge(pair, alone, self.margin, identical=same)
+            else:
+                ruled = verdict.judge_alone(alone, self.margin)
+            if origin.level is Origin.UNKNOWN and ruled in (Verdict.USES_EEG, Verdict.CONTENT):
+                ruled = Verdict.UNPROVEN
             if any(notice.bars == notices.ALL or pair.control in notice.bars for notice in limits):
-                verdict = Verdict.NOT_JUDGEABLE
-            alike = pair.equivalence_p(self.margin) if verdict is Verdict.EQUIVALENT else None
-            comparisons.append(Comparison(pair, verdict, asked.get(pair.control, ""), alike))
+                ruled = Verdict.NOT_JUDGEABLE
+            alike = pair.equivalence_p(self.margin) if ruled is Verdict.EQUIVALENT else None
+            comparisons.append(Comparison(pair, ruled, self.asked.get(pair.control, ""), alike))
         return comparisons
-
-    def _pair(self, control: str) -> tuple[Condition, ...]:
-        return (self.aligned.eeg, *(c for c in self.aligned.conditions[1:] if c.name == control))
-
-    def _groups(self, labels: Mapping[str, np.ndarray], comparisons: Sequence[Comparison]) -> list[GroupAnswer]:
-        pairs = [self._pair(c.control) for c in comparisons if not c.question]
-        answers = (notices.answer_groups(self.aligned, of, column, pairs, self.scores) for column, of in labels.items())
-        return [answer for of_column in answers for answer in of_column]
 
     def _ruling(
         self,
@@ -390,49 +352,39 @@ class Audit:
         """Return the verdict with its qualifiers, and the answer about time in words."""
         status, time = notices.answer_time(self.aligned, comparisons, timed=bool(self.clock.timed.any()))
         signal = SIGNALS.get(self.options.recording, self.options.recording)
-        if main.verdict not in FOUND:
+        if main.verdict not in verdict.FOUND:
             spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
-            unseen = min(1.0, RULE_OF_THREE / len(self.strata)) if spread else None
+            unseen = min(1.0, verdict.RULE_OF_THREE / len(self.strata)) if spread else None
             barring = [notice.code for notice in limits if notice.bars]
             reason = notices.REASONS.get(barring[0], notices.TARGET) if main.verdict is Verdict.NOT_JUDGEABLE else ""
             return Ruling(main.verdict, recording=signal, unseen=unseen, reason=reason), time
-        about = Level.UNKNOWN
-        if groups:  # over several columns and controls, the weakest answer counts
-            about = max((answer.level for answer in groups), key=[Level.SENTENCE, Level.KIND, Level.UNKNOWN].index)
-        sides = [(c, self.cells[self.aligned.conditions.index(c)]) for c in self._pair(main.control)]
-        carried = carriers(main.contrast, sides, self.strata, labels)
-        return Ruling(main.verdict, about, status, tuple(carried), signal), time
+        # Over several columns and controls, the weakest answer counts.
+        weakness = [Level.SENTENCE, Level.KIND, Level.UNKNOWN].index
+        about = max((answer.level for answer in groups), key=weakness, default=Level.UNKNOWN)
+        sides = [(c, self.cells[c.name]) for c in self._conditions(main.control)]
+        carriers = tuple(verdict.carriers(main.contrast, sides, self.strata, labels))
+        return Ruling(main.verdict, about, status, carriers, signal), time
 
-    def _secondary(self, comparisons: Sequence[Comparison]) -> tuple[list[Secondary], list[str]]:
-        """Return the further endpoints of each deciding comparison, and the notes of all metrics."""
-        secondary, names = [], ["", *(c.name for c in self.aligned.conditions[1:])]  # "": EEG alone
+    def _further(self, deciding: Sequence[Contrast]) -> list[tuple[Endpoint, Contrast]]:
+        """Return each deciding comparison by each further endpoint."""
+        further = []
         for endpoint in self.options.secondary:
-            cells = self._fill(text_scorer(self.aligned, endpoint))
-            for place in (names.index(c.control) for c in comparisons if not c.question):
-                found = self._contrast(cells, [0, place] if place else [0])
-                secondary.append(Secondary(endpoint.label, endpoint.signature, found, 1.0))
-        return secondary, [note for e in (self.endpoint, *self.options.secondary) for note in e.notes()]
-
-    def _summaries(self, singles: Sequence[Contrast], looks: Sequence[notices.Look] | None) -> list[ConditionSummary]:
-        figures = [figures_of(c) if self.ranked else None for c in self.aligned.conditions]
-        return [
-            ConditionSummary(condition.name, len(condition.rows), singles[i], looks[i] if looks else None, figures[i])
-            for i, condition in enumerate(self.aligned.conditions)
-        ]
+            cells = self._fill(table.text_scorer(self.aligned, endpoint))
+            further += [(endpoint, self._contrast(cells, *self._conditions(c.control))) for c in deciding]
+        return further
 
     def _choices(self) -> list[str]:
         """Return what is not the default, in words."""
         options = self.options
         choices = [options.plan] if options.plan else []
-        if not self.ranked and self.endpoint.label != WORDS.label:
+        if not self.ranked and self.endpoint.label != table.WORDS.label:
             choices.append(f"endpoint {self.endpoint.label}")
         if self.margin != self.endpoint.margin:
             choices.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
         if options.choices:
             choices.append(f"as stated, the decoder chose among {len(options.choices)} sentences")
-        asked = questions(self.aligned, options.deciding)
-        if asked.keys() != questions(self.aligned, None).keys():
-            choices.append(f"deciding: {', '.join(c.name for c in self.aligned.conditions[1:] if c.name not in asked)}")
+        if self.asked.keys() != questions(self.aligned, None).keys():
+            choices.append(f"deciding: {', '.join(name for name in self.controls if name not in self.asked)}")
         return choices + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
 
     def _rows(self) -> list[RowContent]:
@@ -440,7 +392,8 @@ class Audit:
         if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
             return []
         rows = []
-        for condition, cells in zip(self.aligned.conditions, self.cells, strict=True):
+        for condition in self.aligned.conditions:
+            cells = self.cells[condition.name]
             texts = (self.aligned.references[s] for s in condition.sentence.tolist())
             figures = (one.tolist() for one in (cells.own, cells.others, cells.content))
             for row, text, *points in zip(condition.rows, texts, *figures, strict=True):
@@ -458,16 +411,8 @@ def check_choices(texts: Sequence[str], choices: Sequence[str]) -> None:
         )
 
 
-def _same_rows(eeg: Condition, control: Condition) -> bool:
-    return sorted(zip(eeg.sentence.tolist(), eeg.texts, strict=True)) == sorted(
-        zip(control.sentence.tolist(), control.texts, strict=True)
-    )
-
-
-def _perfect(endpoint: Endpoint, aligned: Aligned, sample: int = 20) -> float:
-    """Return the mean points of predictions that are their references, over at most `sample` references."""
-    points, texts = endpoint.fit(aligned.references), aligned.references[:sample]
-    return float(np.mean(np.diag(checked_points(points(texts, texts), len(texts), len(texts), endpoint.label))))
+def _said(condition: Condition) -> list[tuple[int, str]]:
+    return sorted(zip(condition.sentence.tolist(), condition.texts, strict=True))
 
 
 def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]) -> EegBits | None:
@@ -490,7 +435,7 @@ def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]
     return EegBits(
         control=name,
         bits_per_token=mean,
-        interval=(mean - Z_95 * spread, mean + Z_95 * spread),
+        interval=(mean - verdict.Z_95 * spread, mean + verdict.Z_95 * spread),
         p=NormalDist().cdf(-mean / spread) if spread > 0 else float(mean <= 0),
         samples=sum(map(len, gains.values())),
         sentences=count,

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from etils import epath
@@ -18,39 +17,20 @@ from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.data.clock import ALIKE, clock_of_rows, order_likeness
+from eeg2text_jax.instrument.auditing import strata, verdict
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight, signs_of
 from eeg2text_jax.instrument.auditing.align import SHUFFLED, Aligned, Condition, without_unknown
-from eeg2text_jax.instrument.auditing.strata import (
-    MIN_SENTENCES,
-    divided,
-    exchangeable,
-    hashes,
-    key,
-    length_strata,
-    other_form,
-    words,
-)
+from eeg2text_jax.instrument.auditing.strata import key, other_form, words
 from eeg2text_jax.instrument.auditing.table import Cells, Scorer, fill, strata_members
-from eeg2text_jax.instrument.auditing.verdict import (
-    Comparison,
-    Contrast,
-    Level,
-    Strata,
-    Time,
-    Verdict,
-    contrast,
-    figures_text,
-)
+from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Level, Strata, Time, Verdict
 from eeg2text_jax.instrument.metrics.metric import word_bleu, word_error_rate
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
-# Provenance: the evidence that no target reached the decoder, and the audited files with their SHA-256.
-#
-# A false statement cannot be detected, so the report says whose statement it is.
+# Provenance: the evidence that no target reached the decoder. A false statement cannot be detected, so the report says
+# whose statement it is.
 
 FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path, which tells of the machine
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
-RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
 FORCED = re.compile(
     r"teacher.?forc|ground.?truth (tokens|words|prefix)|(given|fed) the (target|reference)", re.IGNORECASE
@@ -60,7 +40,7 @@ AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 
 
 class Origin(enum.StrEnum):
-    """Levels of evidence that predictions are free-running."""
+    """Evidence that predictions are free-running."""
 
     DECODED_HERE = "decoded here"
     DECODED_AGAIN = "decoded again"
@@ -71,7 +51,7 @@ class Origin(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """The level of evidence that predictions are free-running, with the evidence in words."""
+    """The evidence that predictions are free-running, in words."""
 
     level: Origin
     statement: str = ""  # the evidence and its source, or the findings that contradict it
@@ -89,10 +69,7 @@ class Provenance:
     @property
     def lines(self) -> list[str]:
         """What was and was not checked, a sentence each."""
-        return [
-            *(f"Checked: {line}." for line in self.checked),
-            *(f"Not checked: {line}." for line in self.not_checked),
-        ]
+        return [f"Checked: {line}." for line in self.checked] + [f"Not checked: {line}." for line in self.not_checked]
 
 
 DECODED_HERE = Provenance(Origin.DECODED_HERE, "by this run of eeg2text, whose free-running decoder takes no target")
@@ -102,14 +79,9 @@ RANKED_HERE = Provenance(Origin.DECODED_HERE, "ranked by this run of eeg2text, w
 def provenance_of(
     mode: str, *, decoded: Provenance | None, proof: str, stated_by: str, contradictions: list[str]
 ) -> Provenance:
-    """Return the provenance of predictions; contradictions in their structure override every statement.
+    """Return the provenance of predictions whose rows state `mode`; see `audit.Options` for the other statements.
 
-    Args:
-      mode: the decoding mode that the rows state.
-      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
-      proof: the authors' statement; "" if there is none.
-      stated_by: words that say who states the mode, such as "the file states".
-      contradictions: messages of findings that only a target in the decoder explains.
+    `contradictions` are findings that only a target in the decoder explains; they override every statement.
     """
     if contradictions:
         return Provenance(Origin.CONTRADICTED, "; ".join(contradictions))
@@ -117,23 +89,22 @@ def provenance_of(
         return decoded
     if proof:
         return Provenance(Origin.STATED, f"the authors state: {proof}")
-    if mode == "free_running":
-        return Provenance(Origin.STATED, f"{stated_by} that the predictions ran free")
-    if mode in RANKED:
-        return Provenance(Origin.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
-    if mode == "teacher_forced":
-        return Provenance(Origin.CONTRADICTED, "the file states that the predictions were teacher-forced")
-    return Provenance(
-        Origin.UNKNOWN, "nothing says whether they ran free; state it with --mode=free_running or --proof"
-    )
+    match mode:
+        case "free_running":
+            return Provenance(Origin.STATED, f"{stated_by} that the predictions ran free")
+        case "contrastive" | "likelihood":
+            return Provenance(Origin.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
+        case "teacher_forced":
+            return Provenance(Origin.CONTRADICTED, "the file states that the predictions were teacher-forced")
+    unknown = "nothing says whether they ran free; state it with --mode=free_running or --proof"
+    return Provenance(Origin.UNKNOWN, unknown)
 
 
 def checked_proof(text: str) -> str:
     """Return the statement of `--proof` with single spaces; "" if none was given.
 
-    Raises:
-      UserError: the statement is neither a URL nor a text of at least `PROOF_WORDS` different words, or it says that
-        teacher forcing was used.
+    Raises UserError if it is neither a URL nor a text of at least `PROOF_WORDS` different words, or says that teacher
+    forcing was used.
     """
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
     if FORCED.search(text) and not words & DENIED:
@@ -174,7 +145,7 @@ class Judged:
 
     @classmethod
     def of(cls, path: epath.Path, rows: int) -> "Judged":
-        """Return the record of `path`, a predictions file with `rows` rows in the folder of a run."""
+        """Return the record of a predictions file with `rows` rows in the folder of a run."""
         return cls((JudgedFile(path.name, file_digest(path), rows),))
 
     def dated(self, command: Sequence[str] = ()) -> "Judged":
@@ -187,8 +158,7 @@ class Judged:
         return dataclasses.replace(self, command=plain or "a call from Python", date=now)
 
 
-# Fewest sentences for a verdict. With fewer, a single one in a stratum of six decides the p. The calibration covers 30
-# sentences and more.
+# Fewest sentences for a verdict: with fewer, one in a stratum of six decides the p. The calibration covers 30 and more.
 MIN_JUDGED = 30
 A_POINT = 0.01  # of the test sentences, and of the predictions: more in the training text may be memory
 MOST = 0.5  # of the test sentences in the training text: memory alone may explain the score
@@ -198,23 +168,20 @@ CHOSEN = 0.9  # of the predictions are test sentences: the decoder chose from a 
 
 @dataclasses.dataclass(frozen=True)
 class Notice:
-    """A fact that limits the verdict.
+    """A fact that limits the verdict."""
 
-    Attributes:
-      code: its name in JSON.
-      message: a sentence without its full stop.
-      bars: the conditions that it makes not judgeable; `ALL` for the whole audit.
-      rows: (reference, prediction) pairs that show it.
-    """
+    code: str  # its name in JSON
+    message: str  # a sentence without its full stop
+    bars: tuple[str, ...] = ()  # the conditions that it makes not judgeable; `ALL` for the whole audit
+    rows: tuple[tuple[str, str], ...] = ()  # (reference, prediction) pairs that show it
 
-    code: str
-    message: str
-    bars: tuple[str, ...] = ()
-    rows: tuple[tuple[str, str], ...] = ()
+    @property
+    def examples(self) -> list[str]:
+        return [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in self.rows]
 
 
 ALL = ("",)
-REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of a sign of a target: TARGET
+REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of other codes: TARGET
     "other_form": "the two columns are not in the same form",
     "too_few_sentences": "too few sentences",
     "modes_differ": "the decoding modes differ",
@@ -226,11 +193,11 @@ TARGET = "a target reached the decoder"
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What the outputs of a condition look like; numbers of rows unless stated otherwise."""
+    """What the outputs of a condition look like."""
 
     rows: int
     distinct: int
-    empty: int
+    empty: int  # number of rows
     top_text: str  # the most frequent prediction
     top: int  # rows with it
     mean_words: float
@@ -241,12 +208,11 @@ def look_of(condition: Condition) -> Look:
     texts = [" ".join(words(text)) for text in condition.texts]
     counts = Counter(texts)
     top_text, top = min(counts.items(), key=lambda item: (-item[1], item[0]))
-    mean_words = float(np.mean([len(text.split()) for text in texts]))
-    return Look(len(texts), len(counts), counts[""], top_text, top, mean_words)
+    return Look(len(texts), len(counts), counts[""], top_text, top, float(np.mean([len(t.split()) for t in texts])))
 
 
 def unfit(aligned: Aligned) -> list[Notice]:
-    """Return why nothing can be judged, whatever the rows hold: too few sentences, or two decoding modes."""
+    """Return why nothing can be judged, whatever the rows hold: too few sentences, and decoding modes."""
     eeg, notices = aligned.eeg, []
     if len(aligned.references) < MIN_JUDGED:
         message = f"{len(aligned.references)} sentences are too few for a verdict, {MIN_JUDGED} are needed"
@@ -257,22 +223,26 @@ def unfit(aligned: Aligned) -> list[Notice]:
             remedy = "; state it with --mode" if "unknown" in (control.mode, eeg.mode) else ""
             message = f"the modes differ, {eeg.name} is {modes[0]} and {control.name} {modes[1]}{remedy}"
             notices.append(Notice("modes_differ", message, (control.name,)))
+    if eeg.mode == "teacher_forced":
+        message = f"{eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
+        notices.append(Notice("teacher_forced", message, ALL))
     return notices
 
 
-def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list[Notice]:
+def of_texts(
+    conditions: Sequence[Condition], references: Sequence[str], looks: Iterable[Look], *, of_words: bool
+) -> list[Notice]:
     """Return notices about predicted texts: their form, silence and collapse."""
-    notices, sentences = [], set(map(key, aligned.references))
-    if of_words and (why := other_form(aligned.eeg.texts, aligned.references)):
-        shown = zip(aligned.eeg.sentence.tolist()[:2], aligned.eeg.texts[:2], strict=True)
-        rows = tuple((aligned.references[s], text) for s, text in shown)
-        notices.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, rows))
-    for condition, look in zip(aligned.conditions, looks, strict=True):
+    notices, sentences, eeg = [], set(map(key, references)), conditions[0]
+    if of_words and (why := other_form(eeg.texts, references)):
+        shown = tuple((references[s], text) for s, text in zip(eeg.sentence.tolist()[:2], eeg.texts[:2], strict=True))
+        notices.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, shown))
+    for condition, look in zip(conditions, looks, strict=True):
         if look.empty:
             blank = sum(not text.strip() for text in condition.texts)
             bare = " or hold no word beside special tokens and marks" if blank < look.empty else ""
-            said = f"{condition.name}: {look.empty} of {look.rows} predictions are empty{bare}"
-            notices.append(Notice("empty", said))
+            message = f"{condition.name}: {look.empty} of {look.rows} predictions are empty{bare}"
+            notices.append(Notice("empty", message))
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
             top = f"; {look.top} are {look.top_text!r:.60}" if look.top_text else ""  # the notice on empty ones says it
@@ -294,9 +264,11 @@ def of_design(aligned: Aligned) -> list[Notice]:
         "the rows do not say whose recording was their input (field donor); if the model works, the control's null "
         "contains hits on the donors' sentences, and the content difference is too large"
     )
-    for control in aligned.conditions[1:]:
-        if any(row.eval_condition == SHUFFLED and not row.donor for row in control.rows):
-            notices.append(Notice("donors", f"{control.name}: {donors}"))
+    notices += [
+        Notice("donors", f"{control.name}: {donors}")
+        for control in aligned.conditions[1:]
+        if any(row.eval_condition == SHUFFLED and not row.donor for row in control.rows)
+    ]
     trained = {condition.rows[0].train_condition for condition in aligned.conditions}
     if len(aligned.seeds) < 3 and len(trained) > 1:
         message = (
@@ -319,20 +291,16 @@ def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) 
         return []
     message = f"{len(shared)} of the {n} test sentences are in the training text (such as {shared[0]!r:.60})"
     outputs = sum(key(text) in trained for text in aligned.eeg.texts)
-    if len(shared) > A_POINT * n and outputs > A_POINT * rows:
+    if remembered := len(shared) > A_POINT * n and outputs > A_POINT * rows:
         message += f", and {outputs} of {rows} predictions are training sentences: remembered, not decoded"
-        return [Notice("training_text", message, ALL)]
-    return [Notice("training_text", message, ALL if len(shared) > MOST * n and not apart else ())]
+    barred = remembered or (len(shared) > MOST * n and not apart)
+    return [Notice("training_text", message, ALL if barred else ())]
 
 
 def of_signs(signs: Sequence[Sign], name: str, *, known_free: bool) -> list[Notice]:
     """Return signs of a target as notices; contradictions bar the verdict unless rows are `known_free` of targets."""
-    return [
-        Notice(
-            s.code, f"{name}: {s.message}", ALL if s.weight is Weight.CONTRADICTED and not known_free else (), s.rows
-        )
-        for s in signs
-    ]
+    barring = () if known_free else (Weight.CONTRADICTED,)
+    return [Notice(s.code, f"{name}: {s.message}", ALL if s.weight in barring else (), s.rows) for s in signs]
 
 
 def what_form_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
@@ -361,26 +329,23 @@ def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
     rows = [without_unknown(row) for row in rows if row.reference.strip()]
     if not rows:
         return []
-    texts = {key(text): text for text in sorted((row.reference for row in rows), reverse=True)}
-    references = [texts[text] for text in sorted(texts)]
-    places = {text: index for index, text in enumerate(sorted(texts))}
+    by_key = {key(text): text for text in sorted((row.reference for row in rows), reverse=True)}
+    references = [by_key[text] for text in sorted(by_key)]
+    places = {text: place for place, text in enumerate(sorted(by_key))}
     sentence, none = np.array([places[key(row.reference)] for row in rows]), np.zeros(len(rows), int)
     condition = Condition(name, tuple(rows), sentence, none, none - 1)
     notices: list[Notice] = []
     if condition.mode != "teacher_forced":
         notices += of_signs(signs_of(condition.texts, references, sentence, condition.subjects), name, known_free=False)
-    look = look_of(condition)
-    alone: Any = Aligned(tuple(references), (), none, none, none, (0,), (condition,), (), ())
-    notices += of_texts(alone, [look], of_words=True)
-    change = what_form_changes(condition.texts, [row.reference for row in rows])
-    return notices + ([Notice("case_and_punctuation", f"{name}: {change}")] if change else [])
+    notices += of_texts([condition], references, [look_of(condition)], of_words=True)
+    if change := what_form_changes(condition.texts, [row.reference for row in rows]):
+        notices.append(Notice("case_and_punctuation", f"{name}: {change}"))
+    return notices
 
 
-# Questions about content that was found: about the sentence or its kind, and beyond the time of the recording or not.
-#
-# Each is answered by the same contrasts as the verdict. Between groups, whole groups are exchanged: predictions are
-# compared with the references of another group, and never with their own reference. Within groups, sentences of one
-# group, task and similar length are exchanged.
+# Questions about content that was found, answered by the same contrasts as the verdict: is it about the sentence or its
+# kind, and beyond the time of the recording or not? Between groups, whole groups are exchanged, so that predictions
+# meet no reference of their own; within groups, sentences of one group, task and similar length.
 
 # Control that keeps the features of the words -> question that it answers; such controls do not decide the verdict.
 QUESTIONS = {
@@ -413,7 +378,7 @@ class GroupAnswer:
     @property
     def figures(self) -> tuple[str, str]:
         """Content between and within groups, in words."""
-        between, within = ("too few to tell" if c is None else figures_text(c) for c in (self.between, self.within))
+        between, within = (verdict.figures_text(c) if c else "too few to tell" for c in (self.between, self.within))
         return between, within
 
     @property
@@ -425,8 +390,7 @@ class GroupAnswer:
 def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.ndarray:
     """Return the label of each sentence's group, `[S]`; `groups` maps reference texts to labels.
 
-    Raises:
-      UserError: a reference has no label, or all have the same label.
+    Raises UserError if a reference has no label, or all have the same label.
     """
     label_of = {key(text): label.strip() for text, label in groups.items()}
     missing = [text for text in aligned.references if not label_of.get(key(text))]
@@ -444,44 +408,42 @@ def answer_groups(
 ) -> list[GroupAnswer]:
     """Measure content between and within the groups `labels` `[S]` for each pair (EEG and a control, or EEG alone)."""
     kinds = [f"{g}\n{t}\n{r}" for g, t, r in zip(labels, aligned.tasks, aligned.readers, strict=True)]
-    strata = (length_strata(k, aligned.n_words) for k in (kinds, labels))
-    inside = next((s for s in strata if exchangeable(s).sum() >= MIN_SENTENCES), None)
-    within = Strata(strata_members(divided(inside, aligned.references)) if inside is not None else [])
+    apart = (strata.length_strata(k, aligned.n_words) for k in (kinds, labels))
+    inside = next((s for s in apart if strata.exchangeable(s).sum() >= strata.MIN_SENTENCES), None)
+    within = Strata(strata_members(strata.divided(inside, aligned.references)) if inside is not None else [])
     names, group = np.unique(labels, return_inverse=True)
-    conditions = list({c.name: c for pair in pairs for c in pair}.values())
-    cells = {c.name: fill(c, aligned.references, within.members, scores) for c in conditions} if len(within) else {}
-    between = {c.name: _group_cells(c, group, scores, aligned.references) for c in conditions}
+    members = np.flatnonzero(np.bincount(group)[group] > 1)
+    if len(members) > MOST_COMPARED:
+        members = np.sort(members[np.argsort(strata.hashes(aligned.references)[members])[:MOST_COMPARED]])
+    several, of = np.unique(group[members], return_inverse=True)
+
+    def cells(members: Sequence[np.ndarray]) -> dict[str, Cells]:
+        conditions = {c.name: c for pair in pairs for c in pair}.values()
+        return {c.name: fill(c, aligned.references, members, scores) for c in conditions}
+
+    sentences = cells(within.members) if len(within) else {}
+    enough = len(several) >= strata.MIN_SENTENCES
+    groups = {name: _of_groups(one.blocks[0], of) for name, one in cells([members]).items()} if enough else {}
     answers = []
     for pair in pairs:
-        apart = [between[c.name] for c in pair]
-        whole = None if apart[0] is None else _contrast(Strata([np.arange(len(apart[0].blocks[0]))]), apart, pair)
-        inner = _contrast(within, [cells[c.name] for c in pair], pair) if cells else None
-        answers.append(GroupAnswer(column, pair[1].name if len(pair) > 1 else "", len(names), whole, inner))
+        name = pair[1].name if len(pair) > 1 else ""
+        whole, inner = (
+            verdict.contrast(of_strata, *(one[c.name] for c in pair), name=name) if one else None
+            for of_strata, one in ((Strata([np.arange(len(several))]), groups), (within, sentences))
+        )
+        answers.append(GroupAnswer(column, name, len(names), whole, inner))
     return answers
 
 
-def _contrast(strata: Strata, cells: Sequence[Cells], pair: Sequence[Condition]) -> Contrast:
-    return contrast(strata, *cells, name=pair[1].name if len(pair) > 1 else "")
+def _of_groups(table: np.ndarray, of: np.ndarray) -> Cells:
+    """Return the mean of one group's predictions against another's references, never a prediction against its own.
 
-
-def _group_cells(condition: Condition, group: np.ndarray, scores: Scorer, references: Sequence[str]) -> Cells | None:
-    """Return a table of groups: the mean of the predictions of a group against another's references; never its own.
-
-    None if there are fewer than `MIN_SENTENCES` groups of two sentences or more. `group` is int `[S]`.
+    `table` is of sentences whose groups are `of`, int `[S']`.
     """
-    sizes = np.bincount(group)
-    members = np.flatnonzero(sizes[group] > 1)
-    if len(members) > MOST_COMPARED:
-        members = np.sort(members[np.argsort(hashes(references)[members])[:MOST_COMPARED]])
-    names, of = np.unique(group[members], return_inverse=True)
-    if len(names) < MIN_SENTENCES:
-        return None
-    (table,) = fill(condition, references, [members], scores).blocks
-    member = (of == np.arange(len(names))[:, None]).astype(float)  # [groups, S']
+    member = (of == np.arange(of.max() + 1)[:, None]).astype(float)  # [groups, S']
     apart = 1 - np.eye(len(of))
     block = (member @ (table * apart) @ member.T) / np.maximum(member @ apart @ member.T, 1)
-    rows = np.zeros(len(names))
-    return Cells((block,), rows, rows)
+    return Cells((block,), *np.zeros((2, len(member))))
 
 
 def is_of_time(condition: Condition) -> bool:
@@ -490,18 +452,17 @@ def is_of_time(condition: Condition) -> bool:
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
-    """Return control -> its question, for the controls that do not decide the verdict.
+    """Return control -> its question, for the controls that do not decide the verdict; if none would decide, all do.
 
-    `deciding` names the controls that decide; None: all but those of `QUESTIONS` and of time. If no control would
-    decide, all do.
+    `deciding` names the controls that decide; None: all but those of `QUESTIONS` and of time.
     """
     asked = {}
     for control in aligned.conditions[1:]:
         kind = control.rows[0].eval_condition  # `name` may differ: an arm trained on a control has its own name
         if deciding is not None and {control.name, kind} & set(deciding):
             continue
-        question = QUESTIONS.get(kind if deciding is None else control.name, "")
-        question = OF_TIME if is_of_time(control) else question
+        known = QUESTIONS.get(kind if deciding is None else control.name, "")
+        question = OF_TIME if is_of_time(control) else known
         if question or deciding is not None:
             asked[control.name] = question or "does EEG differ from this control?"
     return asked if len(asked) < len(aligned.conditions) - 1 else {}
@@ -511,40 +472,33 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, timed: b
     """Return whether content goes beyond the time of the recording, with a sentence: EEG must beat all time controls.
 
     `nearest_in_time` copies the training text nearest in time, and `same_place` the one at the same place of another
-    recording. If recordings have the same order of sentences, the first does not suffice without the second. An arm
-    trained on `clock` is given only the recording session and the time in it. `neighbor` feeds a recording of the same
-    minute; it alone does not suffice: if groups of sentences are shown in blocks, some neighbors are of another group.
-    A model trained on EEG cannot read the input of `clock`. `timed`: whether any row says when it was recorded.
+    recording, which is needed, too, if recordings have the same order of sentences. An arm trained on `clock` is given
+    only the recording session and the time in it; a model trained on EEG cannot read that. `neighbor` feeds a recording
+    of the same minute and does not suffice: where groups of sentences are shown in blocks, some neighbors are of
+    another group. `timed`: whether any row says when it was recorded.
     """
     controls = {c.name: c for c in aligned.conditions[1:] if is_of_time(c)}
     judged = [c for c in comparisons if c.control in controls and c.verdict is not Verdict.NOT_JUDGEABLE]
     if not judged:
-        why = (
-            "no control of time can be judged"
-            if controls
-            else f"there is no control of time ({', '.join(TIME_CONTROLS)})"
-        )
-        return (
-            Time.UNKNOWN,
-            f"Time is not excluded: {why}{'' if timed else ', and the rows do not say when they were recorded'}.",
-        )
-    figures = ", ".join(f"{figures_text(c.contrast)} against {c.control}" for c in judged)
+        none = f"there is no control of time ({', '.join(TIME_CONTROLS)})"
+        why = "no control of time can be judged" if controls else none
+        why += "" if timed else ", and the rows do not say when they were recorded"
+        return Time.UNKNOWN, f"Time is not excluded: {why}."
+    figures = ", ".join(f"{verdict.figures_text(c.contrast)} against {c.control}" for c in judged)
     if not all(c.contrast.above for c in judged):
         return Time.NOT_BEYOND, f"Content is not shown to go beyond the time of the recording: {figures}."
-    alike = order_likeness(clock_of_rows(aligned.eeg.rows), np.array([key(r.reference) for r in aligned.eeg.rows]))
-    if any(_knows_all(controls[c.control], alike >= ALIKE) for c in judged):
+    texts = np.array([key(row.reference) for row in aligned.eeg.rows])
+    alike = order_likeness(clock_of_rows(aligned.eeg.rows), texts) >= ALIKE
+    if any(_knows_all(controls[c.control], alike) for c in judged):
         return Time.BEYOND, f"Content goes beyond the time of the recording: {figures}."
-    needed = "same_place" if alike >= ALIKE else "nearest_in_time"
+    needed = "same_place" if alike else "nearest_in_time"
     advice = f"these controls keep less than a clock could know; add {needed}, or an arm trained on clock"
-    advice += ", as recordings have the same order of sentences" if alike >= ALIKE else ""
+    advice += ", as recordings have the same order of sentences" if alike else ""
     return Time.UNKNOWN, f"Time is not excluded: {figures}; {advice}."
 
 
 def _knows_all(condition: Condition, alike: bool) -> bool:
-    """Return whether a control uses all that time can tell: texts of training samples, or an arm trained on `clock`.
-
-    `alike`: whether recordings have the same order, so that the own recording is not all that tells the time.
-    """
+    """Return whether a control uses all that time can tell; `alike`: recordings have the same order of sentences."""
     row = condition.rows[0]
     copies = {condition.name, row.eval_condition} & ({"same_place"} if alike else {"nearest_in_time", "same_place"})
     trained = row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)

@@ -27,8 +27,6 @@ from eeg2text_jax.instrument.auditing.notices import Judged
 from eeg2text_jax.instrument.auditing.result import AuditResult
 from eeg2text_jax.instrument.auditing.verdict import FOUND, Z_95, Verdict, figures_text, interval_text, p_cell, p_text
 
-# Self-contained HTML pages from Markdown, tables, images and folded sections; tables become cards on a phone.
-
 RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")  # the line below the headings of a Markdown table
 ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
 STYLE_SHEET = Path(__file__).with_name("report.css")
@@ -36,15 +34,13 @@ STYLE_SHEET = Path(__file__).with_name("report.css")
 
 def markdown_html(text: str) -> str:
     """Convert Markdown to HTML: pipe tables, paragraphs, bold and underlined text."""
-    blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
-    return "".join(map(_block, blocks))
+    return "".join(_block(block.strip().split("\n")) for block in re.split(r"\n\s*\n", text) if block.strip())
 
 
 def _block(lines: Sequence[str]) -> str:
     if lines[0].startswith("|"):
         cells = [line.strip().removeprefix("|").removesuffix("|") for line in lines if not RULE.fullmatch(line.strip())]
-        heads, *rows = [[_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)] for line in cells]
-        return _html_table(heads, rows)
+        return _html_table(*([_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)] for line in cells))
     return f"<p>{_inline(' '.join(lines))}</p>"
 
 
@@ -97,12 +93,12 @@ def bullets(lines: Iterable[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(*rows: Iterable[str]) -> str:
     """Return headings and rows of plain text as an HTML table."""
-    return _html_table(list(map(html.escape, headings)), [list(map(html.escape, row)) for row in rows])
+    return _html_table(*(list(map(html.escape, row)) for row in rows))
 
 
-def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _html_table(heads: Sequence[str], *rows: Sequence[str]) -> str:
     """Return an HTML table from HTML cells; every cell repeats its heading, as a phone shows each row as a card."""
     labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
     cells = ((f'<td data-label="{a}">{cell}</td>' for a, cell in zip(labels, row, strict=True)) for row in rows)
@@ -117,8 +113,7 @@ def image(data: bytes, alt: str, kind: str = "svg+xml") -> str:
     return f'<img alt="{html.escape(alt)}" src="{source}">'
 
 
-# Figures of the report as SVG, in the palette of Okabe and Ito; places and labels tell the same as the colors.
-
+# The palette of Okabe and Ito; places and labels tell the same as the colors.
 BLUE, ORANGE, GREY, DARK = "#0072B2", "#D55E00", "#8A8A8A", "#333333"
 WIDTH = 4.6  # inches; text stays at 9 px or more when the figure fills a phone's width
 STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "eeg2text"}
@@ -128,6 +123,11 @@ MOST_VECTORS = 1500  # more dots than this are drawn as an image within the figu
 def signal_name(result: AuditResult, condition: str) -> str:
     """Return the name of a condition in figures: the kind of signal for the condition "eeg"."""
     return result.verdict.recording if condition == "eeg" else condition
+
+
+def shown_names(result: AuditResult) -> list[str]:
+    """Return the names of EEG and of the deciding control, if there is one."""
+    return [result.conditions[0].name, *filter(None, [result.deciding.control])]
 
 
 def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
@@ -140,12 +140,8 @@ def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
 
 
 def sentence_figure(result: AuditResult) -> str:
-    """Return an SVG plot of each sentence under EEG and under the deciding control, if there is one.
-
-    One dot is a sentence: its score against other sentences to the right, against itself upwards. A dot on the line has
-    no content.
-    """
-    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    """Return an SVG plot of each sentence, a dot, under EEG and under the deciding control, if there is one."""
+    names = shown_names(result)
     points = [sentence_points(result, name) for name in names]
     low, high = (f([f(p, 0, initial=0.0) for p in points], 0) for f in (np.min, np.max))
     pad = 0.06 * np.maximum(high - low, 1e-6)
@@ -238,20 +234,15 @@ button.onclick = () => rows[0].parentNode.append(...[...rows].sort((a, b) => con
 }</script>"""
 
 
-def write_report(
-    result: AuditResult, path: str | os.PathLike[str], *, title: str = "", sections: Iterable[Section] = ()
-) -> None:
-    """Write the report as one HTML file, atomically.
+def write_report(result: AuditResult, path: str | os.PathLike[str], *, sections: Iterable[Section] = ()) -> None:
+    """Write the report as one HTML file, atomically, to a local path or a bucket.
 
-    Args:
-      path: a local file or one in a bucket.
-      title: heading of the page; "": the question that the audit answers.
-      sections: further sections, before the method; their images are embedded.
+    `sections` come before the method; their images are embedded.
     """
-    question = f"Does the model use the {result.verdict.recording}?"
+    title = f"Does the model use the {result.verdict.recording}?"
     if result.chance is not None:
-        question = "Does the recording tell which sentence was read?"
-    further = table(results.SECONDARY_HEADINGS, results.secondary_rows(result)) if result.secondary else ""
+        title = "Does the recording tell which sentence was read?"
+    further = table(*results.secondary_table(result)) if result.secondary else ""
     parts = [
         verdict_part(result),
         folded("Against each control", _comparison_part(result)),
@@ -267,20 +258,20 @@ def write_report(
         folded("Citation", f"<pre>{html.escape(BIBTEX)}</pre>"),
         SCRIPT,
     ]
-    write_page(path, title or question, parts)
+    write_page(path, title, parts)
 
 
 def verdict_part(result: AuditResult) -> str:
     """Return the head in HTML: the verdict with what limits it, at most four figures, and a picture."""
     lines = result.limits[: results.MOST_LIMITS]
     lines += [f"More below, under “{LIMITS}”."] if result.limits[results.MOST_LIMITS :] else []
-    lines += [f"Chosen, and not the default: {'; '.join(result.choices)}."] if result.choices else []
+    lines += result.chosen
     box = (
         f'<section class="verdict {result.verdict.color}"><p class="label">Verdict</p><p class="big">'
         f"{html.escape(result.verdict.headline)}</p><p>{html.escape(result.sentence)}</p>{bullets(lines)}</section>"
     ).replace("0 %", "0&nbsp;%")
     if result.verdict.base is Verdict.NOT_JUDGEABLE:  # the figures mean nothing, so the evidence against them is shown
-        return box + "".join(table(("reference", "output"), n.rows) for n in result.notices if n.bars and n.rows)
+        return box + "".join(table(("reference", "output"), *n.rows) for n in result.notices if n.bars and n.rows)
     main, (p, of) = result.deciding.contrast, result.deciding.p
     readers = f", {result.n_subjects} readers" if result.n_subjects > 1 else ""
     what, size = "content difference" if main.control else "content", "at most" if of == "less" else "at least"
@@ -299,9 +290,7 @@ def verdict_part(result: AuditResult) -> str:
 
 
 def _picture_part(result: AuditResult) -> str:
-    """Return the picture of all sentences under EEG and under the deciding control, with its explanation."""
-    contents = {c.name: c.content.effect for c in result.conditions}
-    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    contents, names = {c.name: c.content.effect for c in result.conditions}, shown_names(result)
     means = " and ".join(f"{contents[name]:+.2f} with {signal_name(result, name)}" for name in names)
     text = (
         f"Each dot is a sentence: how well its outputs fit it (upwards), and other sentences of {result.alike} (to the "
@@ -316,9 +305,8 @@ def _picture_part(result: AuditResult) -> str:
 
 
 def _comparison_part(result: AuditResult) -> str:
-    """Return the table and the picture of all comparisons, and further evidence."""
     main, first = result.deciding.contrast, result.conditions[0]
-    lines = [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
+    lines = result.questions
     if main.control:
         lines += [f"Every control has to be beaten; {main.control} decides."] if result.comparisons[1:] else []
         lines.append(f"Without a control, {first.name} against other sentences: {figures_text(first.content)}.")
@@ -328,12 +316,11 @@ def _comparison_part(result: AuditResult) -> str:
     if result.adjusted_p != main.decisive_p == result.deciding.p[0]:
         lines.append(f"Deciding comparison, {p_text(result.adjusted_p)} by Holm's method over all that decide.")
     drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
-    shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons, result.verdict.recording))
-    return f"{shown}<figure>{drawn}</figure>{bullets([*lines, *results.evidence_lines(result)])}"
+    lines += results.evidence_lines(result)
+    return f"{table(*results.effect_table(result))}<figure>{drawn}</figure>{bullets(lines)}"
 
 
 def _condition_part(result: AuditResult) -> str:
-    """Return tables of the conditions: scores with their nulls, and what the outputs look like."""
     heads = ("condition", "distinct outputs", "most frequent output", "words", "empty")
     rows = [
         (
@@ -347,12 +334,10 @@ def _condition_part(result: AuditResult) -> str:
         if (look := c.look) is not None
     ]
     note = f"<p>others: the same outputs against other sentences of {html.escape(result.alike)}.</p>"
-    shown = table(results.condition_headings(result), results.condition_rows(result))
-    return f"{shown}{note}{table(heads, rows) if rows else ''}"
+    return f"{table(*results.condition_table(result))}{note}{table(heads, *rows) if rows else ''}"
 
 
 def _question_part(result: AuditResult) -> str:
-    """Return what the content is about (the sentence, its kind, its time), who carries it, and content by reader."""
     heads = ("groups", "against", "between groups (the kind)", "within groups (the sentence)", "content is")
     groups = [
         (f"{a.column} ({a.groups})", a.control or "other sentences", *a.figures, str(a.level)) for a in result.groups
@@ -361,7 +346,7 @@ def _question_part(result: AuditResult) -> str:
     if result.verdict.base in FOUND and not result.verdict.carriers:
         each = [*["any one reader"][: result.n_subjects > 1], *["any one group"][: bool(result.groups)]]
         lines.append(f"Without {' or '.join([*each, 'the strongest 2 % of the sentences'])}, half is left or more.")
-    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    names = shown_names(result)
     contents: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in result.rows:
         if row.subject and not math.isnan(row.content):
@@ -371,36 +356,33 @@ def _question_part(result: AuditResult) -> str:
         for reader, of in sorted(contents.items())
     ]
     by_reader = ("reader", "rows", *(f"content with {signal_name(result, name)}" for name in names))
-    shown = table(heads, groups) if groups else ""
+    shown = table(heads, *groups) if groups else ""
     times = [(name, f"{first:.10g}", f"{last:.10g}") for name, (first, last) in result.recordings.items()]
-    ranges = table(("recording", *(f"{end} sample ({result.time_unit})" for end in ("first", "last"))), times)
-    return shown + bullets(lines) + (table(by_reader, readers) if len(readers) > 1 else "") + (ranges if times else "")
+    ranges = table(("recording", *(f"{end} sample ({result.time_unit})" for end in ("first", "last"))), *times)
+    return shown + bullets(lines) + (table(by_reader, *readers) if len(readers) > 1 else "") + (ranges if times else "")
 
 
 def _reported_part(result: AuditResult) -> str:
-    """Return corpus scores of each condition, each with its null; "" if there are none."""
     if not result.reported:
         return ""
-    shown = table(("score", *(c.name for c in result.conditions)), results.reported_rows(result))
     note = (
         "<p>In brackets: the same outputs against other sentences; of error rates (WER), less is better. These scores "
         "test nothing.</p>"
     )
-    return shown + note + bullets(dict.fromkeys(r.signature for r in result.reported))
+    signatures = bullets(dict.fromkeys(r.signature for r in result.reported))
+    return table(*results.reported_table(result, "score")) + note + signatures
 
 
 def _notice_part(result: AuditResult) -> str:
-    """Return all limits, the notices with the rows that show them, and notes on how rows were matched."""
     lines = [*result.limits, result.provenance.sentence, *result.provenance.lines]
     shown = "".join(
-        f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), n.rows)}" for n in result.notices if n.rows
+        f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), *n.rows)}" for n in result.notices if n.rows
     )
     lines += [f"{n.message}." for n in result.notices if not any(n.message in line for line in lines)]
     return bullets(dict.fromkeys(lines)) + shown + bullets(f"{note}." for note in result.notes)
 
 
 def _row_part(result: AuditResult) -> str:
-    """Return a searchable table of all rows, sentence by sentence, conditions in their order."""
     order = {condition.name: place for place, condition in enumerate(result.conditions)}
     rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
     cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
@@ -415,22 +397,20 @@ def _row_part(result: AuditResult) -> str:
         if not math.isnan(r.content):  # adding 0 makes -0.0 positive
             shown = (f"{r.own:.1f}", f"{r.others:.1f}", f"{round(r.content, 1) + 0.0:+.1f}")
         cells.append((r.reference, r.prediction or "(empty)", r.condition, r.subject or "–", *shown))
-    return f"{note}{SEARCH}{table(heads, cells)}"
+    return f"{note}{SEARCH}{table(heads, *cells)}"
 
 
 def _judged_part(judged: Judged | None) -> str:
-    """Return the audited files in HTML; "" if rows come from no file."""
     if judged is None:
         return ""
     judged = judged if judged.date else judged.dated()
     rows = [(file.name, str(file.rows), file.sha256) for file in judged.files]
     how = bullets(line for file in judged.files for line in file.read)
     by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
-    return f"{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"
+    return f"{table(('file', 'rows', 'SHA-256'), *rows)}<p>Judged {judged.date} by {by}.</p>{how}"
 
 
 def _method_part(result: AuditResult) -> str:
-    """Return the method in words, term by term, as HTML."""
     seeds = " and training seeds" if len(result.seeds) >= 3 else ""
     terms = {
         "score": f"{result.metric} ({result.signature}); mode: {result.mode.replace('_', ' ')}. Every sentence weighs "

@@ -1,4 +1,4 @@
-"""The result of an audit: as a value, as JSON, as lines for a console, and as rows of tables."""
+"""The result of an audit: as a value, as JSON, as lines for a console, and as tables."""
 
 import dataclasses
 import enum
@@ -130,6 +130,16 @@ class AuditResult:
         return deciding_one(self.comparisons)
 
     @property
+    def chosen(self) -> list[str]:
+        """A sentence on what is not the default, if anything."""
+        return [f"Chosen, and not the default: {'; '.join(self.choices)}."] if self.choices else []
+
+    @property
+    def questions(self) -> list[str]:
+        """A sentence on each control that does not decide."""
+        return [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in self.comparisons if c.question]
+
+    @property
     def exit_status(self) -> int:
         """The exit status of `eeg2text audit`."""
         return self.verdict.exit_status
@@ -139,8 +149,8 @@ class AuditResult:
 
     def to_frame(self) -> Any:
         """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
-        pandas = library("pandas", "pandas")
-        return pandas.DataFrame(effect_rows(self.comparisons, self.verdict.recording), columns=EFFECT_HEADINGS)
+        headings, *rows = effect_table(self)
+        return library("pandas", "pandas").DataFrame(rows, columns=headings)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
@@ -173,69 +183,55 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-CONDITION_HEADINGS = ("condition", "rows", "score", "others", "content", "p", "distinct")
-RANK_HEADINGS = ("condition", "rows", "top-1", "top-5", "rank", "others", "content", "p")
-SECONDARY_HEADINGS = ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)")
-EFFECT_HEADINGS = ("against", "content difference", "90 % CI", "p", "verdict")
+Table = list[tuple[str, ...]]  # of text; the headings first
 
 
-def condition_headings(result: AuditResult) -> tuple[str, ...]:
-    return CONDITION_HEADINGS if result.chance is None else RANK_HEADINGS
-
-
-def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
-    """Return the rows of a text table of conditions, see `condition_headings`; for rankings, the last is a baseline."""
-    rows = [_condition_row(condition) for condition in result.conditions]
+def condition_table(result: AuditResult) -> Table:
+    """Return a table of the conditions; for rankings, the last row is a baseline."""
+    figures = ("score", "others") if result.chance is None else ("top-1", "top-5", "rank", "others")
+    rows: Table = [("condition", "rows", *figures, "content", "p", *["distinct"][: result.chance is None])]
+    for c in result.conditions:
+        of, digits = c.content, 2 if c.figures is None else 1
+        scores = of.scores[:1] if c.figures is None else dataclasses.astuple(c.figures)
+        shown = [f"{value:.{digits}f}" for value in (*scores, of.nulls[0])]
+        rows.append((c.name, str(c.rows), *shown, f"{of.effect:+.{digits}f}", p_cell(of.p)))
+        if c.figures is None:
+            rows[-1] += (str(c.look.distinct) if c.look else "–",)
     if result.by_length is not None:
         lengths = (f"{value:.1f}" for value in dataclasses.astuple(result.by_length))
         rows.append(("number of words alone", "–", *lengths, "–", "–", "–"))
     return rows
 
 
-def _condition_row(c: ConditionSummary) -> tuple[str, ...]:
-    content = c.content
-    if c.figures is not None:
-        figures = (f"{value:.1f}" for value in dataclasses.astuple(c.figures))
-        return c.name, str(c.rows), *figures, f"{content.nulls[0]:.1f}", f"{content.effect:+.1f}", p_cell(content.p)
-    scores = f"{content.scores[0]:.2f}", f"{content.nulls[0]:.2f}", f"{content.effect:+.2f}", p_cell(content.p)
-    return c.name, str(c.rows), *scores, str(c.look.distinct) if c.look else "–"
+def effect_table(result: AuditResult) -> Table:
+    """Return a table of the comparisons."""
+    rows: Table = [("against", "content difference", "90 % CI", "p", "verdict")]
+    for c in result.comparisons:
+        p, of = c.p
+        verdict = c.verdict.named(result.verdict.recording) + (" (does not decide)" if c.question else "")
+        rows.append((*_effect_cells(c.contrast), p_cell(p) + (f" ({of})" if of else ""), verdict))
+    return rows
 
 
-def effect_rows(comparisons: Sequence[Comparison], recording: str = "EEG") -> list[tuple[str, ...]]:
-    """Return the rows of a text table of comparisons; its columns are `EFFECT_HEADINGS`."""
+def secondary_table(result: AuditResult) -> Table:
+    """Return a table of the further endpoints."""
     return [
-        (
-            c.control or "other sentences",
-            f"{c.contrast.effect:+.2f}",
-            interval_text(c.contrast.interval()),
-            p_cell(c.p[0]) + (f" ({c.p[1]})" if c.p[1] else ""),
-            f"{c.verdict.named(recording)}{' (does not decide)' if c.question else ''}",
-        )
-        for c in comparisons
+        ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)"),
+        *(
+            (s.label, *_effect_cells(s.contrast), p_cell(s.contrast.decisive_p), p_cell(s.adjusted))
+            for s in result.secondary
+        ),
     ]
 
 
-def secondary_rows(result: AuditResult) -> list[tuple[str, ...]]:
-    """Return the rows of a text table of further endpoints; its columns are `SECONDARY_HEADINGS`."""
-    return [
-        (
-            s.label,
-            s.contrast.control or "other sentences",
-            f"{s.contrast.effect:+.2f}",
-            interval_text(s.contrast.interval()),
-            p_cell(s.contrast.decisive_p),
-            p_cell(s.adjusted),
-        )
-        for s in result.secondary
-    ]
+def _effect_cells(found: Contrast) -> tuple[str, str, str]:
+    return found.control or "other sentences", f"{found.effect:+.2f}", interval_text(found.interval())
 
 
-def reported_rows(result: AuditResult) -> list[tuple[str, ...]]:
-    """Return the rows of a table of scores as papers print them: name, then each condition's score and its null."""
-    return [
-        (r.label, *(f"{score:.2f} ({null:.2f})" for score, null in zip(r.scores, r.nulls, strict=True)))
-        for r in result.reported
-    ]
+def reported_table(result: AuditResult, heading: str) -> Table:
+    """Return a table of scores as papers print them: name, then each condition's score and its null."""
+    rows = ((r.label, *map("{:.2f} ({:.2f})".format, r.scores, r.nulls)) for r in result.reported)
+    return [(heading, *(c.name for c in result.conditions)), *rows]
 
 
 def evidence_lines(result: AuditResult) -> list[str]:
@@ -261,11 +257,9 @@ def limits_of(
 ) -> list[str]:
     """Return sentences on what limits a verdict, the most important first; `odd` are the codes of odd signs."""
     if ruling.base is Verdict.NOT_JUDGEABLE:
-        shown = [pair for notice in notices if notice.bars for pair in notice.rows][:2]
-        return [
-            *(f"{notice.message[:1].upper()}{notice.message[1:]}." for notice in notices if notice.bars),
-            *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
-        ]
+        barring = [notice for notice in notices if notice.bars]
+        examples = [line for notice in barring for line in notice.examples]
+        return [_capitalized(notice.message) for notice in barring] + examples[:2]
     lines = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
     unusual = [f"Unusual, as a decoder or a target may make it: {n.message}." for n in notices if n.code in odd]
     if ruling.base in FOUND:
@@ -280,42 +274,39 @@ def limits_of(
 
 def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v or --html=report.html") -> str:
     """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `more` is where all figures are."""
-    hidden = len(result.conditions) - MOST_SHOWN
-    rows = condition_rows(result)
-    rows = rows if verbose else rows[:MOST_SHOWN]
+    heads, *rows = condition_table(result)
     size = f"{result.n_rows} rows, {result.n_sentences} sentences, {result.n_strata} strata of {result.alike}"
-    lines = [f"{result.metric} in points; {size}", columns_text(condition_headings(result), *rows)]
-    if hidden > 0 and not verbose:
-        lines.append(f"and {hidden} more")
+    lines = [f"{result.metric} in points; {size}", columns_text(heads, *(rows if verbose else rows[:MOST_SHOWN]))]
     if verbose:
         lines += ["", *_verbose_lines(result)]
+    elif (hidden := len(result.conditions) - MOST_SHOWN) > 0:
+        lines.append(f"and {hidden} more")
     lines += ["", result.sentence]
     lines += result.limits if verbose else result.limits[:MOST_LIMITS]
-    if result.choices:
-        lines.append(f"Chosen, and not the default: {'; '.join(result.choices)}.")
+    lines += result.chosen
     if not verbose:
-        lines += result.provenance.lines
-        lines.append(f"All figures: {more}")
+        lines += [*result.provenance.lines, f"All figures: {more}"]
     return "\n".join([*lines, f"VERDICT: {result.verdict.headline}"])
 
 
 def _verbose_lines(result: AuditResult) -> list[str]:
-    """Return tables of comparisons, further endpoints and reported scores, and all notes."""
-    lines = [columns_text(EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)), ""]
-    lines += [f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."]
+    mde = f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."
+    lines = [columns_text(*effect_table(result)), "", mde]
     if result.secondary:
-        lines += ["", columns_text(SECONDARY_HEADINGS, *secondary_rows(result)), ""]
+        lines += ["", columns_text(*secondary_table(result)), ""]
     if result.reported:
-        heads = ("as papers print it", *(c.name for c in result.conditions))
-        lines += ["", columns_text(heads, *reported_rows(result)), "(in brackets: against other sentences)"]
+        shown = columns_text(*reported_table(result, "as papers print it"))
+        lines += ["", shown, "(in brackets: against other sentences)"]
     lines += [f"Groups {answer.text}." for answer in result.groups]
-    lines += evidence_lines(result)
-    lines += [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
-    lines += [result.time, result.provenance.sentence, *result.provenance.lines]
+    lines += [*evidence_lines(result), *result.questions, result.time]
+    lines += [result.provenance.sentence, *result.provenance.lines]
     for notice in result.notices:
-        lines.append(f"{notice.message}.")
-        lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]
-    return lines + [f"{note[:1].upper()}{note[1:]}." for note in result.notes]
+        lines += [f"{notice.message}.", *notice.examples]
+    return lines + list(map(_capitalized, result.notes))
+
+
+def _capitalized(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def columns_text(*rows: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Strata: sentences that may be exchanged, because what is known of them apart from their words is the same.
 
-A stratum is a function of the set of rows. What is known of the design comes first (task, readers), then clusters of
-the references where tasks are not known, then the number of words. Sentences with equal values are never separated.
+What is known of the design comes first (task, readers), then clusters of the references where tasks are not known, then
+the number of words. Sentences with equal values are never separated.
 """
 
 import functools
@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -19,10 +19,7 @@ from scipy import sparse
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.file import SPACELESS, Prediction
 
-# One form for both sides: plain words of a text, and whether predictions and references are in the same form.
-#
-# The verdict compares words without case, punctuation, special tokens and marks of word pieces. Scores as published are
-# computed from the raw texts.
+# The verdict compares plain words: without case, punctuation, special tokens and marks of word pieces.
 
 RULE = "Unicode NFKC, no case, no punctuation, no special tokens, word pieces joined"
 SPECIAL = re.compile(
@@ -63,7 +60,7 @@ def unmarked(text: str) -> str:
 
 @functools.lru_cache(1 << 20)
 def words(text: str) -> tuple[str, ...]:
-    """Return the plain words of a text; characters of scripts without spaces count as words."""
+    """Return the plain words of a text; in scripts without spaces every character is one."""
     return tuple(unmarked(text).translate(_PLAIN).split())
 
 
@@ -79,35 +76,29 @@ def other_form(predictions: Iterable[str], references: Sequence[str]) -> str:
     shared = sum(count for word, count in written.items() if word in true_words)
     if written.total() < MIN_WORDS or shared >= FEW_SHARED * written.total():
         return ""
-    scripts, lengths = (_script(written), _script(true_words)), (_mean_length(written), _mean_length(true_words))
-    if scripts[0] == scripts[1] and max(lengths) < UNLIKE * min(lengths):
+    (script, length, most), (true_script, true_length, true_most) = _form(written), _form(true_words)
+    if script == true_script and max(length, true_length) < UNLIKE * min(length, true_length):
         return ""
-    different = f" ({scripts[0]} and {scripts[1]} letters)" if scripts[0] != scripts[1] else ""
+    different = f" ({script} and {true_script} letters)" if script != true_script else ""
     return (
         f"{shared / written.total():.0%} of the predicted words are in any reference{different}; most frequent words: "
-        f"{_frequent(written)} in the predictions, {_frequent(true_words)} in the references"
+        f"{most} in the predictions, {true_most} in the references"
     )
 
 
-def _frequent(counts: Counter[str]) -> str:
-    return ", ".join(sorted(counts, key=lambda word: (-counts[word], word))[:4])
-
-
-def _mean_length(counts: Counter[str]) -> float:
-    return sum(len(word) * count for word, count in counts.items()) / max(counts.total(), 1)
-
-
-def _script(counts: Counter[str]) -> str:
-    """Return the script of most words, as the first word of a letter's Unicode name, such as LATIN."""
+def _form(counts: Counter[str]) -> tuple[str, float, str]:
+    """Return the script of most words, the first word of a letter's Unicode name; the mean length; frequent words."""
     names: Counter[str] = Counter()
     for word, count in counts.items():
-        names[unicodedata.name(word[0], "unnamed").split()[0].split("-")[0]] += count
-    return min(names, key=lambda name: (-names[name], name)).capitalize() if names else ""
+        names[re.split("[ -]", unicodedata.name(word[0], "unnamed"))[0]] += count
+    script = min(names, key=lambda name: (-names[name], name)).capitalize() if names else ""
+    length = sum(len(word) * count for word, count in counts.items()) / max(counts.total(), 1)
+    return script, length, ", ".join(sorted(counts, key=lambda word: (-counts[word], word))[:4])
 
 
 Row = TypeVar("Row", bound=Prediction)
 # Fewest sentences of a stratum, if there are as many of its kind. With 6, outputs that know the length of a sentence
-# (other sentences of the same length) seem to have more than twice the content; with 3, the MDE grows by 8 %.
+# seem to have more than twice the content; with 3, the MDE grows by 8 %.
 LEAST = 3
 GROUP = 6  # fewest sentences of a group of readers, and of a cluster of references
 MOST = 200  # a larger stratum is divided at random: its parts of 100 or more add at most 1 % to the variance
@@ -120,8 +111,7 @@ AXES = 4  # principal components in which references are clustered: two and thre
 def length_strata(kinds: Sequence[str] | np.ndarray, n_words: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the stratum of each sentence, int `[S]`: one kind, and neighboring numbers of words.
 
-    The numbers of words of a kind are joined from the smallest on until a stratum has `LEAST` sentences; what is left
-    at the end joins the last stratum. Sentences of one kind and length are always in one stratum.
+    These are joined from the smallest on until a stratum has `LEAST` sentences; what is left at the end joins the last.
     """
     kinds, n_words = np.asarray(kinds), np.asarray(n_words, float)
     strata, used = np.empty(len(kinds), int), 0
@@ -158,31 +148,29 @@ def hashes(keys: Sequence[str]) -> np.ndarray:
 def reader_groups(sentence: np.ndarray, subject: np.ndarray) -> np.ndarray:
     """Group sentences by the subjects who read them: int `[S]`, from the sentence and subject of each row, int `[R]`.
 
-    A model that knows only the subject also knows the group, so sentences of different groups are not exchangeable. A
-    sentence joins a group if at least half of its readers, or of the readers of the group's first sentence, are in both
-    sets: a missing recording does not separate sentences. If a group would have fewer than `GROUP` sentences, all
-    sentences form one group.
+    A model that knows the subject also knows the group. A sentence joins a group if at least half of its readers, or of
+    those of the group's first sentence, are in both sets: a missing recording does not separate sentences. If a group
+    would have fewer than `GROUP` sentences, all sentences form one.
     """
-    readers: dict[int, set[int]] = {}
+    readers = defaultdict(set)
     for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):
-        readers.setdefault(s, set()).add(u)
+        readers[s].add(u)
     leaders: list[set[int]] = []
     groups = np.zeros(len(readers), int)
     # Sentences with the most readers first: a group's first sentence does not lack a reader by chance.
     for s in sorted(readers, key=lambda s: (-len(readers[s]), s)):
-        subjects = readers[s]
-        alike = (i for i, a in enumerate(leaders) if len(a & subjects) >= 0.5 * min(len(a), len(subjects)))
+        alike = (i for i, a in enumerate(leaders) if len(a & readers[s]) >= 0.5 * min(len(a), len(readers[s])))
         groups[s] = next(alike, len(leaders))
         if groups[s] == len(leaders):
-            leaders.append(subjects)
+            leaders.append(readers[s])
     return groups if np.bincount(groups).min() >= GROUP else np.zeros(len(groups), int)
 
 
 def text_clusters(references: Sequence[str], rows: np.ndarray) -> np.ndarray:
-    """Return the cluster of each reference, int `[S]`: texts of one kind share words, and numbers of rows, int `[S]`.
+    """Return the cluster of each reference, int `[S]`: texts of one kind share words, and numbers of `rows`, int `[S]`.
 
-    Ward's method on the first principal components of tf-idf vectors, with the logarithm of the number of rows as one
-    more axis if it varies. All references are one cluster if they are too few, or share too few words.
+    Ward's method on the first principal components of tf-idf vectors, and the logarithm of the number of rows if it
+    varies. All references are one cluster if they are too few, or share too few words.
     """
     from scipy.cluster import hierarchy  # slow to import, and not needed where tasks are known
 
@@ -242,16 +230,16 @@ def exchangeable(strata: np.ndarray) -> np.ndarray:
 def disjoint(rows: Sequence[Row]) -> list[Row]:
     """Return rows whose windows do not overlap, from the start of each story on.
 
-    Overlapping windows share text and frames, so they are not exchangeable: a permutation test would find content in
-    any signal that is smooth in time.
+    Overlapping windows share text and frames, so that content would be found in any signal that is smooth in time.
     """
     end: dict[str, float] = {}  # story -> end of the last window that was kept
-    windows = set()
-    for story, start, stop in sorted(set(map(_window, rows))):
+    kept = set()
+    for window in sorted(set(map(_window, rows))):
+        story, start, stop = window
         if start >= end.get(story, -math.inf):
             end[story] = stop
-            windows.add((story, start, stop))
-    return [row for row in rows if _window(row) in windows]
+            kept.add(window)
+    return [row for row in rows if _window(row) in kept]
 
 
 def thin_windows(

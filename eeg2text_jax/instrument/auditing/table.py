@@ -2,17 +2,15 @@
 
 Cell (s, t) of a block is the mean over the rows of sentence s of their scores against reference t. So every sentence
 weighs the same, however many rows it has. The diagonal holds the scores, the other cells what the scores are worth.
-
-A row of the control `shuffled` was made from the recording of another sentence, its donor. A working decoder writes the
-donor's sentence there, so the score against this sentence is replaced by the row's mean over other sentences.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import sparse
@@ -22,54 +20,36 @@ from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition
 from eeg2text_jax.instrument.auditing.strata import RULE, words
+from eeg2text_jax.instrument.metrics import score
 from eeg2text_jax.instrument.metrics.metric import Metric, MetricError, rouge, word_bleu, word_error_rate
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, WHICH_SENTENCE, Named
-from eeg2text_jax.instrument.metrics.score import (
-    TOP,
-    Figures,
-    RankMetric,
-    by_length,
-    chance,
-    chance_interval,
-    right_statistics,
-)
+from eeg2text_jax.instrument.metrics.score import Figures, RankMetric
 from eeg2text_jax.instrument.predictions.rankings import Ranking
 
-# Endpoints: scores of every prediction against every reference, of which one decides the verdict.
-#
-# An endpoint is additive over predictions: the score of a set is the mean of the scores of its rows. Corpus scores
-# (BLEU, WER) are not, so they are reported and decide nothing.
+# Endpoints: scores of every prediction against every reference. The score of a set is the mean of the scores of its
+# rows; that of a corpus score (BLEU, WER) is not, so these are reported and decide nothing.
 
 Points = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts P and R -> scores [P, R], higher is better
 
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """An additive score.
+    """An additive score."""
 
-    Attributes:
-      label: its name in tables.
-      fit: all references of a test set -> `Points`.
-      margin: the smallest difference that matters, in points, where no other is asked for.
-      signature: what changes the score, in words.
-      of_words: whether it compares plain words, so that both sides need the same form.
-      notes: what the metric says about the texts that it scored.
-    """
-
-    label: str
-    fit: Callable[[Sequence[str]], Points]
-    margin: float = 1.0
-    signature: str = ""
-    of_words: bool = False
-    notes: Callable[[], list[str]] = list
+    label: str  # its name in tables
+    fit: Callable[[Sequence[str]], Points]  # from all references of a test set
+    margin: float = 1.0  # the smallest difference that matters, in points, where no other is asked for
+    signature: str = ""  # what changes the score, in words
+    of_words: bool = False  # whether it compares plain words, so that both sides need the same form
+    notes: Callable[[], list[str]] = list  # what the metric says about the texts that it scored
 
 
 def shared_words(weights: Callable[[str], float], *, harmonic: bool = False) -> Points:
     """Return a score of shared words in points: the mean of precision and recall by weight.
 
-    A word that occurs k times in both texts is shared k times. The arithmetic mean does not favor outputs of the own
-    sentence's length: words drawn at random share in proportion to both lengths, so precision goes with one length
-    alone, and recall with the other. In the `harmonic` mean (with equal weights: ROUGE-1 F) the lengths interact.
+    A word that occurs k times in both texts is shared k times. For words drawn at random, precision goes with one
+    length alone and recall with the other, so their arithmetic mean does not favor outputs of the own sentence's
+    length; the `harmonic` mean (with equal weights: ROUGE-1 F) does.
     """
 
     def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -121,13 +101,13 @@ def of_metric(named: Named, metric: Metric) -> Endpoint:
     return Endpoint(named.label, lambda references: points, named.margin, metric.signature, notes=metric.notes)
 
 
-_WORD_POINTS: dict[str, tuple[Callable[[Sequence[str]], Points], str]] = {
-    "words": (rare_words, "shared words weighted by rarity in the references"),
-    "rouge-1": (lambda references: shared_words(lambda word: 1.0, harmonic=True), "shared words"),
-}
+def _of_words(name: str, fit: Callable[[Sequence[str]], Points], said: str) -> Endpoint:
+    return Endpoint(ENDPOINTS[name].label, fit, ENDPOINTS[name].margin, f"{said}|{RULE}", of_words=True)
+
+
 BY_NAME = {
-    name: Endpoint(ENDPOINTS[name].label, fit, ENDPOINTS[name].margin, f"{said}|{RULE}", of_words=True)
-    for name, (fit, said) in _WORD_POINTS.items()
+    "words": _of_words("words", rare_words, "shared words weighted by rarity in the references"),
+    "rouge-1": _of_words("rouge-1", lambda _: shared_words(lambda word: 1.0, harmonic=True), "shared words"),
 }
 WORDS = BY_NAME["words"]
 
@@ -135,23 +115,21 @@ WORDS = BY_NAME["words"]
 def text_endpoint(endpoint: Endpoint | str | None) -> Endpoint:
     """Return an endpoint of texts that needs no model: itself, `words` (also for None), `rouge-1` or MODULE:FUNCTION.
 
-    Raises:
-      UserError: there is no such endpoint.
+    Raises UserError if there is no such endpoint.
     """
     if endpoint is None or isinstance(endpoint, Endpoint):
         return endpoint or WORDS
-    if endpoint not in BY_NAME and ":" not in endpoint:
-        raise UserError(f"endpoint={endpoint}: there is no such endpoint of texts; {did_you_mean(endpoint, BY_NAME)}")
-    return BY_NAME[endpoint] if endpoint in BY_NAME else function_endpoint(endpoint)
+    if endpoint in BY_NAME:
+        return BY_NAME[endpoint]
+    if ":" in endpoint:
+        return function_endpoint(endpoint)
+    raise UserError(f"endpoint={endpoint}: there is no such endpoint of texts; {did_you_mean(endpoint, BY_NAME)}")
 
 
 def function_endpoint(name: str) -> Endpoint:
-    """Return the endpoint `MODULE:FUNCTION`: a function of predictions and references to points `[P, R]`.
+    """Return the endpoint `MODULE:FUNCTION`, of a function of predictions and references to points `[P, R]`.
 
-    Modules in the current folder are found, too.
-
-    Raises:
-      UserError: the module or the function cannot be imported.
+    Modules in the current folder are found, too. Raises UserError if it cannot be imported.
     """
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -186,21 +164,14 @@ Scorer = Callable[[Condition, np.ndarray, Sequence[str]], np.ndarray]  # rows, r
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """Scores of one condition, in points; higher is better.
+    """Scores of one condition, in points; higher is better."""
 
-    Attributes:
-      blocks: for each stratum the cells `[n, n]`.
-      own: each row's score against its own reference, `[N]`.
-      others: each row's mean score against the other sentences of its stratum, `[N]`.
-    """
-
-    blocks: tuple[np.ndarray, ...]
-    own: np.ndarray
-    others: np.ndarray
+    blocks: tuple[np.ndarray, ...]  # for each stratum the cells `[n, n]`
+    own: np.ndarray  # each row's score against its own reference, `[N]`
+    others: np.ndarray  # each row's mean score against the other sentences of its stratum, `[N]`
 
     @property
     def content(self) -> np.ndarray:
-        """Content of each row: its score minus its score against other sentences, `[N]`."""
         return self.own - self.others
 
 
@@ -229,22 +200,29 @@ def fill(condition: Condition, references: Sequence[str], strata: Sequence[np.nd
     n = len(condition.rows)
     own, others, blocks = np.full(n, np.nan), np.full(n, np.nan), []
     starts = np.searchsorted(condition.sentence, np.arange(condition.sentence.max() + 2))
-    for members in _with_progress(condition, strata):
-        rows = np.concatenate([np.arange(starts[s], starts[s + 1]) for s in members.tolist()])
-        sizes = (starts[members + 1] - starts[members]).tolist()
-        place = np.repeat(np.arange(len(members)), sizes)
-        points = scores(condition, rows, [references[s] for s in members.tolist()])
-        own[rows] = points[np.arange(len(rows)), place]
-        _replace_donors(points, place, condition.donor[rows], members)
-        others[rows] = (points.sum(1) - own[rows]) / (len(members) - 1)
-        share = 1 / np.repeat(sizes, sizes)
-        mean = sparse.csr_array((share, (place, np.arange(len(rows)))), shape=(len(members), len(rows)))
-        blocks.append(mean @ points)
+    line = ProgressLine(f"scoring {condition.name}", len(strata)) if n >= PROGRESS_ROWS else None
+    with line or contextlib.nullcontext():
+        for members in strata:
+            rows = np.concatenate([np.arange(starts[s], starts[s + 1]) for s in members.tolist()])
+            sizes = (starts[members + 1] - starts[members]).tolist()
+            place = np.repeat(np.arange(len(members)), sizes)
+            points = scores(condition, rows, [references[s] for s in members.tolist()])
+            own[rows] = points[np.arange(len(rows)), place]
+            _replace_donors(points, place, condition.donor[rows], members)
+            others[rows] = (points.sum(1) - own[rows]) / (len(members) - 1)
+            share = 1 / np.repeat(sizes, sizes)
+            mean = sparse.csr_array((share, (place, np.arange(len(rows)))), shape=(len(members), len(rows)))
+            blocks.append(mean @ points)
+            if line:
+                line.advance(1)
     return Cells(tuple(blocks), own, others)
 
 
 def _replace_donors(points: np.ndarray, place: np.ndarray, donor: np.ndarray, members: np.ndarray) -> None:
-    """Replace the scores of rows against their donors' sentences, in place; `donor` `[rows]` has -1 for none."""
+    """Replace scores of rows against their donors' sentences, which a working decoder writes, by the mean over others.
+
+    `donor` `[rows]` is the sentence whose recording was the input under `shuffled`, -1 for none.
+    """
     where = {s: index for index, s in enumerate(members.tolist())}
     for row in np.flatnonzero(donor >= 0).tolist():
         if (column := where.get(int(donor[row]))) is not None and len(members) > 2:
@@ -252,20 +230,8 @@ def _replace_donors(points: np.ndarray, place: np.ndarray, donor: np.ndarray, me
             points[row, column] = rest / (len(members) - 2)
 
 
-def _with_progress(condition: Condition, strata: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    if len(condition.rows) < PROGRESS_ROWS:
-        yield from strata
-        return
-    with ProgressLine(f"scoring {condition.name}", len(strata)) as line:
-        for members in strata:
-            yield members
-            line.advance(1)
-
-
-# Rankings in the audit: does the recording tell which sentence was read?
-#
-# For the endpoint top-5, cell (s, t) is how often sentence t is among the five best candidates for recordings of
-# sentence s. The null is how often another sentence of the same stratum is among them.
+# Rankings: does the recording tell which sentence was read? For the endpoint top-5, cell (s, t) is how often sentence t
+# is among the five best candidates for recordings of sentence s.
 
 MIN_CANDIDATES = 4  # scores of fewer candidates may tie by chance
 ALL_ROWS = 0.99
@@ -285,8 +251,7 @@ class RankFigures:
 def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
     """Return the endpoint `name` of `WHICH_SENTENCE`, and its column in `RankMetric`.
 
-    Raises:
-      UserError: the endpoint does not exist, or a control has texts instead of rankings.
+    Raises UserError if the endpoint does not exist, or a control has texts instead of rankings.
     """
     if not isinstance(name, str) or name not in WHICH_SENTENCE:
         names = ", ".join(WHICH_SENTENCE)
@@ -300,10 +265,10 @@ def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
                 "text only."
             )
     metric, figure = RankMetric(), WHICH_SENTENCE[name]
-    return Endpoint(figure.label, lambda _: _no_texts, figure.margin, metric.signature), metric.columns.index(name)
+    return Endpoint(figure.label, _no_texts, figure.margin, metric.signature), metric.columns.index(name)
 
 
-def _no_texts(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+def _no_texts(references: Sequence[str]) -> Points:
     raise UserError("rankings hold no texts to score.")
 
 
@@ -324,26 +289,22 @@ def _rows(condition: Condition) -> list[Ranking]:
 def figures_of(condition: Condition) -> Figures:
     """Return top-1, top-5 and mean percentile rank of a condition's rows."""
     rows = _rows(condition)
-    return Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+    return Figures.of(score.right_statistics(rows, [row.scores for row in rows]).sum(0))
 
 
 def rank_figures(aligned: Aligned, column: int) -> RankFigures:
     """Return chance level and baseline of the endpoint in column `column` of `RankMetric`."""
-    rows = _rows(aligned.eeg)
+    rows, sentences = _rows(aligned.eeg), len(aligned.references)
     sizes = [len(row.candidates) for row in rows]
-    level, interval = _chance(sizes, column, len(aligned.references))
-    lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
-    return RankFigures((min(sizes), max(sizes)), level, interval, lengths)
-
-
-def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, tuple[float, float]]:
-    """Return the chance level in percent, and the 95 % interval of a score by chance on `sentences` sentences."""
-    if column >= len(TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
+    if column >= len(score.TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
         reach = 1.96 * 100 / np.sqrt(12 * sentences)
-        return 50.0, (50 - reach, 50 + reach)
-    level = chance(sizes, TOP[column])
-    low, high = chance_interval(level, sentences)
-    return 100 * level, (100 * low, 100 * high)
+        level, interval = 50.0, (50 - reach, 50 + reach)
+    else:
+        share = score.chance(sizes, score.TOP[column])
+        low, high = score.chance_interval(share, sentences)
+        level, interval = 100 * share, (100 * low, 100 * high)
+    lengths = Figures.of(score.right_statistics(rows, [score.by_length(row) for row in rows]).sum(0))
+    return RankFigures((min(sizes), max(sizes)), level, interval, lengths)
 
 
 def rank_signs(eeg: Condition, *, averaged: bool) -> list[Sign]:
@@ -364,9 +325,9 @@ def _answer_alone(condition: Condition) -> list[Sign]:
 
 def _same_for_all(condition: Condition) -> list[Sign]:
     """Return a sign if all recordings of a sentence have the same scores: the recording plays no part."""
-    by_sentence: dict[int, list[bytes]] = {}
+    by_sentence = defaultdict(list)
     for s, row in zip(condition.sentence.tolist(), _rows(condition), strict=True):
-        by_sentence.setdefault(s, []).append(row.scores.tobytes())
+        by_sentence[s].append(row.scores.tobytes())
     several = [set(scores) for scores in by_sentence.values() if len(scores) > 1]
     alike = sum(len(scores) == 1 for scores in several)
     distinct = len(set().union(*several))
@@ -403,7 +364,11 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
         (word_error_rate(), {"WER": 0}),
         (of_rouge := rouge(), {f"ROUGE-{kind} F": of_rouge.columns.index(f"rouge-{kind}-f".lower()) for kind in "1L"}),
     ]
-    others = _others(len(aligned.references), members)
+    # The next sentences of each sentence's stratum, int `[SHIFTS, S]`; they may repeat.
+    others = np.tile(np.arange(len(aligned.references)), (SHIFTS, 1))
+    for stratum in members:
+        for shift in range(SHIFTS):
+            others[shift, stratum] = np.roll(stratum, -1 - shift % (len(stratum) - 1))
     for metric, columns in metrics:
         try:
             pairs = [_score(condition, aligned.references, others, metric) for condition in aligned.conditions]
@@ -411,18 +376,9 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
             notes.append(f"{', '.join(columns)} not computed: {error}")
             continue
         for label, column in columns.items():
-            scores, nulls = zip(*((float(score[column]), float(null[column])) for score, null in pairs), strict=True)
+            scores, nulls = zip(*((float(own[column]), float(null[column])) for own, null in pairs), strict=True)
             reported.append(Reported(label, metric.signature, scores, nulls))
     return reported, notes
-
-
-def _others(size: int, members: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the next `SHIFTS` other sentences of each sentence's stratum, int `[SHIFTS, S]`; they may repeat."""
-    others = np.tile(np.arange(size), (SHIFTS, 1))
-    for stratum in members:
-        for shift in range(SHIFTS):
-            others[shift, stratum] = np.roll(stratum, -1 - shift % (len(stratum) - 1))
-    return others
 
 
 def _score(

@@ -11,11 +11,8 @@ import numpy as np
 from eeg2text_jax.instrument.auditing.align import Condition
 from eeg2text_jax.instrument.auditing.table import Cells
 
-# Content from tables of scores: effect, p, interval, minimum detectable effect, and who carries it.
-#
-# Everything is arithmetic on the table `D [sentence, reference]` of EEG minus control, or of EEG alone, within strata.
-# docs/method.md has the formulas. **Null hypothesis**: within a stratum, predictions do not depend on which of its
-# sentences was read. Then all pairings of predictions and references are equally likely, the same for EEG and control.
+# Content from tables of scores `[sentence, reference]` of EEG minus control, or of EEG alone, within strata: effect, p,
+# interval, minimum detectable effect, and who carries it. docs/method.md has the formulas.
 
 ALPHA, POWER = 0.05, 0.9
 Z_ALPHA, Z_POWER, Z_95 = (NormalDist().inv_cdf(q) for q in (1 - ALPHA, POWER, 0.975))
@@ -26,16 +23,11 @@ STRONGEST = 0.02  # share of the sentences that are left out to see whether few 
 
 
 class Strata:
-    """The sentences that are judged, by stratum, and random pairings within the strata (the same for all tables).
-
-    Attributes:
-      members: sentences of each stratum.
-      sentences: all sentences of the strata, in the order of `members`, `[S']`.
-    """
+    """The sentences that are judged, by stratum, and random pairings within the strata (the same for all tables)."""
 
     def __init__(self, members: Sequence[np.ndarray]) -> None:
-        self.members = list(members)
-        self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)
+        self.members = list(members)  # sentences of each stratum
+        self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)  # in this order, `[S']`
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -56,19 +48,19 @@ class Contrast:
     nulls: tuple[float, ...]  # the same against the other sentences of the stratum
     effect: float
     p: float  # one-sided: share of random pairings with at least this effect
-    p_less: float  # the same for less content with EEG
-    p_seeds: float | None  # one-sided t test over three or more training seeds; None: fewer seeds
+    p_less: float  # the same for less content
+    p_seeds: float | None  # one-sided t test over three or more training seeds; None: fewer
     se: float  # standard error of the effect over sentences (and seeds)
     sd: float  # standard deviation of the effect of a random pairing
     mde: float  # minimum detectable effect of this comparison alone
     seed_effects: tuple[float, ...]
     content: np.ndarray  # content of each sentence, in the order of `Strata.sentences`; its mean is `effect`
-    centred: tuple[np.ndarray, ...]  # centred blocks of the table without the effect, for covariances
+    centred: tuple[np.ndarray, ...]  # `centred` blocks of the table without the effect, for covariances
 
     def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
         """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %.
 
-        The factor is the normal quantile z with the first term of its expansion to Student's t of S - 1 degrees.
+        The normal quantile z has the first term of its expansion to Student's t of S - 1 degrees.
         """
         reach = z * (1 + (z**2 + 1) / (4 * max(len(self.content) - 1, 1))) * self.se
         return self.effect - reach, self.effect + reach
@@ -94,7 +86,7 @@ class Contrast:
         return max(map(abs, self.interval()))
 
     def equivalence_p(self, margin: float) -> float:
-        """Return the p of equivalence: the larger one of two t tests that the effect is inside -margin and +margin."""
+        """Return the p of equivalence: the larger of two t tests that the effect is inside -margin and +margin."""
         from scipy import stats  # slow to import
 
         return float(stats.t.sf((margin - abs(self.effect)) / max(self.se, NOTHING), len(self.content) - 1))
@@ -121,35 +113,31 @@ def contrast(
     seed_noise: float = 0.0,
     growth: float = 0.0,
 ) -> Contrast:
-    """Compare EEG with a control, or with its own null.
+    """Compare the tables of EEG and of the control `name`, or EEG with its own null.
 
     Args:
-      strata: the strata of the cells.
-      eeg, control: tables of the two conditions.
-      name: name of the control.
       seeds: content by training seed, EEG minus control, `[G]`, if there are three seeds or more.
       seed_noise: variance of these that comes from the sentences, which is in the variance over sentences already.
       growth: growth of the variance of the effect with each point of the effect, see `variance_growth`.
     """
     tables = [eeg] if control is None else [eeg, control]
     blocks = [b - c for b, c in zip(eeg.blocks, control.blocks, strict=True)] if control else list(eeg.blocks)
-    parts = [centred(block) for block in blocks]
-    size = len(strata)
+    parts, size = [centred(block) for block in blocks], len(strata)
     content = np.concatenate([np.diag(part) for part in parts])
     effect = float(content.mean())
-    factors = np.repeat([n / (n - 1) for n in map(len, parts)], list(map(len, parts)))
+    factors = np.concatenate([np.full(n, n / (n - 1)) for n in map(len, parts)])
     variance = float((factors * (content - effect) ** 2).sum()) / (size - 1) / size
-    sd = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in parts))) / size
     plain = tuple(centred(block - effect * np.eye(len(block))) for block in blocks)
-    sd_alone = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in plain))) / size
+    sd, sd_alone = (float(np.sqrt(sum((p**2).sum() / (len(p) - 1) for p in one))) / size for one in (parts, plain))
+    mde = _solve(np.array([[sd_alone**2]]), growth)
     effects, p_seeds = (), None
     if seeds is not None and len(seeds) >= 3:
         effects, p_seeds = tuple(seeds.tolist()), seed_p(seeds)
         variance += max(float(np.var(seeds, ddof=1)) - seed_noise, 0.0) / len(seeds)
+        mde = max(mde, seed_mde(seeds))
     p, p_less = _pairing_p(strata, parts, sd)
     diagonals = [np.concatenate([np.diag(b) for b in table.blocks]) for table in tables]
     rest = [np.concatenate([(b.sum(1) - np.diag(b)) / (len(b) - 1) for b in table.blocks]) for table in tables]
-    mde = _solve(np.array([[sd_alone**2]]), growth)
     return Contrast(
         control=name,
         scores=tuple(float(values.mean()) for values in diagonals),
@@ -160,7 +148,7 @@ def contrast(
         p_seeds=p_seeds,
         se=float(np.sqrt(variance)),
         sd=sd,
-        mde=max(mde, seed_mde(seeds) if p_seeds is not None else 0.0),
+        mde=mde,
         seed_effects=effects,
         content=content,
         centred=plain,
@@ -187,32 +175,25 @@ def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, per
     """Return by how much the variance of the effect grows with each point of content that is spread.
 
     A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions. So content is a
-    binomial count, whose variance is its mean times this unit.
-
-    Args:
-      eeg: the condition whose predictions hold the content.
-      n_words: number of words of each sentence, `[S]`.
-      judged: sentences that are judged.
-      perfect: points of a prediction that is its reference.
+    binomial count, whose variance is its mean times this unit. `n_words` is `[S]`, `judged` are the sentences that are
+    judged, and `perfect` the points of a prediction that is its reference.
     """
-    different = np.zeros(len(n_words))
     pairs = {(s, row.prediction) for s, row in zip(eeg.sentence.tolist(), eeg.rows, strict=True)}
-    np.add.at(different, [s for s, _ in pairs], 1)
+    different = np.bincount([s for s, _ in pairs], minlength=len(n_words))
     return float(np.mean(perfect / np.maximum(n_words[judged], 1) / np.maximum(different[judged], 1))) / len(judged)
 
 
 def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
-    """Return the effect that all `contrasts` find together with power 90 %; they have EEG in common.
+    """Return the effect d that all `contrasts` of EEG find together with power 90 %.
 
     The effects of a study are normal around d, with the covariance of random pairings plus the growth at d.
     """
-    size = len(contrasts[0].content)
 
     def of(a: Contrast, b: Contrast) -> float:
         return sum(float((x * y).sum()) / (len(x) - 1) for x, y in zip(a.centred, b.centred, strict=True))
 
     covariance = np.array([[of(a, b) for b in contrasts] for a in contrasts])
-    return max(_solve(covariance / size**2, growth), *(c.mde for c in contrasts))
+    return max(_solve(covariance / len(contrasts[0].content) ** 2, growth), *(c.mde for c in contrasts))
 
 
 def _solve(covariance: np.ndarray, growth: float) -> float:
@@ -268,17 +249,17 @@ def seed_mde(effects: np.ndarray) -> float:
 Side = tuple[Condition, Cells]  # a condition with its table
 
 
-def content_from(sides: Sequence[Side], masks: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Return the content of each sentence, EEG's minus the control's if there is one, `[S]`; NaN: a side has no row.
+def content_from(strata: Strata, sides: Sequence[Side], masks: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the content of each sentence, EEG's minus the control's if there is one, `[S']`; NaN: a side has no row.
 
-    `masks` has for each side whether its rows count, bool `[N]`.
+    `masks` says for each side which rows count, bool `[N]`.
     """
-    parts = []
+    parts, size = [], int(strata.sentences.max()) + 1
     for (side, cells), rows in zip(sides, masks, strict=True):
         of = side.sentence[rows]
         with np.errstate(invalid="ignore"):
             parts.append(np.bincount(of, cells.content[rows], size) / np.bincount(of, minlength=size))
-    return parts[0] - parts[1] if len(parts) > 1 else parts[0]
+    return (parts[0] - parts[1] if len(parts) > 1 else parts[0])[strata.sentences]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,29 +276,30 @@ class Carrier:
 def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Mapping[str, np.ndarray]) -> list[Carrier]:
     """Return who carries an effect: each reader, each group of `groups` (column -> labels `[S]`), the strongest 2 %.
 
-    The effect goes, and not the power: less than half is left, and even the upper end of the interval of what is left
-    is below the whole effect. For the strongest sentences, as many of the weakest are left out, as chance has both.
+    Without them less than half is left, and the upper end of its interval is below the whole effect: it is the effect
+    that goes, not the power. With the strongest sentences as many of the weakest are left out.
     """
-    size = int(strata.sentences.max()) + 1
     names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
-    subjects = [np.array(side.subjects) for side, _ in sides]
-    rests = []
+    subjects, rests = [np.array(side.subjects) for side, _ in sides], []
     for name in names if len(names) > 1 else ():
-        content = content_from(sides, [readers != name for readers in subjects], size)[strata.sentences]
+        content = content_from(strata, sides, [readers != name for readers in subjects])
         rests.append((f"reader {name}", content[~np.isnan(content)]))
-    for column, labels in groups.items():
-        for label in sorted(set(labels[strata.sentences].tolist())):
-            rests.append((f"{column} {label}", _without(whole, labels[strata.sentences] == label)))
+    for column, of in groups.items():
+        labels = of[strata.sentences]
+        rests += [(f"{column} {label}", _without(whole, labels == label)) for label in sorted(set(labels.tolist()))]
     rank, few = whole.content.argsort().argsort(), int(np.ceil(STRONGEST * len(strata)))
     rests.append((f"{few} of {len(strata)} sentences", _without(whole, (rank < few) | (rank >= len(strata) - few))))
-    return [Carrier(name, float(rest.mean())) for name, rest in rests if len(rest) > 1 and _goes(whole.effect, rest)]
+    return [
+        Carrier(name, float(rest.mean()))
+        for name, rest in rests
+        if len(rest) > 1
+        and rest.mean() < whole.effect / 2
+        and rest.mean() + Z_ALPHA * rest.std(ddof=1) / np.sqrt(len(rest)) < whole.effect
+    ]
 
 
 def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
-    """Return the content of the other sentences if some, bool `[S']`, are in no stratum.
-
-    In a stratum of n sentences, the others hold 1 / n of the content of a strong one.
-    """
+    """Return the content of the other sentences if some, bool `[S']`, are in no stratum."""
     contents, start = [], 0
     for part in whole.centred:
         n = len(part)
@@ -326,11 +308,6 @@ def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
             block = part[np.ix_(rest, rest)] * (n - 1) / n + whole.effect * np.eye(rest.sum())
             contents.append(np.diag(centred(block)))
     return np.concatenate(contents) if contents else np.zeros(0)
-
-
-def _goes(effect: float, rest: np.ndarray) -> bool:
-    upper = rest.mean() + Z_ALPHA * rest.std(ddof=1) / np.sqrt(len(rest))
-    return bool(rest.mean() < effect / 2 and upper < effect)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -346,20 +323,23 @@ RULE_OF_THREE = 3.0  # of S sentences that were not decoded, a share of up to 3 
 
 
 class Verdict(enum.StrEnum):
-    """What one comparison, or the whole audit, says."""
+    """What one comparison, or the whole audit, says.
 
-    USES_EEG = "uses EEG"
-    CONTENT = "content above its null"
-    BELOW_MARGIN = "detectable but below the margin"
-    UNDERPOWERED = "underpowered"
-    EQUIVALENT = "equivalent to control"
-    CONTROL_BETTER = "control better"
-    NO_CONTENT = "no content found above its null"
-    UNPROVEN = "content of unproven origin"
+    EEG must beat all controls: the verdict of the audit is the first one, in this order, of any deciding comparison.
+    """
+
     NOT_JUDGEABLE = "not judgeable"
+    UNDERPOWERED = "underpowered"
+    NO_CONTENT = "no content found above its null"
+    CONTROL_BETTER = "control better"
+    EQUIVALENT = "equivalent to control"
+    UNPROVEN = "content of unproven origin"
+    BELOW_MARGIN = "detectable but below the margin"
+    USES_EEG = "uses EEG"
+    CONTENT = "content above its null"  # only without a control
 
     def named(self, recording: str) -> str:
-        """Return the verdict with the name of the recordings, EEG or another."""
+        """Return the verdict with the name of the recordings."""
         return self.value.replace("EEG", recording)
 
 
@@ -380,7 +360,7 @@ class Time(enum.StrEnum):
 
 
 FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT, Verdict.UNPROVEN)  # verdicts on content that is there
-# Statuses 1 and 2 have other meanings: Python crashed, and a user error.
+# Statuses 1 and 2 say that Python crashed, and a user error.
 EXIT_STATUS: dict[str, int] = {
     Verdict.USES_EEG: 0,
     Verdict.CONTENT: 0,
@@ -394,52 +374,29 @@ EXIT_STATUS: dict[str, int] = {
     Time.NOT_BEYOND: 10,  # a claim of content with this qualifier
     Level.KIND: 11,  # likewise
 }
-# With several controls EEG must beat all of them: the overall verdict is the first of these that any comparison has.
-PRECEDENCE = (
-    Verdict.NOT_JUDGEABLE,
-    Verdict.UNDERPOWERED,
-    Verdict.NO_CONTENT,
-    Verdict.CONTROL_BETTER,
-    Verdict.EQUIVALENT,
-    Verdict.UNPROVEN,
-    Verdict.BELOW_MARGIN,
-    Verdict.USES_EEG,
-    Verdict.CONTENT,  # only without a control
-)
+PRECEDENCE = tuple(Verdict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Ruling:
-    """The verdict of the audit with its qualifiers; those of a claim are empty where nothing is claimed.
+    """The verdict of the audit with its qualifiers; those of a claim are empty where nothing is claimed."""
 
-    Attributes:
-      base: the verdict without qualifiers.
-      level: what the content is about.
-      time: whether the content goes beyond the time of the recording.
-      carriers: the readers, groups or few sentences without which the effect goes.
-      recording: name of the recordings in sentences, EEG or fMRI.
-      unseen: share of the sentences that may be decoded whole without being in the test; of *equivalent* alone.
-      reason: why nothing is judged; of *not judgeable* alone.
-    """
-
-    base: Verdict
+    base: Verdict  # without qualifiers
     level: Level | None = None
     time: Time | None = None
     carriers: tuple[Carrier, ...] = ()
-    recording: str = "EEG"
-    unseen: float | None = None
-    reason: str = ""
+    recording: str = "EEG"  # name of the recordings in sentences
+    unseen: float | None = None  # of *equivalent*: share of the sentences that may be decoded whole and not in the test
+    reason: str = ""  # of *not judgeable*
 
     @property
     def restrictions(self) -> list[str]:
-        """The qualifiers that restrict a claim."""
-        phrases = [str(self.time)] if self.time is Time.NOT_BEYOND else []
-        phrases += [str(self.level)] if self.level is Level.KIND else []
+        phrases = [str(q) for q in (self.time, self.level) if q in EXIT_STATUS]
         return phrases + [f"carried by {carrier.name}" for carrier in self.carriers]
 
     @property
     def value(self) -> str:
-        """The verdict with the qualifiers that restrict it, as JSON and Python have it."""
+        """The verdict with its restrictions, as JSON and Python have it."""
         name = self.base.named(self.recording)
         return f"{name}: {', '.join(self.restrictions)}" if self.restrictions else name
 
@@ -455,16 +412,15 @@ class Ruling:
 
     @property
     def color(self) -> str:
-        """The class of the report's box: good for a claim that nothing restricts, bad, or open."""
+        """The class of the report's box."""
         if self.base is Verdict.USES_EEG:
             return "open" if self.restrictions else "good"
         return "open" if self.base in (Verdict.CONTENT, Verdict.UNPROVEN, Verdict.UNDERPOWERED) else "bad"
 
     @property
     def exit_status(self) -> int:
-        status = EXIT_STATUS[self.base]
-        restricting = [q for q in (self.time, self.level) if q in EXIT_STATUS]
-        return EXIT_STATUS[restricting[0]] if status == 0 and restricting else status
+        restricting = (EXIT_STATUS[q] for q in (self.time, self.level) if q in EXIT_STATUS)
+        return EXIT_STATUS[self.base] or next(restricting, 0)
 
     def __str__(self) -> str:
         return self.headline
@@ -497,14 +453,10 @@ def p_of(verdict: str, more: float, less: float, equivalence: float | None) -> t
 
 
 def judge(pair: Contrast, alone: Contrast, margin: float, *, identical: bool = False) -> Verdict:
-    """Return the verdict of EEG against one control; `alone` is EEG against its own null.
+    """Return the verdict of EEG against one control; `identical`: both have the same predictions.
 
-    More content needs a p of at most 5 % and a 90 % interval above 0, also against EEG's own null: a control that fits
-    other sentences better than its own makes any predictions look better. Equivalence needs a 90 % interval inside the
-    margin: two one-sided tests at 5 %.
-
-    Args:
-      identical: whether EEG and control have the same predictions; they are equivalent then.
+    `alone`, EEG against its own null, needs more content, too: a control that fits other sentences better than its own
+    makes any predictions look better. Equivalence needs the 90 % interval inside the margin.
     """
     if identical:
         return Verdict.EQUIVALENT
@@ -530,8 +482,8 @@ def judge_alone(alone: Contrast, margin: float) -> Verdict:
 def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     """Return the comparison that gives the overall verdict.
 
-    If several comparisons have this verdict, the one least in favor of EEG is returned: with the smallest difference
-    or, for *equivalent to control*, with the widest margin.
+    Of several with this verdict it is the one least in favor of EEG: with the smallest difference or, for *equivalent
+    to control*, with the widest margin.
     """
 
     def rank(c: Comparison) -> tuple[int, float, str]:
