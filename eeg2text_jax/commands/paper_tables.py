@@ -28,12 +28,13 @@ from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell, p_of
 from eeg2text_jax.instrument.metrics.score import PROFILES, score_cells
 from eeg2text_jax.instrument.metrics.tables import (
     COLUMNS,
-    Row,
+    Cells,
     Table,
     grouped_rows,
     side_by_side,
     styled,
     summary,
+    values,
     write_table,
 )
 from eeg2text_jax.instrument.predictions.file import PredictionSet, read_predictions
@@ -134,7 +135,7 @@ def predictions_of(workdir: Path) -> PredictionSet:
     return read_predictions(path)
 
 
-def rows_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, str, str, str], Row]:
+def cells_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, str, str, str], Cells]:
     """Return ("", training condition, evaluation condition, mode) -> scores of a run; none if it is not finished."""
     if not finished(workdir):
         return {}
@@ -169,10 +170,10 @@ def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
     columns, described, lines = BLEU_ROUGE if profile == "paper" else COLUMNS, ("run", "model", "tasks", "split"), []
     for workdir in workdirs:
         about = [workdir.name, *_described(workdir)]
-        for (_, train, test, mode), row in rows_of_run(workdir, profile).items():
-            lines.append(([*about, mode.replace("_", "-"), train, test], row))
-    columns = tuple(column for column in columns if any(row.values(column[2]) for _, row in lines))
-    rows = [[*texts, *(summary(row.values(figure), 2) for *_, figure in columns)] for texts, row in lines]
+        for (_, train, test, mode), cells in cells_of_run(workdir, profile).items():
+            lines.append(([*about, mode.replace("_", "-"), train, test], cells))
+    columns = tuple(column for column in columns if any(values(cells, column[2]) for _, cells in lines))
+    rows = [[*texts, *(summary(values(cells, figure), 2) for *_, figure in columns)] for texts, cells in lines]
     heads = [("", head) for head in (*described, "mode", "training", "evaluation")]
     title = f"Finished runs, profile {profile}; several seeds: mean ± standard deviation"
     return Table(title, [*heads, *((group, name) for group, name, _ in columns)], [rows], len(heads))
@@ -210,12 +211,11 @@ def jo_table(name: str, out: Path) -> Table:
     """Return Table 2 or 3 of Jo et al.: three models, four scenarios, with and without teacher forcing."""
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     for run, label in zip(runs_of(name), BACKBONES, strict=True):
-        cells = rows_of_run(out / run.name)
+        scored = cells_of_run(out / run.name)
         for mode, suffix in (("free_running", ""), ("teacher_forced", " w/tf")):
             for train, test in SCENARIOS:
-                row = cells.get(("", CONDITIONS[train], CONDITIONS[test], mode))
-                figures = _figures(row.values(figure) if row else [] for *_, figure in BLEU_ROUGE)
-                rows[f"{label}{suffix}", train, test] = [[MADE, *figures]]
+                cells = scored.get(("", CONDITIONS[train], CONDITIONS[test], mode), [])
+                rows[f"{label}{suffix}", train, test] = [[MADE, *_means(cells, BLEU_ROUGE)]]
     return paper_table(name, rows)
 
 
@@ -223,21 +223,20 @@ def fair_table(name: str, out: Path) -> Table:
     """Return Table 2, 3 or 4 of the cross-subject paper; below a row of ours are its teacher-forced and noise rows."""
     rows = {}
     for run, row in zip(runs_of(name), TABLES[name].rows, strict=True):
-        cells = rows_of_run(out / run.name)
+        scored = cells_of_run(out / run.name)
         rows[tuple(row[:2])] = [
-            [whose, *_figures(scores.values(figure) if scores else [] for *_, figure in FAIR_COLUMNS)]
+            [whose, *_means(scored.get(("", condition, condition, mode), []), FAIR_COLUMNS)]
             for whose, condition, mode in (
                 (MADE, "eeg", "free_running"),
                 (f"{MADE}, w/tf", "eeg", "teacher_forced"),
                 (f"{MADE}, noise", "noise", "free_running"),
             )
-            for scores in [cells.get(("", condition, condition, mode))]
         ]
     return paper_table(name, rows)
 
 
-def _figures(values: Any) -> list[str]:
-    return [f"{statistics.mean(numbers):.2f}" if numbers else "-" for numbers in values]
+def _means(cells: Cells, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    return [f"{statistics.mean(found):.2f}" if (found := values(cells, figure)) else "-" for *_, figure in columns]
 
 
 MARKS = {"plain": "{}", "bold": "**{}**", "underline": "_{}_"}

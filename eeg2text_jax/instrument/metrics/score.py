@@ -1,15 +1,13 @@
 """Score predictions of one cell and mode, or of every cell and mode of a run; every figure has its signature.
 
-A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics.
-`standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
-`paper`: the figures of Tables 2-3 of *Are EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's `corpus_bleu`
-computes it, ROUGE with the formula of the PyPI package `rouge`, WER.
+A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics: `standard` has BLEU
+on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer; `paper` has those of Tables 2-3 of *Are
+EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's `corpus_bleu`, ROUGE as the PyPI package `rouge`, WER.
 """
 
 import contextlib
 import dataclasses
 import html
-import itertools
 import json
 import math
 import operator
@@ -28,9 +26,8 @@ from eeg2text_jax.instrument.metrics.metric import (
     Bleu,
     Metric,
     MetricError,
+    Rouge,
     character_error_rate,
-    paper_rouge,
-    rouge,
     word_bleu,
     word_error_rate,
 )
@@ -42,17 +39,19 @@ from eeg2text_jax.instrument.predictions.selection import as_set
 if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for transformers
     from transformers import PreTrainedTokenizerBase
 
-PROFILES = ("standard", "paper")
+PROFILES = {"standard": WORDS, "paper": ("rouge", "wer")}  # and BLEU on tokens
 Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics that need a text encoder or a judge
 Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
 LATIN = re.compile("[a-z0-9]", re.IGNORECASE)  # what ROUGE, as published, knows
+CELL = ("train_condition", "eval_condition", "seed", "mode")
+CELL_OF = operator.attrgetter(*CELL)
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
 
 
 class NothingToScoreError(UserError):
-    """The error for rows whose predictions, or references, are all empty."""
+    """All predictions, or all references, are empty."""
 
 
 class Scores(dict[str, dict[str, Any]]):
@@ -133,30 +132,25 @@ def jobs_of(
 ) -> list[tuple[Metric, Texts]]:
     """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
-    texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    names = metrics
-    if metrics is None and profile == "standard" and any(map(unknown_to_rouge, texts[1])):
-        names = tuple(name for name in default_metrics(profile) if name != "rouge")
-    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, names)]
-    if meaning is not None:
-        jobs += [(metric, texts) for metric in meaning(texts[1])]
+    if profile not in PROFILES:
+        raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
+    texts, paper = ([p.prediction for p in predictions], [p.reference for p in predictions]), profile == "paper"
+    made = {"bleu": word_bleu, "rouge": lambda: Rouge(paper), "wer": word_error_rate, "cer": character_error_rate}
+    names = PROFILES[profile] if metrics is None else metrics
+    if metrics is None and not paper and any(not LATIN.search(t) and any(map(str.isalpha, t)) for t in texts[1]):
+        names = [name for name in names if name != "rouge"]
+    of_texts = [*(made[name]() for name in names if name in made), *(meaning(texts[1]) if meaning else ())]
+    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in of_texts]
     if metrics is not None and "bleu" not in metrics:
         return jobs
-    short, tokens = profile == "paper", texts
     if has_ids(predictions):
         tokens = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
-        bleu = Bleu("token_bleu", str.split, f"model-ids[{token_source}]", short_counts_one=short)
-    elif tokenizer is None:
+        bleu = Bleu("token_bleu", str.split, f"model-ids[{token_source}]", short_counts_one=paper)
+        return [(bleu, tokens), *jobs]
+    if tokenizer is None:
         return jobs
-    else:
-        name = f"retokenized[{describe_tokenizer(tokenizer)}]"
-        bleu = Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=short)
-    return [(bleu, tokens), *jobs]
-
-
-def unknown_to_rouge(text: str) -> bool:
-    """Return whether a text has letters, but none of a-z and no digit."""
-    return not LATIN.search(text) and any(map(str.isalpha, text))
+    name = f"retokenized[{describe_tokenizer(tokenizer)}]"
+    return [(Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=paper), texts), *jobs]
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:
@@ -222,10 +216,10 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     """Yield (entry in `results.json` without figures, rows) per conditions, seed and mode, by first appearance."""
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
-    for (train, evaluation, seed, mode), members in groups.items():
-        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
-        yield cell | {"rows": len(members), "sentences": len({row.sentence_id for row in members})}, members
+        groups.setdefault(CELL_OF(row), []).append(row)
+    for key, members in groups.items():
+        counts = {"rows": len(members), "sentences": len({row.sentence_id for row in members})}
+        yield dict(zip(CELL, key, strict=True)) | counts, members
 
 
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
@@ -244,40 +238,21 @@ def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard",
     return {"format": 1, "profile": profile, "cells": cells}
 
 
-def text_metrics(profile: str, names: Sequence[str] | None = None) -> list[Metric]:
-    """Return the metrics on words and characters: those of a profile, or instead those named in `names`.
-
-    Raises UserError for an unknown profile.
-    """
-    if profile not in PROFILES:
-        raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
-    made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu}
-    made["rouge"] = paper_rouge if profile == "paper" else rouge
-    names = default_metrics(profile) if names is None else names
-    return [made[name]() for name in names if name in made]
-
-
-def default_metrics(profile: str) -> tuple[str, ...]:
-    """Return the names of a profile's metrics on words and characters."""
-    return tuple(WORDS) if profile == "standard" else ("rouge", "wer")
-
-
 def parse_metrics(text: str) -> tuple[str, ...]:
     """Parse comma-separated names of metrics. Raises UserError for an unknown name or an empty list."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names, known = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())), (*WORDS, *MEANING)
     for name in names:
-        if name not in (*WORDS, *MEANING):
-            raise UserError(f"--metrics={text}: there is no metric {name!r}; {did_you_mean(name, (*WORDS, *MEANING))}")
+        if name not in known:
+            raise UserError(f"--metrics={text}: there is no metric {name!r}; {did_you_mean(name, known)}")
     if not names:
-        raise UserError(f"--metrics={text}: names no metric; there are {', '.join((*WORDS, *MEANING))}.")
+        raise UserError(f"--metrics={text}: names no metric; there are {', '.join(known)}.")
     return names
 
 
 def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
     """Return class, vocabulary size and hash of a tokenizer; its settings of truncation and padding do not count."""
     definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-    digest = content_digest(definition)[:12]
-    return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{digest}"
+    return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{content_digest(definition)[:12]}"
 
 
 def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
@@ -321,8 +296,8 @@ def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[d
             columns[column] = [value if value == value else None for value in values]
     fields = ("sample_id", "subject", "task", "sentence_id", "mode", "train_condition", "eval_condition", "seed")
     for i, row in enumerate(predictions):
-        about = {name: getattr(row, name) for name in fields}
-        yield {**about, "figures": {name: values[i] for name, values in columns.items()}}
+        figures = {name: values[i] for name, values in columns.items()}
+        yield {**{name: getattr(row, name) for name in fields}, "figures": figures}
 
 
 def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> Iterator[tuple[Metric, np.ndarray]]:
@@ -419,8 +394,7 @@ class RankMetric(Metric):
         for number, row in enumerate(predictions):
             lists.setdefault(id(row.candidates), []).append(number)
         for numbers in lists.values():
-            candidates = predictions[numbers[0]].candidates
-            places = np.array([candidates.place(text) for text in references])
+            places = np.array([predictions[numbers[0]].candidates.place(text) for text in references])
             values[numbers] = statistics(np.stack([predictions[number].scores for number in numbers]), places)
         return values
 
@@ -439,17 +413,16 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
     Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
     the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
     """
-    cells, by_subject = [], operator.attrgetter("subject")
+    cells = []
     for cell, members in cells_of(rows):
         sizes = [len(row.candidates) for row in members]
         interval = [100.0 * share for share in chance_interval(chance(sizes, 5), cell["sentences"])]
         cell |= {"candidates": sorted(set(sizes)), "metrics": _rank_figures(members), "chance_interval_top-5": interval}
         cell["by_subject"] = {}
-        for subject, rows_of_subject in itertools.groupby(sorted(members, key=by_subject), by_subject):
-            of_reader = list(rows_of_subject)
-            cell["by_subject"][subject] = {"rows": len(of_reader)} | {
-                k: v["value"] for k, v in _rank_figures(of_reader).items()
-            }
+        for subject in sorted({row.subject for row in members}):
+            of_reader = [row for row in members if row.subject == subject]
+            values = {name: figure["value"] for name, figure in _rank_figures(of_reader).items()}
+            cell["by_subject"][subject] = {"rows": len(of_reader), **values}
         cells.append(cell)
     return cells
 
@@ -458,9 +431,8 @@ def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
     """Return figure -> {"value" in percent, "signature", "lower_is_better"} over some rows."""
     overall = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
-    sizes = [len(row.candidates) for row in rows]
+    sizes, inside = [len(row.candidates) for row in rows], [_in_stratum(row) for row in rows]
     n = "-".join(map(str, dict.fromkeys((min(sizes), max(sizes)))))
-    inside = [_in_stratum(row) for row in rows]
     values = {
         "top-1": overall.top1,
         "top-5": overall.top5,
