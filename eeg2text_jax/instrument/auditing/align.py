@@ -267,7 +267,7 @@ def _assemble(rows_of: Chosen, keys: Keys, notes: list[str], left_out: list[tupl
         )
     sentences = np.flatnonzero(keep).tolist()
     place = {order[old]: new for new, old in enumerate(sentences)}
-    seeds = tuple(sorted({row.seed for row in rows_of[first]}))
+    seeds = tuple(sorted({row.seed for rows in rows_of.values() for row in rows}))
     ids = {row.sentence_id: place.get(text, -1) for n in rows_of for row, text in zip(rows_of[n], keys[n], strict=True)}
     return Aligned(
         references=tuple(shown[order[old]] for old in sentences),
