@@ -3,8 +3,9 @@
 import argparse
 import dataclasses
 import json
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
@@ -16,6 +17,7 @@ from eeg2text_jax.base.files import file_digest, write_text
 from eeg2text_jax.instrument.auditing.notices import file_notices
 from eeg2text_jax.instrument.metrics.metric_names import MEANING, WORDS
 from eeg2text_jax.instrument.metrics.score import (
+    CELL,
     PROFILES,
     by_subject,
     cells_of,
@@ -48,9 +50,8 @@ layouts, recognised by content:
 Parquet and Excel tables are read as CSV, and any file may be packed with gzip or zip.
 Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by the rank of the sentence that was read.
 """
-
-
-RowsOf = dict[tuple, list[Prediction]]  # (training condition, evaluation condition, seed, mode) -> rows
+cell_key = operator.itemgetter(*CELL)  # (training condition, evaluation condition, seed, mode) of a cell's results
+RowsOf = dict[tuple, list[Prediction]]  # `cell_key` -> rows
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -88,7 +89,7 @@ def main(argv: list[str]) -> int:
     metrics = parse_metrics(flags.metrics) if flags.metrics else None
     models = {name: getattr(flags, name) for name in ("layer", "idf", "rescale", "truncate")}
     meaning = makers_of(metrics or (), flags.encoder, flags.judge, **models)
-    results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
+    cells: list[dict[str, Any]] = []
     lines: list[str] = []
     for note in check_given_once(flags.files, flags.reference):
         print(note)
@@ -97,11 +98,9 @@ def main(argv: list[str]) -> int:
         if is_rankings(path):
             ranked = read_rankings(path)
             print(describe_rankings(ranked))
-            cells = score_rankings(ranked.rows)
-            results["cells"] += [labelled({**cell, "flags": []}, path, flags.files) for cell in cells]
+            cells += [labelled({**cell, "flags": []}, path, flags.files) for cell in score_rankings(ranked.rows)]
             continue
-        read = read_any(path, mode=flags.mode, **options_of(flags))
-        read = with_conditions(read, *conditions)
+        read = with_conditions(read_any(path, mode=flags.mode, **options_of(flags)), *conditions)
         print(describe(read))
         options = {
             "profile": flags.profile,
@@ -111,20 +110,20 @@ def main(argv: list[str]) -> int:
             "meaning": meaning,
         }
         try:
-            scored = score_cells(read.predictions, **options)
+            scored = score_cells(read.predictions, **options)["cells"]
             rows_of = {cell_key(cell): rows for cell, rows in cells_of(read.predictions)}
-            lines += add_details(flags, scored["cells"], rows_of, options)
+            lines += add_details(flags, scored, rows_of, options)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        unscored = [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]
-        if len(unscored) == len(scored["cells"]):
-            raise UserError(f"{path}: {unscored[0]}")
-        add_flags(scored["cells"], rows_of)
-        results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
-    tell_apart(results["cells"], flags.files)
+        if all("unscored" in cell for cell in scored):
+            raise UserError(f"{path}: {scored[0]['unscored']}")
+        add_flags(scored, rows_of)
+        cells += [labelled(cell, path, flags.files) for cell in scored]
+    tell_apart(cells, flags.files)
+    results = {"format": 1, "profile": flags.profile, "cells": cells}
     show(results)
-    scored = [name for cell in results["cells"] for name in cell["metrics"]]
-    if metrics is None and "word_bleu-1" in scored and "rouge-1-f" not in scored:
+    figures = {name for cell in cells for name in cell["metrics"]}
+    if metrics is None and "word_bleu-1" in figures and "rouge-1-f" not in figures:
         print("ROUGE is left out: as published, it knows only a-z and 0-9, and a reference has none of these.")
     for note in meaning.notes() if meaning else ():
         print(note)
@@ -133,7 +132,7 @@ def main(argv: list[str]) -> int:
             print(f"{', '.join(names)}: {signature}")
     if flags.json:
         short = short_names(flags.files)
-        for cell in results["cells"]:
+        for cell in cells:
             cell |= {name: short[cell[name]] for name in ("file", "label") if cell.get(name) in short}
         write_results(flags.json, results)
         print(f"wrote {flags.json}")
@@ -165,12 +164,9 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
     """Return a copy in which `train` and `evaluation` replace the unknown conditions of rows."""
+    stated = {"train_condition": train, "eval_condition": evaluation}
     rows = [
-        dataclasses.replace(
-            row,
-            train_condition=train if row.train_condition == UNKNOWN else row.train_condition,
-            eval_condition=evaluation if row.eval_condition == UNKNOWN else row.eval_condition,
-        )
+        dataclasses.replace(row, **{name: value for name, value in stated.items() if getattr(row, name) == UNKNOWN})
         for row in read.predictions
     ]
     return dataclasses.replace(read, predictions=rows)
@@ -179,7 +175,7 @@ def with_conditions(read: PredictionSet, train: str, evaluation: str) -> Predict
 def add_details(
     flags: argparse.Namespace, cells: Sequence[dict[str, Any]], rows_of: RowsOf, options: dict[str, Any]
 ) -> list[str]:
-    """Add scores by subject to the results of every cell (`--by`); return scores of single rows as JSON (`--rows`)."""
+    """Add scores by subject to the results of every cell (`--by`); return those of single rows as JSON (`--rows`)."""
     lines: list[str] = []
     for cell in cells:
         if "unscored" in cell:
@@ -197,47 +193,40 @@ def add_details(
     return lines
 
 
-def cell_key(cell: Mapping[str, Any]) -> tuple:
-    """Return the key of a row or result: (training condition, evaluation condition, seed, mode)."""
-    return tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))
-
-
 def show_subjects(cell: dict[str, Any]) -> None:
     """Print a table of scores by subject, with the decisions of `decided`."""
-    figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in cell["by_subject"].values())]
-    decisions = next((list(row["accepted"]) for row in cell["by_subject"].values() if "accepted" in row), [])
+    rows = cell["by_subject"]
+    figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in rows.values())]
+    decisions = next((list(row["accepted"]) for row in rows.values() if "accepted" in row), [])
     accepted = [f"accepted by {name.replace('_', ' ')}" for name in decisions]
     table = RichTable("subject", "rows", *figures, *accepted, title=f"by subject: {title_of(cell)}")
-    for subject, row in cell["by_subject"].items():
+    for subject, row in rows.items():
         shown = [f"{row[name]:.2f}" if name in row else "–" for name in figures]
         shown += ["yes" if row["accepted"].get(name) else "no" for name in decisions]
         table.add_row(subject, str(row["rows"]), *shown)
     Console().print(table)
     if decisions:
-        print(
-            "accepted: a word accuracy (100 - WER) of at least 80, a LATTEScore of at least 70 (Tomanek et al. 2023)."
-        )
+        accuracy = "a word accuracy (100 - WER) of at least 80"
+        print(f"accepted: {accuracy}, a LATTEScore of at least 70 (Tomanek et al. 2023).")
 
 
 def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
     """Add `flags` to the results of every cell: the audit's warnings that need no control."""
     for cell in cells:
-        rows = rows_of[cell_key(cell)]
         if "unscored" in cell:
             message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
             cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
             continue
         cell["flags"] = [
             {"code": notice.code, "level": "severe" if notice.bars else "warning", "message": notice.message}
-            for notice in file_notices(title_of(cell), rows)
+            for notice in file_notices(title_of(cell), rows_of[cell_key(cell)])
         ]
 
 
 def title_of(cell: dict[str, Any]) -> str:
-    conditions = [cell["train_condition"], cell["eval_condition"]]
-    seed = f", seed {cell['seed']}" if cell["seed"] else ""
-    mode = MODE_TITLES[cell["mode"]]
-    return mode if set(conditions) == {UNKNOWN} else f"{' → '.join(conditions)}{seed}, {mode}"
+    train, evaluation, seed, mode = cell_key(cell)
+    about = f"{train} → {evaluation}, seed {seed}, " if seed else f"{train} → {evaluation}, "
+    return MODE_TITLES[mode] if train == evaluation == UNKNOWN else about + MODE_TITLES[mode]
 
 
 def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) -> dict[str, Any]:
@@ -251,13 +240,11 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None:
     """Add `label`, a file's folder or name, to all cells if two files have one of the same conditions, seed and mode.
 
-    Otherwise a table would count the cells of two models as two seeds. Raises UserError if one file is a copy of the
-    other.
+    Otherwise a table would count two models as two seeds. Raises UserError if one file is a copy of the other.
     """
     first: dict[tuple, dict[str, Any]] = {}
-    keys = ("label", "train_condition", "eval_condition", "seed", "mode")
-    others = [(cell, first.setdefault(tuple(cell.get(key) for key in keys), cell)) for cell in cells]
-    for cell, other in others:
+    for cell in cells:
+        other = first.setdefault((cell.get("label"), *cell_key(cell)), cell)
         if cell is not other and file_digest(cell["file"]) == file_digest(other["file"]):
             raise UserError(
                 f"{cell['file']}: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}, "
@@ -283,6 +270,6 @@ def show(results: dict[str, Any]) -> None:
         where = f"{cell['file']}: " if several else ""
         for flag in cell["flags"]:
             print(f"{flag['level']}: {where}{flag['message']}.")
-    scored = [name for cell in results["cells"] for name in cell["metrics"]]
-    if "word_bleu-1" in scored and not any(name.startswith("token_bleu") for name in scored):
+    scored = {name for cell in results["cells"] for name in cell["metrics"]}
+    if "word_bleu-1" in scored and "token_bleu-1" not in scored:
         print("BLEU on the model's tokens needs token ids in the file, or --tokenizer=DIR.")
