@@ -1,12 +1,12 @@
 """`eeg2text table` and `leakage`: any finished runs joined, and the papers' tables with the papers' own rows beside.
 
 The papers' rows are in `published.tsv`, what differs from the papers in `papers.tsv` (of which docs/papers.md is made).
-Scores are those of the profile "paper": BLEU on the model's tokens, ROUGE as the package `rouge` counts it, as in the
-code of the papers' authors. Functions import JAX where they need it, so that the options of a command are read at once.
+Scores are those of the profile "paper". JAX is imported where it is needed, so that options are read at once.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import statistics
@@ -47,7 +47,6 @@ BLEU_ROUGE = (
     ("WER (%)", "", "wer"),
 )
 FAIR_COLUMNS = (*BLEU_ROUGE[:4], BLEU_ROUGE[5], BLEU_ROUGE[4], BLEU_ROUGE[6])  # ROUGE as R, P, F, without WER
-SCENARIOS = [(train, test) for train in ("EEG", "Random") for test in ("EEG", "Random")]
 CONDITIONS = {"EEG": "eeg", "Random": "noise"}
 BACKBONES = {"BART": "bart", "Pegasus": "pegasus", "T5": "t5"}
 VERDICT_HEADINGS = ("run", "verdict", "content difference", "90 % CI", "p", "MDE")
@@ -188,9 +187,8 @@ def _described(workdir: Path) -> list[str]:
         tasks = sorted(split.get("tasks", {})) or [os.path.basename(config["data"]["source"])]
         return [f"{brain}{star} + {name}", ", ".join(tasks), config["split"]["method"]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{workdir}: is no finished run ({named(error)}); expected config.json and split.json."
-        ) from error
+        said = f"is no finished run ({named(error)}); expected config.json and split.json"
+        raise UserError(f"{workdir}: {said}.") from error
 
 
 def paper_table(name: str, rows: Mapping[tuple[str, ...], Sequence[Sequence[str]]], more: Sequence[Any] = ()) -> Table:
@@ -199,10 +197,9 @@ def paper_table(name: str, rows: Mapping[tuple[str, ...], Sequence[Sequence[str]
     `rows` maps the first cells to rows, of which the first cell says whose they are; `more` are sections below.
     """
     about, lines = TABLES[name], []
-    for row in TABLES[name].rows:
-        lines.append([PAPER, *row])
-        key = tuple(row[: about.texts])
-        lines += [[whose, *key, *figures] for whose, *figures in rows.get(key, ())]
+    for row in about.rows:
+        key = row[: about.texts]
+        lines += [[PAPER, *row], *([whose, *key, *figures] for whose, *figures in rows.get(key, ()))]
     sections = [section for section in (lines, *more) if section]
     return Table(about.title, [("", ""), *about.columns], sections, 1 + about.texts)
 
@@ -213,7 +210,7 @@ def jo_table(name: str, out: Path) -> Table:
     for run, label in zip(runs_of(name), BACKBONES, strict=True):
         scored = cells_of_run(out / run.name)
         for mode, suffix in (("free_running", ""), ("teacher_forced", " w/tf")):
-            for train, test in SCENARIOS:
+            for train, test in itertools.product(CONDITIONS, repeat=2):
                 cells = scored.get(("", CONDITIONS[train], CONDITIONS[test], mode), [])
                 rows[f"{label}{suffix}", train, test] = [[MADE, *_means(cells, BLEU_ROUGE)]]
     return paper_table(name, rows)
@@ -246,7 +243,7 @@ SHOWN = ("It's not a particularly", "Everything its title", "Joseph H. Ball")
 
 def examples_table(out: Path) -> Table:
     """Return Table 4 of Jo et al.: three sentences, each decoded with EEG and with noise, w/tf and without."""
-    about, rows = TABLES["jo-4"], []
+    rows: list[list[str]] = []
     run = out / runs_of("jo-4")[0].name
     predictions = predictions_of(run).predictions if finished(run) else []
     shown = [row for row in predictions if row.reference.startswith(SHOWN)]
@@ -257,7 +254,7 @@ def examples_table(out: Path) -> Table:
         for suffix, mode in ((" w/tf", "w/tf"), ("", "free-running")):
             for label, condition in CONDITIONS.items():
                 rows.append([MADE, f"{label}{suffix}", texts.get(f"{condition} → {condition}, {mode}", "-")])
-    return Table(about.title, [("", ""), *about.columns], [rows], 3)
+    return paper_table("jo-4", {}, [rows])
 
 
 def finished(workdir: Path) -> bool:
@@ -269,7 +266,7 @@ SLICES = ("all", *(heading for _, heading in TABLES["latte-4"].columns[3:]))
 
 
 def judge_rows(results: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return approach -> parameters, then the AUC on each slice of Table 4; `names` maps classifiers to approaches."""
+    """Return approach -> parameters, then the AUC on each slice of Table 4; `names`: classifier -> approach."""
     from eeg2text_jax.judge.baselines import three_digits
 
     slices = {row["slice"].lower(): row["auc"] for row in results["slices"]}
@@ -303,9 +300,8 @@ def judge_results(workdir: Path) -> dict[str, Any]:
     try:
         return parse_json((workdir / "results.json").read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{workdir}: is no finished judge ({named(error)}); run `eeg2text judge` to its end."
-        ) from error
+        said = f"is no finished judge ({named(error)}); run `eeg2text judge` to its end"
+        raise UserError(f"{workdir}: {said}.") from error
 
 
 def latte_auc_table(out: Path) -> Table:
@@ -319,11 +315,10 @@ def latte_auc_table(out: Path) -> Table:
             baselines, judge = classifiers_of(results)
             counts = {row["slice"].lower(): row["n"] for row in results["slices"]}
             rows[counted] = [[MADE, *(str(counts.get(name, 0)) for name in SLICES)]]
-            names = dict(
-                zip([*baselines, judge] if len(wanted) > 1 else [judge], (name for name, _ in wanted), strict=True)
-            )
-            for (name, size), (parameters, *auc) in zip(wanted, judge_rows(results, names).values(), strict=True):
-                rows[name, size] = [[f"{MADE}, {parameters}", *auc]]
+            names = [*baselines, judge] if len(wanted) > 1 else [judge]
+            made = judge_rows(results, dict(zip(names, names, strict=True))).values()
+            for approach, (parameters, *auc) in zip(wanted, made, strict=True):
+                rows[approach] = [[f"{MADE}, {parameters}", *auc]]
     return paper_table("latte-4", rows)
 
 
@@ -344,20 +339,20 @@ def latte_speakers_table(out: Path) -> Table:
 
 def pairs_table(name: str, pairs: Sequence[Pair], parts: Parts) -> Table:
     """Return Table 1, 2 or 3 of LATTEScore: speakers, parts or labels of the pairs."""
-    tables, counts = data_tables(pairs), parts.counts()
+    tables = data_tables(pairs)
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     if name == "latte-1":
         by_severity = {severity.lower(): n for severity, n in tables["speakers_by_severity"].items()}
         rows["# Speakers",] = [[MADE, *(str(by_severity.get(s, "-")) for s in ("mild", "moderate", "severe"))]]
     elif name == "latte-2":
-        columns = [counts[part] for part in ("train", "test", "dev")]
+        columns = [parts.counts()[part] for part in ("train", "test", "dev")]
         rows["# Examples",] = [[MADE, *(str(part["pairs"]) for part in columns)]]
         rows["Meaning Preserved",] = [[MADE, *(f"{100 * p['preserved'] / p['pairs']:.1f}%" for p in columns)]]
     else:
         for label, *about in (row[:3] for row in TABLES[name].rows if row[0] in tables["labels"]):
             of = tables["labels"][label]
-            example = "G: {} T: {}".format(*of["example"])
-            rows[label, *about] = [[MADE, f"{of['pairs']} ({of['percent']:.0f}%)", example]]
+            share = f"{of['pairs']} ({of['percent']:.0f}%)"
+            rows[label, *about] = [[MADE, share, "G: {} T: {}".format(*of["example"])]]
     return paper_table(name, rows)
 
 
@@ -376,7 +371,6 @@ class LeakageRow:
 
     @property
     def average(self) -> float | None:
-        """The mean over seeds."""
         return statistics.mean(self.values) if self.values else None
 
 
@@ -386,7 +380,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
     Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
     as some of its figures suggest.
     """
-    readings, kind = readings_of(data), 0 if data.is_windows else 1  # column of the paper: Narratives, ZuCo
+    readings, kind = readings_of(data), int(not data.is_windows)  # column of the paper: Narratives, ZuCo
     rates_of: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
     for method in "abcdef":
@@ -440,14 +434,14 @@ def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4))
     return paper_table("fair-1", rows, [over_all])
 
 
-def figure_table(out: Path, picture: Path) -> Table:
+def figure_table(out: Path) -> Table:
     """Draw Figure 4 of the cross-subject paper, and return its lowest and last losses beside the trivial predictors.
 
-    Each data set and stage has a panel, each split a curve, by epoch.
+    Each data set and stage has a panel, each split a curve, by epoch, in fair-figure-4.png.
     """
     from eeg2text_jax.training.metrics_log import curve, curves_figure, rows_of, write_figure
 
-    about, rows = TABLES["fair-figure-4"], []
+    rows: list[list[str]] = []
     panels: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for run in runs_of("fair-figure-4"):
         if not finished(out / run.name):
@@ -458,23 +452,20 @@ def figure_table(out: Path, picture: Path) -> Table:
         for stage in ("snapshot", "series"):
             settings = config["pretrain"][stage]
             per_epoch = settings["steps"] / (settings["epochs"] or 1)
-            logged = rows_of(epath.Path(out / run.name / stage / "metrics.jsonl"))
-            logged = [{**{k.replace(arm, "recordings"): v for k, v in row.items()}, "step": row["step"] / per_epoch}
-                      for row in logged]  # fmt: skip
+            logged = [
+                {name.replace(arm, "recordings"): value for name, value in row.items()}
+                | {"step": row["step"] / per_epoch}
+                for row in rows_of(epath.Path(out / run.name / stage / "metrics.jsonl"))
+            ]
             panels.setdefault(f"{data}, {stage}", {})[method] = logged
             epochs, losses = curve(logged, "dev_loss/recordings")
             lowest = min(range(len(losses)), key=losses.__getitem__)
-            figures = (
-                losses[lowest],
-                epochs[lowest],
-                losses[-1],
-                logged[0]["zero/recordings"],
-                logged[0]["mean/recordings"],
-            )
+            trivial = (logged[0][f"{name}/recordings"] for name in ("zero", "mean"))
+            figures = (losses[lowest], epochs[lowest], losses[-1], *trivial)
             rows.append([MADE, data, method, stage, *(f"{value:.4f}" for value in figures)])
     if panels:
-        write_figure(curves_figure(panels, ["recordings"], "epoch"), epath.Path(picture))
-    return Table(about.title, [("", ""), *about.columns], [rows], 1 + about.texts)
+        write_figure(curves_figure(panels, ["recordings"], "epoch"), epath.Path(out / "fair-figure-4.png"))
+    return paper_table("fair-figure-4", {}, [rows])
 
 
 def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
@@ -490,8 +481,6 @@ def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
     reasons = {entry.method: entry.why for entry in rows if entry.why}
     return "\n".join([*lines, *(f"({method}): {why}" for method, why in reasons.items())])
 
-
-# The commands.
 
 MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
 
@@ -521,9 +510,8 @@ def table(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text table", description=table.__doc__)
     parser.add_argument("workdirs", nargs="+", type=Path, metavar="DIR", help="workdirs of `eeg2text run` or `judge`")
     parser.add_argument("--profile", choices=PROFILES, default="paper", help="paper: BLEU on tokens, package rouge")
-    parser.add_argument(
-        "--out", type=Path, action="append", default=[], metavar="FILE", help="also write .md, .tex, .csv"
-    )
+    written = {"default": [], "metavar": "FILE", "help": "also write .md, .tex, .csv"}
+    parser.add_argument("--out", type=Path, action="append", **written)
     flags = parser.parse_args(argv)
     judges = [folder for folder in flags.workdirs if (folder / "judge").is_dir()]
     runs = [folder for folder in flags.workdirs if folder not in judges]
@@ -540,5 +528,4 @@ def table(argv: Sequence[str]) -> int:
 
 
 def show(made: Table) -> None:
-    """Print a table with aligned columns, below its title."""
     print(f"{made.caption}\n{columns_text(made.headings, *made.rows)}\n")
