@@ -1,7 +1,4 @@
-"""Files on the command line: outputs are checked before any work, and bucket URLs are replaced by local paths.
-
-Inputs in buckets are downloaded before the command, outputs uploaded after it.
-"""
+"""Files on the command line: outputs are checked before any work, buckets' files stand in for their URLs."""
 
 import contextlib
 import glob
@@ -45,11 +42,7 @@ def check_addresses(arguments: Sequence[str]) -> None:
 
 
 def check_outputs(command: str, arguments: Sequence[str]) -> None:
-    """Check every output of a command line.
-
-    Raises UserError if one is empty, `-`, a link, a device, a folder in place of a file, an input of the same command,
-    named twice, or in a missing folder.
-    """
+    """Raise UserError for an output that is no file name, is an input or named twice, or cannot be written."""
     if {"-h", "--help"} & set(arguments):
         return
     outputs, inputs = _divide(arguments)

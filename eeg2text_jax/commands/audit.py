@@ -85,10 +85,7 @@ def write_plan(flags: argparse.Namespace) -> None:
 
 
 def read_plan(flags: argparse.Namespace) -> str:
-    """Set the options of a plan in `flags`, and return a phrase that names the plan.
-
-    Raises UserError if it is not a plan, or an option is also given with another value.
-    """
+    """Set the options of a plan in `flags`; return a phrase that names it. Raises UserError where they disagree."""
     try:
         values = tomllib.loads(flags.plan.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
@@ -113,10 +110,7 @@ def read_plan(flags: argparse.Namespace) -> str:
 
 
 def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
-    """Return the options of the audit that the flags state for texts and for rankings alike.
-
-    Raises UserError if a name in `--deciding` is not a control of the files.
-    """
+    """Return the options of the audit that the flags state for texts and for rankings alike."""
     deciding = [name.strip() for name in flags.deciding.split(",")] if flags.deciding else None
     if unknown := [name for name in deciding or () if name not in controls]:
         raise UserError(

@@ -1,8 +1,7 @@
 """`eeg2text bench --config=NAME`: throughput of the programs that `eeg2text run` runs, on all devices of all hosts.
 
-The study is opened as a run opens it, in a folder that is deleted. Training steps and batches of decoding come from the
-functions of `training` and `decoding`; no step waits for another, except that metrics are read one step later, as in a
-run. Without the configuration's recordings, random ones with ZuCo's sentence lengths are made.
+The study is opened as a run opens it, in a folder that is deleted. No step waits for another, except that metrics are
+read one step later, as in a run. Without the configuration's recordings, random ones are made.
 """
 
 import contextlib

@@ -96,10 +96,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit status.
-
-    The status is 2 for an error of the user, 75 for a lost host, 130 after Ctrl-C and 143 after SIGTERM.
-    """
+    """Run a subcommand; return 0, or 2 for a user's error, 75 for a lost host, 130 after Ctrl-C, 143 after SIGTERM."""
     argv = sys.argv[1:] if argv is None else argv
     name, *rest = argv or ["--help"]
     # Keeps transformers from warning that there is no PyTorch, whose models are not used here.

@@ -61,11 +61,7 @@ def two_sided(pair: Contrast) -> float:
 def compare_systems(
     systems: Mapping[str, Sequence[Prediction]], *, endpoint: Endpoint = WORDS, mode: str | None = None
 ) -> Systems:
-    """Compare decoders of the same sentences: name -> predictions made from the recordings, in the order of the table.
-
-    Only sentences that all systems have are compared; their numbers of rows may differ. Raises UserError if these are
-    too few.
-    """
+    """Compare decoders, name -> predictions, over the sentences that all have; their numbers of rows may differ."""
     aligned = align(systems, mode=mode, rows_alike=False)
     strata = Strata(strata_members(aligned.strata))
     scores = text_scorer(aligned, endpoint)

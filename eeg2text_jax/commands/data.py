@@ -64,7 +64,7 @@ def time_figure(data: DataFile) -> Any:
 def place_figure(data: DataFile) -> Any:
     """Return a matplotlib figure of texts by place, a line per recording, with panels of task and run.
 
-    A text has a color by its place in the first recording of its run that has it: recordings of one order look alike.
+    A text's color is its place in the first recording of its run that has it: recordings of one order look alike.
     """
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
@@ -104,9 +104,7 @@ def part_cells(data: DataFile, split: Split) -> np.ndarray:
 
 
 def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Any:
-    """Return a matplotlib figure with a panel per method (a) to (f): the part of each pair of subject and text, or why
-    the method cannot split this data.
-    """
+    """Return a matplotlib figure of methods (a) to (f): the part of each pair of subject and text, or why none."""
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # slow to import, and seldom needed
     from matplotlib.patches import Patch
@@ -168,10 +166,7 @@ _TIME = {
 
 
 def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
-    """Write the file `out`, which describes the Parquet file that `write_parquet` made of `data`.
-
-    `licence` is a name or a URL, `cite` preferably BibTeX; empty: not stated.
-    """
+    """Write `out`, on the Parquet file that `write_parquet` made of `data`; `licence`: name or URL, `cite`: BibTeX."""
     fields = [
         {"@type": "cr:Field", "@id": f"samples/{column}", "name": column, "description": meaning, "dataType": kind}
         | {"source": {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}}
@@ -392,10 +387,7 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return column -> labels of all samples, object `[N]`, from a CSV whose column `reference` has the sentences.
-
-    Raises UserError without this column or a line for each sentence.
-    """
+    """Return column -> labels of all samples, object `[N]`, from a CSV whose column `reference` has the sentences."""
     lines = list(read_metadata(path))
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
         raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")

@@ -172,7 +172,7 @@ def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
         for (_, train, test, mode), cells in cells_of_run(workdir, profile).items():
             lines.append(([*about, mode.replace("_", "-"), train, test], cells))
     columns = tuple(column for column in columns if any(values(cells, column[2]) for _, cells in lines))
-    rows = [[*texts, *(summary(values(cells, figure), 2) for *_, figure in columns)] for texts, cells in lines]
+    rows = [[*texts, *(summary(cells, figure) for *_, figure in columns)] for texts, cells in lines]
     heads = [("", head) for head in (*described, "mode", "training", "evaluation")]
     title = f"Finished runs, profile {profile}; several seeds: mean ± standard deviation"
     return Table(title, [*heads, *((group, name) for group, name, _ in columns)], [rows], len(heads))
@@ -415,10 +415,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
 
 
 def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4)) -> Table:
-    """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG".
-
-    Below the paper's rows are those over all subjects or texts, of whichever part.
-    """
+    """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG"."""
     cells: dict[tuple[str, ...], list[list[str]]] = {}
     for kind, outline in enumerate(data):
         for row in leakage_rows(outline, seeds, (0.8, 0.1, 0.1)):
@@ -435,10 +432,7 @@ def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4))
 
 
 def figure_table(out: Path) -> Table:
-    """Draw Figure 4 of the cross-subject paper, and return its lowest and last losses beside the trivial predictors.
-
-    Each data set and stage has a panel, each split a curve, by epoch, in fair-figure-4.png.
-    """
+    """Draw fair-figure-4.png, a panel per data set and stage, a curve per split; return its lowest and last losses."""
     from eeg2text_jax.training.metrics_log import curve, curves_figure, rows_of, write_figure
 
     rows: list[list[str]] = []

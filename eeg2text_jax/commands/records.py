@@ -237,10 +237,9 @@ def _write_predictions(path: Path, out: Path) -> list[str]:
 
 
 def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, content) of a file in `.eval_results/` for each cell that has `metric`.
+    """Yield (name, content) of a file in `.eval_results/` for each cell that has `metric`; `date` is ISO 8601.
 
-    `date` (ISO 8601) is the time of the evaluation. The Hub shows these files on the model's page, and on the
-    leaderboard of a data set that is registered as a benchmark (source: huggingface.co/docs/hub/eval-results).
+    The Hub shows them on the model's page and on leaderboards (source: huggingface.co/docs/hub/eval-results).
     """
     for cell in results["cells"]:
         if not (found := cell["metrics"].get(metric)):

@@ -1,7 +1,4 @@
-"""`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself.
-
-JAX is imported where it is needed: the price comes in seconds.
-"""
+"""`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself."""
 
 import argparse
 import dataclasses
@@ -128,10 +125,7 @@ def _demo_judge(run: Run) -> list[str]:
 
 
 def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
-    """Return the steps of a run, the FLOPs of their matrix products, an arm's bytes, and the bytes of volumes read.
-
-    An arm has parameters, gradient, optimizer and best parameters.
-    """
+    """Return a run's steps, the FLOPs of their products, the bytes of an arm in training, and of volumes read."""
     import jax
 
     from eeg2text_jax.commands.preflight.programs import make_outline
@@ -185,10 +179,7 @@ print(pace, len(jax.devices()), wall, used, jax.devices()[0].device_kind)
 
 
 def measured(environment: dict[str, str]) -> tuple[float, int, float, float, str]:
-    """Measure in a process of its own: a device's products a second, the number of devices, a compilation, their name.
-
-    The compilation has two numbers, the seconds that passed and those of CPU time.
-    """
+    """Measure, in a process: products a second, devices, wall and CPU seconds of a compilation, name of the device."""
     environment = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:

@@ -238,10 +238,7 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 
 
 def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None:
-    """Add `label`, a file's folder or name, to all cells if two files have one of the same conditions, seed and mode.
-
-    Otherwise a table would count two models as two seeds. Raises UserError if one file is a copy of the other.
-    """
+    """Add a file's folder or name as `label` if two files have the same cell, else they would count as two seeds."""
     first: dict[tuple, dict[str, Any]] = {}
     for cell in cells:
         other = first.setdefault((cell.get("label"), *cell_key(cell)), cell)

@@ -1,7 +1,6 @@
-"""The process that reads and judges a visitor's files, named by their role: `eeg`, `control`, `references`.
+"""The process that reads and judges a visitor's files, in the folder of a job, where their names are their roles.
 
-`interface` starts it in the folder of a job. The request is JSON on standard input, the answer JSON in `answer.json`;
-lines on standard output are progress.
+The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress.
 """
 
 import dataclasses

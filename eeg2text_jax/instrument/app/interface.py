@@ -58,10 +58,7 @@ class _Job:
 
 
 class Turns:
-    """One job at a time, in turns: next is a job of the visitor whose last job ended first, or who had none.
-
-    So a visitor waits for the running job and at most one job of each other visitor, however many those ask for.
-    """
+    """One job at a time: next is one of the visitor whose last job ended first. All wait for one job of each other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -117,10 +114,9 @@ def run(
     seconds: int | None = None,
     visitor: str = "",
 ) -> Iterator[Progress | Answer]:
-    """Read (`look`) or `judge` uploads: yield progress about twice a second, then the answer, and remove all copies.
+    """Read (`look`) or `judge` uploads, role -> path: yield progress, then the answer, and remove all copies.
 
-    `uploads`: role (`eeg`, `control`, `references`) -> path. `request`: the worker's `Request`. `seconds`: limit of CPU
-    time (None: from `SECONDS`). The visitors' jobs take turns.
+    `request` is the worker's `Request`, `seconds` the limit of CPU time (None: from `SECONDS`).
     """
     limit, start = SECONDS[do] if seconds is None else seconds, time.monotonic()
     try:
@@ -155,10 +151,7 @@ def _refused(sentence: str) -> Answer:
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copy uploads, role -> path, to files named by role.
-
-    Raises UserError if there are no predictions, or an upload is gone or too large.
-    """
+    """Copy uploads, role -> path, to files named by role. Raises UserError for no predictions, or a large upload."""
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; add one first.")
     for role in (*ROLES, REFERENCES):
@@ -362,7 +355,7 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 
 
 def visitor_of(visit: Any) -> str:
-    """Return the address of a `gradio.Request`; of an IPv6 address the network, which one visitor has whole.
+    """Return the address of a `gradio.Request`; of IPv6 the network, which one visitor has whole.
 
     uvicorn believes `X-Forwarded-For` from this machine alone (a server in front), and of its addresses the last.
     """

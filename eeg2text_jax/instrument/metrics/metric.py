@@ -18,6 +18,7 @@ from eeg2text_jax.base.packages import OWN_VERSION, with_version
 from eeg2text_jax.instrument.predictions.file import characters_apart
 
 Tokenize = Callable[[str], Sequence[str]]
+Tokens = Sequence[Sequence[str]]  # of every text
 PIECES = 1 << 17  # cache size: distinct whitespace-separated pieces of text
 ROWS_AT_ONCE = 4096  # rows whose tokens are in memory at a time
 AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
@@ -26,7 +27,7 @@ Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of n-grams: shar
 
 
 class MetricError(UserError):
-    """A metric cannot compute the `side` "prediction" or "reference" of the row `index`."""
+    """A metric fails on the `side` "prediction" or "reference" of the row `index`."""
 
     def __init__(self, metric: str, side: str, index: int, reason: str):
         super().__init__(f"{metric} failed on the {side} of row {index + 1}: {reason}.")
@@ -71,7 +72,7 @@ class Metric(abc.ABC):
         return summed
 
     def in_chunks(self, predictions: Sequence[str], references: Sequence[str]) -> Iterator[np.ndarray]:
-        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError; its `index` counts from the first row."""
+        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError, whose `index` is that of the whole."""
         check_same_length(predictions, references)
         for start in range(0, len(predictions), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
@@ -94,7 +95,7 @@ class OverlapMetric(Metric):
 
     @abc.abstractmethod
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-        """Return statistics of prediction i with reference i, `[N, S]`, or of all pairs if `pairwise`, `[P, R, S]`."""
+        """Return `pairwise` or `statistics`."""
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
@@ -105,21 +106,32 @@ class OverlapMetric(Metric):
 
 
 def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> None:
-    """Raise ValueError unless there is one reference for each prediction."""
     if len(predictions) != len(references):
         raise ValueError(f"{len(predictions)} predictions for {len(references)} references")
 
 
-def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str]) -> list[Sequence[str]]:
-    """Return the tokens of every text; distinct texts are tokenized once. Raises MetricError."""
-    tokens_of: dict[str, Sequence[str]] = {}
-    for index, text in enumerate(texts):
-        if text not in tokens_of:
-            try:
-                tokens_of[text] = tokenize(text)
-            except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
-                raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
-    return [tokens_of[text] for text in texts]
+def tokenize_sides(
+    metric: str,
+    predictions: Sequence[str],
+    references: Sequence[str],
+    tokenize: Tokenize,
+    tokenize_reference: Tokenize | None = None,
+) -> list[Tokens]:
+    """Return the tokens of all predictions and references; distinct texts are tokenized once. Raises MetricError."""
+    made = []
+    for side, texts, tokens in (
+        ("prediction", predictions, tokenize),
+        ("reference", references, tokenize_reference or tokenize),
+    ):
+        tokens_of: dict[str, Sequence[str]] = {}
+        for index, text in enumerate(texts):
+            if text not in tokens_of:
+                try:
+                    tokens_of[text] = tokens(text)
+                except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
+                    raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
+        made.append([tokens_of[text] for text in texts])
+    return made
 
 
 def by_pieces(tokenize: Tokenize) -> Callable[[str], list[str]]:
@@ -138,25 +150,19 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray, undefined: float) -> n
 
 
 def overlaps(
-    predictions: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
-    longest: int,
-    *,
-    pairwise: bool,
-    unique: bool = False,
+    predictions: Tokens, references: Tokens, longest: int, *, pairwise: bool, unique: bool = False
 ) -> list[Overlaps]:
     """Return for n = 1 to `longest` the numbers of n-grams: shared, of predictions `[P]`, of references `[R]`.
 
-    Args:
-      pairwise: count shared n-grams of all pairs, `[P, R]`; else of row i with row i, `[N]`.
-      unique: count an n-gram once in a text.
+    Shared ones are of all pairs if `pairwise`, `[P, R]`, else of row i with row i, `[N]`. If `unique`, an n-gram counts
+    once in a text.
     """
     count = _pairs if pairwise else _clipped
     grams = _ngrams([*predictions, *references], longest)
     return [count(*indices, len(predictions), len(references), unique) for indices in grams]
 
 
-def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _ngrams(texts: Tokens, longest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield text indices and ids of all n-grams, for each n up to `longest`; equal n-grams have the same id."""
     numbers: dict[str, int] = {}
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
@@ -174,10 +180,7 @@ def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[np.n
 
 
 def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references: int, unique: bool) -> Overlaps:
-    """Return the overlaps of all pairs by a join of features; a text has its k-th occurrence of an n-gram as its own.
-
-    So the clipped overlap of two texts is the number of features that both have.
-    """
+    """Return the overlaps of all pairs by a join, in which the k-th occurrence of an n-gram is a feature of its own."""
     width = grams.max(initial=0) + 1
     keys, counts = np.unique(text_of * width + grams, return_counts=True)
     text, feature = keys // width, keys % width
@@ -199,7 +202,7 @@ def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references:
 
 
 def _nth(counts: np.ndarray) -> np.ndarray:
-    """Return the numbers from 0 to count - 1 for each count, concatenated."""
+    """Return 0 to count - 1 for each count, concatenated."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
@@ -218,13 +221,10 @@ def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: 
 
 
 class Bleu(OverlapMetric):
-    """BLEU-1 to BLEU-4 with brevity penalty; if an order has no match, its figure and those of higher orders are 0.
+    """BLEU-1 to BLEU-4 with brevity penalty; 0 from the first order without a match, NaN for empty references.
 
-    A corpus of empty predictions scores 0; a corpus of empty references is undefined (NaN).
-
-    Args:
-      tokenize: maps a text to tokens; `tokenizer` names it in the signature.
-      short_counts_one: a prediction shorter than n adds 1 to the number of n-grams, as in nltk's `corpus_bleu`.
+    `tokenizer` names `tokenize` in the signature. If `short_counts_one`, a prediction shorter than n adds 1 to the
+    number of n-grams, as in nltk's `corpus_bleu`.
     """
 
     statistic_names = (
@@ -242,8 +242,7 @@ class Bleu(OverlapMetric):
         )
 
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-        predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
-        reference = tokenize_all(self.name, "reference", self.tokenize, references)
+        predicted, reference = tokenize_sides(self.name, predictions, references, self.tokenize)
         matches, ngrams, (length, *_) = zip(
             *overlaps(predicted, reference, len(ORDERS), pairwise=pairwise), strict=True
         )
@@ -280,11 +279,7 @@ def words_13a(text: str) -> list[str]:
 
 
 class ErrorRate(Metric):
-    """Edits of all predictions divided by units (words or characters) of all references, in percent; may exceed 100.
-
-    With an empty prediction all units of the reference are deleted, with an empty reference all units of the prediction
-    are inserted. A corpus of empty references is undefined (NaN).
-    """
+    """Edits over units (words or characters) of all references, in percent; NaN if the references are empty."""
 
     statistic_names = ("substitutions", "deletions", "insertions", "reference_length")
     lower_is_better = True
@@ -299,20 +294,14 @@ class ErrorRate(Metric):
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
-        pairs = zip(*self._units(predictions, references), strict=True)
+        pairs = zip(*tokenize_sides(self.name, predictions, references, self.tokenize), strict=True)
         return np.array([edit_counts(*pair) for pair in pairs], float).reshape(-1, 4)
 
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         distinct, inverse = np.unique(np.array(predictions, dtype=object), return_inverse=True)
-        predicted, reference = self._units(distinct, references)
+        predicted, reference = tokenize_sides(self.name, distinct, references, self.tokenize)
         table = [[edit_counts(p, r) for r in reference] for p in predicted]
         return np.array(table, float).reshape(len(distinct), len(references), 4)[inverse]
-
-    def _units(self, *sides: Sequence[str]) -> list[list[Sequence[str]]]:
-        return [
-            tokenize_all(self.name, name, self.tokenize, texts)
-            for name, texts in zip(("prediction", "reference"), sides, strict=True)
-        ]
 
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         edits, length = summed[..., :3], summed[..., 3:]
@@ -335,12 +324,12 @@ def edit_counts(prediction: Sequence[Hashable], reference: Sequence[Hashable]) -
 
 
 def word_error_rate() -> ErrorRate:
-    """Return the metric word error rate; every Han or kana character is a word of its own."""
+    """Return WER; every Han or kana character is a word of its own."""
     return ErrorRate("wer", "word", lambda text: jiwer.wer_default([characters_apart(text)])[0])
 
 
 def character_error_rate() -> ErrorRate:
-    """Return the metric character error rate; white space between words counts as characters."""
+    """Return CER; white space between words counts as characters."""
     return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
 
 
@@ -362,18 +351,22 @@ class Rouge(OverlapMetric):
 
     def __init__(self, paper: bool = False):
         self.paper = paper
-        self.tokenizers = (words_of_sentences,) * 2 if paper else (rouge_score_words, visible_words)
+        self.tokenizers: tuple[Tokenize, ...] = (rouge_score_words, visible_words)
         package = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:{with_version('rouge-score')}"
         if paper:
+            self.tokenizers = (lambda text: list(chain(*dotted_sentences(text))),)
             package = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
         self.signature = f"{package}|average:samples|empty:zero"
 
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-        predicted = tokenize_all(self.name, "prediction", self.tokenizers[0], predictions)
-        reference = tokenize_all(self.name, "reference", self.tokenizers[1], references)
+        predicted, reference = tokenize_sides(self.name, predictions, references, *self.tokenizers)
         by_kind = overlaps(predicted, reference, 2, pairwise=pairwise, unique=self.paper)
         if self.paper:
-            longest = union_subsequences(predictions, references, pairwise=pairwise)
+            ours, theirs = ([dotted_sentences(text) for text in side] for side in (predictions, references))
+            if pairwise:
+                longest = np.array([[union_subsequence(p, r) for r in theirs] for p in ours], float)
+            else:
+                longest = np.array(list(map(union_subsequence, ours, theirs)), float)
         else:
             compare = process.cdist if pairwise else process.cpdist
             longest = compare(predicted, reference, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
@@ -390,19 +383,11 @@ class Rouge(OverlapMetric):
         return 100.0 * ratio(summed[..., :-1], summed[..., -1:], np.nan)
 
 
-def union_subsequences(predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-    """Return numbers of distinct words in longest common subsequences of all pairs of sentences of two texts.
+def union_subsequence(predicted: Sentences, reference: Sentences) -> int:
+    """Return the number of distinct words in common subsequences of all pairs of sentences of two texts.
 
-    This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it: it counts sets of words. Numbers
-    are of prediction i and reference i, `[N]`, or of all pairs, `[P, R]`.
+    This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it.
     """
-    ours, theirs = ([dotted_sentences(text) for text in side] for side in (predictions, references))
-    if pairwise:
-        return np.array([[_union(p, r) for r in theirs] for p in ours], float)
-    return np.array([_union(p, r) for p, r in zip(ours, theirs, strict=True)], float)
-
-
-def _union(predicted: Sentences, reference: Sentences) -> int:
     return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
 
 
@@ -427,12 +412,12 @@ def _last_common_words(left: list[str], right: list[str]) -> set[str]:
 
 
 def rouge() -> Rouge:
-    """Return ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
+    """Return ROUGE of the package rouge-score."""
     return Rouge()
 
 
 def paper_rouge() -> Rouge:
-    """Return ROUGE-1, 2 and L by the formula of the PyPI package `rouge` 1.0.1, as in the paper's figures."""
+    """Return ROUGE by the formula of the PyPI package `rouge` 1.0.1."""
     return Rouge(paper=True)
 
 
@@ -450,7 +435,3 @@ def visible_words(text: str) -> list[str]:
 def dotted_sentences(text: str) -> Sentences:
     """Return the words of each sentence; a dot ends a sentence, and a sentence of white space is one empty word."""
     return [" ".join(sentence.split()).split(" ") for sentence in text.split(".") if sentence]
-
-
-def words_of_sentences(text: str) -> list[str]:
-    return list(chain(*dotted_sentences(text)))

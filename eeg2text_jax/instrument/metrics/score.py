@@ -154,7 +154,6 @@ def jobs_of(
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:
-    """Raise UserError if there is nothing to score."""
     if not predictions:
         raise UserError("there are no predictions to score.")
     for side in ("prediction", "reference"):
@@ -170,10 +169,8 @@ def has_ids(predictions: Sequence[Prediction]) -> bool:
     carried = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
     if any(carried) and not all(carried):
         lacking = predictions[carried.index(False)]
-        raise UserError(
-            f"sample {lacking.sample_id!r} ({lacking.mode}) lacks token ids that other rows have; write them for all "
-            "rows or for none."
-        )
+        what = "lacks token ids that other rows have; write them for all rows or for none"
+        raise UserError(f"sample {lacking.sample_id!r} ({lacking.mode}) {what}.")
     return all(carried)
 
 
@@ -225,8 +222,7 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`: an entry for each pair of conditions, seed and mode.
 
-    `rows` counts predictions, `sentences` distinct sentences. An entry whose texts are all empty has no metrics, and
-    `unscored` gives the reason. Options and other errors are those of `score_predictions`.
+    If all texts are empty it has no metrics, but `unscored`, the reason. Options: `score_predictions`.
     """
     cells = []
     for cell, rows in cells_of(predictions):
@@ -263,9 +259,6 @@ def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); check the folder.") from error
 
 
-# Scores by subject, and scores of single rows.
-
-
 def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
     """Return subject -> {"rows": number, figure: value}; a row without a subject raises UserError.
 
@@ -273,10 +266,8 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
     """
     subjects = [row.subject for row in predictions]
     if not all(subjects):
-        raise UserError(
-            f"sample {predictions[subjects.index('')].sample_id!r} has no subject, which --by=subject needs; leave "
-            "--by out, or add the subject."
-        )
+        what = "has no subject, which --by=subject needs; leave --by out, or add the subject"
+        raise UserError(f"sample {predictions[subjects.index('')].sample_id!r} {what}.")
     names = list(dict.fromkeys(subjects))
     place = np.array([names.index(subject) for subject in subjects])
     figures: dict[str, dict[str, float]] = {name: {"rows": int((place == i).sum())} for i, name in enumerate(names)}
@@ -316,10 +307,7 @@ TOP = (1, 5)  # the k of top-k accuracy
 
 
 def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the candidates above, and equal to, each of candidates `indices` `[m]`, in every row of `scores` `[R, N]`.
-
-    Both counts are int `[R, m]`; a candidate counts as equal to itself.
-    """
+    """Count candidates above and equal to candidates `indices` `[m]` in every row of scores `[R, N]`: int `[R, m]`."""
     above, equal = np.empty((2, len(scores), len(indices)), int)
     for row, values in enumerate(scores):
         ordered, wanted = np.sort(values), values[indices]
@@ -329,10 +317,7 @@ def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, n
 
 
 def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return the `STATISTICS` of the candidates `indices` `[m]` under scores `[R, N]`, float `[R, m, 4]`.
-
-    The percentile rank is the share of other candidates with a lower score; tied ones count half.
-    """
+    """Return the `STATISTICS` of candidates `indices` `[m]` under scores `[R, N]`, `[R, m, 4]`; ties count half."""
     above, equal = counts_above(scores, indices)
     n = scores.shape[1]
     shares = [np.clip(k - above, 0, equal) / equal for k in TOP]
@@ -348,8 +333,7 @@ def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
 def chance_interval(probability: float, sentences: int, level: float = 0.95) -> tuple[float, float]:
     """Return the binomial interval of top-k accuracy under chance, as shares; `probability` is the chance level.
 
-    The sample size is the number of sentences, because readers of one sentence may err together. If lists differ in
-    size, the accuracy varies less than a binomial share, so the interval is not too narrow.
+    The sample size is the number of sentences, as readers of one sentence may err together.
     """
     from scipy import stats  # slow to import, and not needed to score texts
 
@@ -372,7 +356,7 @@ class Figures:
 
     @classmethod
     def of(cls, summed: np.ndarray) -> "Figures":
-        """Make figures from `STATISTICS` summed over rows."""
+        """Return the figures of `STATISTICS` summed over rows."""
         return cls(*(100.0 * summed[:3] / summed[3]).tolist())
 
 
@@ -408,10 +392,9 @@ def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> n
 
 
 def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
-    """Return the figures of every cell (conditions, seed, mode), also by subject, in the layout of `score_cells`.
+    """Return the figures of every cell in percent, also by subject, in the layout of `score_cells`.
 
-    Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
-    the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
+    `rank` is a percentile (chance is 50), `in stratum` among sentences of the same task and similar length.
     """
     cells = []
     for cell, members in cells_of(rows):
@@ -429,14 +412,12 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
 
 def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
     """Return figure -> {"value" in percent, "signature", "lower_is_better"} over some rows."""
-    overall = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+    overall = RankMetric().figures(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
     sizes, inside = [len(row.candidates) for row in rows], [_in_stratum(row) for row in rows]
     n = "-".join(map(str, dict.fromkeys((min(sizes), max(sizes)))))
     values = {
-        "top-1": overall.top1,
-        "top-5": overall.top5,
-        "rank": overall.percentile,
+        **overall,
         "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside])),
         "top-5 by length": lengths.top5,
         "chance top-1": 100.0 * chance(sizes, 1),

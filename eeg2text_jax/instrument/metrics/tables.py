@@ -1,7 +1,4 @@
-"""Score tables in the layout of the paper's Tables 2-3, and decoded examples of all conditions side by side.
-
-The paper is *Are EEG-to-Text Models Working?* (Jo et al. 2024).
-"""
+"""Score tables in the layout of Tables 2-3 of Jo et al. (2024), and decoded examples of all conditions side by side."""
 
 import csv
 import dataclasses
@@ -107,28 +104,23 @@ def values(cells: Cells, figure: str) -> list[float]:
 def score_table(
     results: dict[str, Any], label: str = "model", columns: Sequence[tuple[str, str, str]] = COLUMNS, digits: int = 2
 ) -> Table:
-    """Return the table of the results of `score_cells`.
+    """Return the table of the results of `score_cells`; several seeds: mean ± standard deviation (n - 1).
 
-    Figures of several seeds are shown as mean ± standard deviation (n - 1).
-
-    Args:
-      label: the model's name, for cells without a `label` of their own (a file name).
-      columns: the columns, in the layout of `COLUMNS`.
-      digits: decimals of every figure.
+    `label` is the model's name, for cells without a `label` of their own; `columns` are as in `COLUMNS`.
     """
     rows = grouped_rows(results["cells"], label)
     columns = [column for column in columns if any(values(cells, column[2]) for cells in rows.values())]
     figures = [figure for *_, figure in columns]
     sections = [
         [
-            [f"{model} {title}".strip(), *tested, *(summary(values(cells, figure), digits) for figure in figures)]
+            [f"{model} {title}".strip(), *tested, *(summary(cells, figure, digits) for figure in figures)]
             for (model, *tested, of), cells in rows.items()
             if of == mode
         ]
         for mode, title in MODE_TITLES.items()
     ]
     ratios = [
-        [f"{model} w/tf : free".strip(), *tested, *(ratio(values(forced, one), values(free, one)) for one in figures)]
+        [f"{model} w/tf : free".strip(), *tested, *(ratio(forced, free, figure) for figure in figures)]
         for (model, *tested, mode), free in rows.items()
         if mode == "free_running" and (forced := rows.get((model, *tested, "teacher_forced")))
     ]
@@ -138,19 +130,18 @@ def score_table(
     return Table(caption(results, seeds) + note, described, [section for section in (*sections, ratios) if section])
 
 
-def summary(values: Sequence[float], digits: int) -> str:
-    """Format the mean, with the standard deviation if there are several values; a dash without values."""
-    if not values:
+def summary(cells: Cells, figure: str, digits: int = 2) -> str:
+    """Format the mean over seeds, with the standard deviation if there are several; a dash if none has the figure."""
+    if not (found := values(cells, figure)):
         return "–"
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+    spread = f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else ""
+    return f"{statistics.mean(found):.{digits}f}{spread}"
 
 
-def ratio(forced: Sequence[float], free: Sequence[float]) -> str:
+def ratio(forced: Cells, free: Cells, figure: str) -> str:
     """Format teacher-forced mean / free-running mean; a dash if a mean is missing or the divisor is 0."""
-    if not forced or not free or statistics.mean(free) == 0:
-        return "–"
-    return f"{statistics.mean(forced) / statistics.mean(free):.2f}"
+    above, below = values(forced, figure), values(free, figure)
+    return f"{statistics.mean(above) / divisor:.2f}" if above and below and (divisor := statistics.mean(below)) else "–"
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
@@ -204,9 +195,8 @@ class Example:
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
     """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
 
-    Of several seeds the first is shown, for each mode and pair of conditions. Words of teacher-forced predictions are
-    bold if the reference has them. Words of the others are underlined if they are in every one of these others, over
-    all samples returned.
+    Of several seeds the first is shown. Words of teacher-forced predictions are bold if the reference has them, those
+    of the others underlined if they are in every one of these others, over all samples returned.
     """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
