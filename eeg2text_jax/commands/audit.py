@@ -93,8 +93,8 @@ def read_plan(flags: argparse.Namespace) -> str:
     written = values.pop("written", "an unknown day")
     if unknown := sorted(values.keys() - set(PLANNED)):
         raise UserError(f"{flags.plan}: has {unknown[0]!r}; expected written, {', '.join(PLANNED)}.")
-    kinds = {"common": (bool, "true or false"), "margin": (int | float, "a number above 0")}
-    kinds["mode"] = str, f"text, one of {', '.join(MODES)}"
+    kinds: dict[str, tuple[Any, str]] = {"mode": (str, f"text, one of {', '.join(MODES)}")}
+    kinds |= {"common": (bool, "true or false"), "margin": (int | float, "a number above 0")}
     for name, value in values.items():
         kind, expected = kinds.get(name, (str, "text"))
         if not isinstance(value, kind) or (name == "mode" and value not in MODES):

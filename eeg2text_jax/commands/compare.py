@@ -39,7 +39,7 @@ class Systems:
 
     def system_rows(self) -> list[tuple[str, ...]]:
         """Return the rows of a text table under `SYSTEM_HEADINGS`."""
-        made = []
+        made: list[tuple[str, ...]] = []
         for (name, c), adjusted in zip(self.systems.items(), self.adjusted, strict=False):
             figures = f"{c.scores[0]:.2f}", f"{c.nulls[0]:.2f}", f"{c.effect:+.2f}", interval_text(c.interval(Z_95))
             made.append((name, str(self.rows[name]), *figures, p_cell(c.decisive_p), p_cell(adjusted)))

@@ -208,8 +208,8 @@ def prepare(argv: list[str]) -> int:
     argv = ["--config.data.recordings.strict=True" if argument == "--strict" else argument for argument in argv]
     argv = [re.sub("^--(compat|task)=", r"--config.data.recordings.\1=", argument) for argument in argv]
     positional = "SOURCE... [--compat=wang-ji] [--strict] [--task=NR]"
-    known = {"default": "default", "positional": positional, "options": ("out",), "sections": ("data",)}
-    arguments = parse_config(argv, "prepare", **known)
+    known: dict[str, Any] = {"default": "default", "positional": positional, "sections": ("data",)}
+    arguments = parse_config(argv, "prepare", options=("out",), **known)
     out = Path(arguments.options["out"])
     tally = make_datafile(read_section(DataSettings, arguments.config.data), out, arguments.positional)
     for note in tally.notes:
@@ -234,9 +234,8 @@ def check(argv: Sequence[str]) -> int:
     add("--png", type=Path, metavar="OUT", help="write a picture of the features' scales, band by channel")
     add("--time", type=Path, metavar="OUT", help="write a PNG picture of the time at which samples were recorded")
     add("--places", type=Path, metavar="OUT", help="write a PNG picture of the texts by place, a line per recording")
-    maps = {"nargs": "?", "const": "correlation", "choices": MAPS}
-    how = "by correlation or after a linear map between recordings"
-    add("--repeats", **maps, help=f"compare recordings of the same sentences, {how}")
+    alike = "compare recordings of the same sentences, by correlation or after a linear map between recordings"
+    add("--repeats", nargs="?", const="correlation", choices=MAPS, help=alike)
     add("--repeats-png", type=Path, metavar="OUT", help="write a picture of --repeats: by distance, band and channel")
     add("--condition", metavar="NAME", help="describe the encoder's input under a condition, such as noise")
     flags = parser.parse_args(argv)

@@ -134,7 +134,7 @@ def predictions_of(workdir: Path) -> PredictionSet:
     return read_predictions(path)
 
 
-def cells_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, str, str, str], Cells]:
+def cells_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, ...], Cells]:
     """Return ("", training condition, evaluation condition, mode) -> scores of a run; none if it is not finished."""
     if not finished(workdir):
         return {}
@@ -218,16 +218,13 @@ def jo_table(name: str, out: Path) -> Table:
 
 def fair_table(name: str, out: Path) -> Table:
     """Return Table 2, 3 or 4 of the cross-subject paper; below a row of ours are its teacher-forced and noise rows."""
+    ours = {MADE: ("eeg", "eeg", "free_running"), f"{MADE}, w/tf": ("eeg", "eeg", "teacher_forced")}
+    ours[f"{MADE}, noise"] = ("noise", "noise", "free_running")
     rows = {}
     for run, row in zip(runs_of(name), TABLES[name].rows, strict=True):
         scored = cells_of_run(out / run.name)
-        rows[tuple(row[:2])] = [
-            [whose, *_means(scored.get(("", condition, condition, mode), []), FAIR_COLUMNS)]
-            for whose, condition, mode in (
-                (MADE, "eeg", "free_running"),
-                (f"{MADE}, w/tf", "eeg", "teacher_forced"),
-                (f"{MADE}, noise", "noise", "free_running"),
-            )
+        rows[row[:2]] = [
+            [whose, *_means(scored.get(("", *tested), []), FAIR_COLUMNS)] for whose, tested in ours.items()
         ]
     return paper_table(name, rows)
 
@@ -374,13 +371,19 @@ class LeakageRow:
         return statistics.mean(self.values) if self.values else None
 
 
+def paper_rates(data: DataFile) -> dict[str, str]:
+    """Return rate -> its name in the paper, which compares fMRI texts by story segment, and EEG texts by index."""
+    return {BSLR: "BSLR(%)", f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}": "TSLR(%)"}
+
+
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
     """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all.
 
     Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
     as some of its figures suggest.
     """
-    readings, kind = readings_of(data), int(not data.is_windows)  # column of the paper: Narratives, ZuCo
+    readings = readings_of(data)
+    published = {row[:2]: row[-1].split(" / ")[not data.is_windows] for row in TABLES["fair-1"].rows}
     rates_of: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
     for method in "abcdef":
@@ -400,17 +403,11 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
                 rates_of.setdefault((rate, method), []).append(100 * value)
     rows = []
     for rate in dict.fromkeys(rate for rate, _ in rates_of):
-        # The paper compares fMRI texts by story segment, and EEG texts by the sentence's index in the task.
-        plain = rate.removesuffix(OVER_ALL)
-        printed = plain in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
+        name = paper_rates(data).get(rate.removesuffix(OVER_ALL), "")
         for method in "abcdef":
-            values = () if method in why else tuple(rates_of[rate, method])
-            average = None
-            if printed:
-                first = (f"{plain.partition(',')[0]}(%)", f"({method})")
-                cell = next(row for row in TABLES["fair-1"].rows if row[:2] == first)[-1].split(" / ")[kind]
-                average = None if cell == "-" else float(cell)
-            rows.append(LeakageRow(rate, method, values, average, why.get(method, "")))
+            of_seeds = () if method in why else tuple(rates_of[rate, method])
+            cell = published.get((name, f"({method})"), "-")
+            rows.append(LeakageRow(rate, method, of_seeds, None if cell == "-" else float(cell), why.get(method, "")))
     return rows
 
 
@@ -418,11 +415,11 @@ def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4))
     """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG"."""
     cells: dict[tuple[str, ...], list[list[str]]] = {}
     for kind, outline in enumerate(data):
-        for row in leakage_rows(outline, seeds, (0.8, 0.1, 0.1)):
-            rate, by = row.rate.removesuffix(OVER_ALL).partition(", ")[::2]
-            if by not in ("", SEGMENT if outline.is_windows else SENTENCE_ID):
+        for row in leakage_rows(outline, seeds, PAPER_RATIO):
+            plain = row.rate.removesuffix(OVER_ALL)
+            if not (name := paper_rates(outline).get(plain)):
                 continue
-            key = f"{rate}(%){OVER_ALL if row.rate.endswith(OVER_ALL) else ''}", f"({row.method})"
+            key = name + row.rate.removeprefix(plain), f"({row.method})"
             sides = cells.setdefault(key, [["-"] * (len(seeds) + 1) for _ in data])
             if row.values:
                 sides[kind] = [f"{value:.2f}" for value in (*row.values, row.average)]
@@ -469,8 +466,8 @@ def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
     heading = [f"{'(%)':<{width}}method", *(f"seed {seed}" for seed in seeds), "average", "published"]
     lines = ["".join(f"{word:>11}" if i else f"{word:<{width + 8}}" for i, word in enumerate(heading))]
     for entry in rows:
-        values = [*entry.values, entry.average] if entry.values else [None] * (len(seeds) + 1)
-        cells = "".join(f"{'-' if value is None else f'{value:.2f}':>11}" for value in [*values, entry.published])
+        shown = [*(entry.values or [None] * len(seeds)), entry.average, entry.published]
+        cells = "".join(f"{'-' if value is None else f'{value:.2f}':>11}" for value in shown)
         lines.append(f"{entry.rate:<{width}}({entry.method})     {cells}")
     reasons = {entry.method: entry.why for entry in rows if entry.why}
     return "\n".join([*lines, *(f"({method}): {why}" for method, why in reasons.items())])
@@ -504,8 +501,8 @@ def table(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text table", description=table.__doc__)
     parser.add_argument("workdirs", nargs="+", type=Path, metavar="DIR", help="workdirs of `eeg2text run` or `judge`")
     parser.add_argument("--profile", choices=PROFILES, default="paper", help="paper: BLEU on tokens, package rouge")
-    written = {"default": [], "metavar": "FILE", "help": "also write .md, .tex, .csv"}
-    parser.add_argument("--out", type=Path, action="append", **written)
+    written = "also write .md, .tex, .csv"
+    parser.add_argument("--out", type=Path, action="append", default=[], metavar="FILE", help=written)
     flags = parser.parse_args(argv)
     judges = [folder for folder in flags.workdirs if (folder / "judge").is_dir()]
     runs = [folder for folder in flags.workdirs if folder not in judges]

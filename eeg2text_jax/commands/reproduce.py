@@ -278,7 +278,7 @@ def spoken_pairs(count: int, seed: int) -> list[Pair]:
     causes, pairs = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []
     for i, pair in enumerate(toy_pairs(count, seed)):
         speaker = i % 10
-        about = {"speaker": f"S{speaker + 1}", "severity": ("Mild", "Moderate", "Severe")[speaker % 3]}
+        about: dict[str, Any] = {"speaker": f"S{speaker + 1}", "severity": ("Mild", "Moderate", "Severe")[speaker % 3]}
         about |= {"etiology": causes[speaker % 6], "speech_type": ("prompted", "unprompted")[i // 10 % 2]}
         rated = "0" if pair.preserved and i % 2 else pair.rated
         pairs.append(dataclasses.replace(pair, **about, rated=rated, id=str(i), kind=""))
@@ -335,8 +335,8 @@ def _parse_reproduce(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]
     add("--pairs", default="", metavar="FILE", help="labelled pairs of the latte tables")
     add("--conversations", default="", metavar="FILE", help="test pairs of latte-5")
     add("--judges", default="", metavar="ONE,TWO", help="checkpoints of the two judges of latte-4")
-    kinds = {"choices": ("paper", "authors"), "default": "paper", "help": "authors: configs/paper.py:as=authors"}
-    add("--as", dest="authors", **kinds)
+    kinds, meant = ("paper", "authors"), "authors: configs/paper.py:as=authors"
+    add("--as", dest="authors", choices=kinds, default="paper", help=meant)
     add("--demo", action="store_true", help="made-up data and tiny models, in minutes")
     add("--list", action="store_true", help="print the price and the command of each missing run, and run nothing")
     priced = "the price is for these chips, e.g. v5e:2x4; default: this machine"

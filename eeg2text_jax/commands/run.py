@@ -26,22 +26,23 @@ from eeg2text_jax.training.configuration import Arguments, parse_config
 def run(argv: list[str]) -> int:
     """Run all stages; `--folds=5` or `--folds=subjects` runs them for each fold, with one verdict over all folds."""
     arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",), switches=("dry-run",))
+    settings, workdir = arguments.settings, arguments.options["workdir"]
     if arguments.options["dry-run"]:
         hide_torch()
         from eeg2text_jax.runs.opening import dry_run
 
-        print(dry_run(arguments.settings, arguments.options["workdir"]))
+        print(dry_run(settings, workdir))
         return 0
 
     def work() -> None:
         from eeg2text_jax.runs import pipeline
 
         if folds := arguments.options["folds"]:
-            pipeline.run_folds(arguments.settings, arguments.options["workdir"], folds)
+            pipeline.run_folds(settings, workdir, folds)
         else:
-            pipeline.run(arguments.settings, arguments.options["workdir"])
+            pipeline.run(settings, workdir)
 
-    return on_hosts("run", arguments.settings.parallel, work)
+    return on_hosts("run", settings.parallel, work)
 
 
 def train(argv: list[str]) -> int:

@@ -164,7 +164,7 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
     """Return a copy in which `train` and `evaluation` replace the unknown conditions of rows."""
-    stated = {"train_condition": train, "eval_condition": evaluation}
+    stated: dict[str, Any] = {"train_condition": train, "eval_condition": evaluation}
     rows = [
         dataclasses.replace(row, **{name: value for name, value in stated.items() if getattr(row, name) == UNKNOWN})
         for row in read.predictions

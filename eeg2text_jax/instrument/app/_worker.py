@@ -41,7 +41,7 @@ def main() -> None:
     seconds = request.pop("seconds")
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     try:
-        answer = {"look": look, "judge": judge}[request.pop("do")](request)
+        answer: dict[str, Any] = {"look": look, "judge": judge}[request.pop("do")](request)
     except UserError as error:
         answer = {"refused": str(error)}
     except MemoryError:

@@ -118,7 +118,7 @@ def tokenize_sides(
     tokenize_reference: Tokenize | None = None,
 ) -> list[Tokens]:
     """Return the tokens of all predictions and references; distinct texts are tokenized once. Raises MetricError."""
-    made = []
+    made: list[Tokens] = []
     for side, texts, tokens in (
         ("prediction", predictions, tokenize),
         ("reference", references, tokenize_reference or tokenize),
@@ -299,7 +299,7 @@ class ErrorRate(Metric):
 
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         distinct, inverse = np.unique(np.array(predictions, dtype=object), return_inverse=True)
-        predicted, reference = tokenize_sides(self.name, distinct, references, self.tokenize)
+        predicted, reference = tokenize_sides(self.name, distinct.tolist(), references, self.tokenize)
         table = [[edit_counts(p, r) for r in reference] for p in predicted]
         return np.array(table, float).reshape(len(distinct), len(references), 4)[inverse]
 

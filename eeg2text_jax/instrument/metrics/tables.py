@@ -87,9 +87,9 @@ class Table:
 Cells = list[dict[str, Any]]  # entries in `cells` of results: a model, two conditions and a mode, for each seed
 
 
-def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, str, str, str], Cells]:
+def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, ...], Cells]:
     """Return (model, training condition, evaluation condition, mode) -> the cells of all seeds."""
-    grouped: dict[tuple[str, str, str, str], Cells] = {}
+    grouped: dict[tuple[str, ...], Cells] = {}
     for cell in cells:
         key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
         grouped.setdefault(key, []).append(cell)
