@@ -106,16 +106,13 @@ class Wanted:
             name.append(f"--config.compilation_cache={self.out / 'programs'}")
         if run.config == "judge":
             conversations = str(self.out / "conversations.tsv") if self.demo else self.conversations
-            test = [f"--config.test={conversations}"] if conversations and self.table == "latte-5" else []
-            return [*name, *test, *(_demo_judge(run) if self.demo else ()), *self.overrides]
-        config = load_config(f"{run.config}:{run.argument}")
-        name.append(f"--config.data.source={self.data / config.data.source}")
-        checkpoint = self.checkpoints / Path(self.checkpoint(run)).name if self.checkpoints else None
-        return [
-            *name,
-            *([f"--config.model.checkpoint={checkpoint}"] if checkpoint and not self.demo else []),
-            *self.overrides,
-        ]
+            if conversations and self.table == "latte-5":
+                name.append(f"--config.test={conversations}")
+            return [*name, *(_demo_judge(run) if self.demo else ()), *self.overrides]
+        name.append(f"--config.data.source={self.data / load_config(f'{run.config}:{run.argument}').data.source}")
+        if self.checkpoints and not self.demo:
+            name.append(f"--config.model.checkpoint={self.checkpoints / Path(self.checkpoint(run)).name}")
+        return [*name, *self.overrides]
 
 
 def _demo_judge(run: Run) -> list[str]:

@@ -51,7 +51,6 @@ Parquet and Excel tables are read as CSV, and any file may be packed with gzip o
 Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by the rank of the sentence that was read.
 """
 cell_key = operator.itemgetter(*CELL)  # (training condition, evaluation condition, seed, mode) of a cell's results
-RowsOf = dict[tuple, list[Prediction]]  # `cell_key` -> rows
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -111,13 +110,12 @@ def main(argv: list[str]) -> int:
         }
         try:
             scored = score_cells(read.predictions, **options)["cells"]
-            rows_of = {cell_key(cell): rows for cell, rows in cells_of(read.predictions)}
-            lines += add_details(flags, scored, rows_of, options)
+            if all("unscored" in cell for cell in scored):
+                raise UserError(scored[0]["unscored"])
+            for cell, (_, rows) in zip(scored, cells_of(read.predictions), strict=True):
+                lines += add_details(flags, cell, rows, options)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        if all("unscored" in cell for cell in scored):
-            raise UserError(f"{path}: {scored[0]['unscored']}")
-        add_flags(scored, rows_of)
         cells += [labelled(cell, path, flags.files) for cell in scored]
     tell_apart(cells, flags.files)
     results = {"format": 1, "profile": flags.profile, "cells": cells}
@@ -155,10 +153,8 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
         return [[UNKNOWN, UNKNOWN]] * len(flags.files)
     pairs = [pair.split(":") for pair in flags.conditions.split(",")]
     if len(pairs) != len(flags.files) or not all(len(pair) == 2 and all(pair) for pair in pairs):
-        raise UserError(
-            f"--conditions={flags.conditions}: expected TRAIN:TEST for each of the {len(flags.files)} files, with "
-            "commas, such as eeg:eeg,eeg:noise."
-        )
+        what = f"TRAIN:TEST for each of the {len(flags.files)} files, with commas, such as eeg:eeg,eeg:noise"
+        raise UserError(f"--conditions={flags.conditions}: expected {what}.")
     return pairs
 
 
@@ -173,28 +169,28 @@ def with_conditions(read: PredictionSet, train: str, evaluation: str) -> Predict
 
 
 def add_details(
-    flags: argparse.Namespace, cells: Sequence[dict[str, Any]], rows_of: RowsOf, options: dict[str, Any]
+    flags: argparse.Namespace, cell: dict[str, Any], rows: Sequence[Prediction], options: dict[str, Any]
 ) -> list[str]:
-    """Add scores by subject to the results of every cell (`--by`); return those of single rows as JSON (`--rows`)."""
-    lines: list[str] = []
-    for cell in cells:
-        if "unscored" in cell:
-            continue
-        rows = rows_of[cell_key(cell)]
-        if flags.by:
-            cell["by_subject"] = by_subject(rows, **options)  # with LATTEScore: `accepted`, bar -> reached or not
-            if any("lattescore" in row for row in cell["by_subject"].values()):
-                from eeg2text_jax.judge.baselines import decided
+    """Add scores by subject and `flags`, the audit's warnings that need no control; return scores of rows as JSON."""
+    if "unscored" in cell:
+        message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
+        cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
+        return []
+    if flags.by:
+        cell["by_subject"] = by_subject(rows, **options)  # with LATTEScore: `accepted`, bar -> reached or not
+        if any("lattescore" in row for row in cell["by_subject"].values()):
+            from eeg2text_jax.judge.baselines import decided
 
-                for row in cell["by_subject"].values():
-                    row["accepted"] = decided(row)
-        if flags.rows:
-            lines += [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)]
-    return lines
+            for row in cell["by_subject"].values():
+                row["accepted"] = decided(row)
+    cell["flags"] = [
+        {"code": notice.code, "level": "severe" if notice.bars else "warning", "message": notice.message}
+        for notice in file_notices(title_of(cell), rows)
+    ]
+    return [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)] if flags.rows else []
 
 
 def show_subjects(cell: dict[str, Any]) -> None:
-    """Print a table of scores by subject, with the decisions of `decided`."""
     rows = cell["by_subject"]
     figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in rows.values())]
     decisions = next((list(row["accepted"]) for row in rows.values() if "accepted" in row), [])
@@ -208,19 +204,6 @@ def show_subjects(cell: dict[str, Any]) -> None:
     if decisions:
         accuracy = "a word accuracy (100 - WER) of at least 80"
         print(f"accepted: {accuracy}, a LATTEScore of at least 70 (Tomanek et al. 2023).")
-
-
-def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
-    """Add `flags` to the results of every cell: the audit's warnings that need no control."""
-    for cell in cells:
-        if "unscored" in cell:
-            message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
-            cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
-            continue
-        cell["flags"] = [
-            {"code": notice.code, "level": "severe" if notice.bars else "warning", "message": notice.message}
-            for notice in file_notices(title_of(cell), rows_of[cell_key(cell)])
-        ]
 
 
 def title_of(cell: dict[str, Any]) -> str:
@@ -243,10 +226,9 @@ def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None
     for cell in cells:
         other = first.setdefault((cell.get("label"), *cell_key(cell)), cell)
         if cell is not other and file_digest(cell["file"]) == file_digest(other["file"]):
-            raise UserError(
-                f"{cell['file']}: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}, "
-                f"{cell['mode']} is in {other['file']} too, a file of the same bytes; give one of the two."
-            )
+            train, evaluation, seed, mode = cell_key(cell)
+            what = f"{train} → {evaluation}, seed {seed}, {mode} is in {other['file']} too, a file of the same bytes"
+            raise UserError(f"{cell['file']}: {what}; give one of the two.")
     if len(first) == len(cells):
         return
     folders = [file.parent.name for file in files]
@@ -257,7 +239,6 @@ def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None
 
 
 def show(results: dict[str, Any]) -> None:
-    """Print the table of scores, tables by subject, and warnings."""
     print_table(results)
     for cell in results["cells"]:
         if "by_subject" in cell:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
@@ -119,31 +119,26 @@ def run(
     `request` is the worker's `Request`, `seconds` the limit of CPU time (None: from `SECONDS`).
     """
     limit, start = SECONDS[do] if seconds is None else seconds, time.monotonic()
+    job = None
     try:
         job = _TURNS.enter(visitor)
-    except UserError as error:
-        yield _refused(str(error))
-        return
-    try:
         while not _TURNS.begins(job, PATIENCE * limit):
             yield Progress("waiting for other visitors' files", time.monotonic() - start)
             time.sleep(POLL)
         yield from _in_turn(do, uploads, request, limit)
+    except UserError as error:
+        yield _refused(str(error))
     finally:
-        _TURNS.leave(job)
+        if job:
+            _TURNS.leave(job)
 
 
 def _in_turn(
     do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], limit: int
 ) -> Iterator[Progress | Answer]:
     with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
-        folder = Path(name)
-        try:
-            place(uploads, folder)
-        except UserError as error:
-            yield _refused(str(error))
-            return
-        yield from _work(folder, {"do": do, "seconds": limit, **request}, limit)
+        place(uploads, Path(name))
+        yield from _work(Path(name), {"do": do, "seconds": limit, **request}, limit)
 
 
 def _refused(sentence: str) -> Answer:
@@ -174,7 +169,7 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
             process.stdin.write(json.dumps(request))
             process.stdin.close()
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=_forward_lines, args=(process.stdout, lines), daemon=True).start()
+        threading.Thread(target=lambda: [lines.put(line) for line in process.stdout], daemon=True).start()
         last = "starting"
         while process.poll() is None:
             with contextlib.suppress(queue.Empty):
@@ -182,11 +177,13 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
             yield Progress(last, time.monotonic() - start)
     finally:
         killer.cancel()
-        _end(process)
+        _kill(process)
+        process.wait()
+        process.stdout.close()
+    answer, report = folder / ANSWER, folder / "report.html"
     if process.returncode == -signal.SIGXCPU or time.monotonic() - start > PATIENCE * limit:
         yield _refused(TOO_LONG.format(limit))
         return
-    answer, report = folder / ANSWER, folder / "report.html"
     if process.returncode or not answer.is_file():
         yield _refused(FAILED.format(do="read" if request["do"] == "look" else "judge"))
         return
@@ -212,20 +209,9 @@ def _start(folder: Path) -> subprocess.Popen:
     )
 
 
-def _forward_lines(source: IO[str], lines: "queue.SimpleQueue[str]") -> None:
-    for line in source:
-        lines.put(line)
-
-
 def _kill(process: subprocess.Popen) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _end(process: subprocess.Popen) -> None:
-    _kill(process)
-    process.wait()
-    process.stdout.close()
 
 
 # Parts of the page as HTML: texts of visitors are escaped, and a report is framed without scripts.
