@@ -117,14 +117,8 @@ def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: s
             f"--deciding={flags.deciding}: {unknown[0]!r} is not a control of these files; expected some of "
             f"{', '.join(controls)}."
         )
-    return {
-        "margin": flags.margin,
-        "common": flags.common,
-        "training_text": read_text(flags.train_text).split("\n") if flags.train_text else None,
-        "proof": flags.proof,
-        "deciding": deciding,
-        "plan": plan,
-    }
+    stated = {"margin": flags.margin, "common": flags.common, "proof": flags.proof, "deciding": deciding, "plan": plan}
+    return stated | {"training_text": read_text(flags.train_text).split("\n") if flags.train_text else None}
 
 
 def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
@@ -149,18 +143,12 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
     for note in notes:
         print(f"{note}.")
     again = about_again(decoded_again(sets), flags) if flags.again else {}
-    return audit_files(
-        sets,
-        conditions,
-        labels,
-        mode=flags.mode,
-        endpoint=endpoint,
-        secondary=secondary,
-        stated_by="--mode says" if flags.mode else stated_by(sets),
-        choices=read_choices(flags.choices) if flags.choices else (),
-        **stated_options(flags, [*conditions][1:], plan)
-        | (again or {"warnings": high_neighbors(neighbors_of_run(sets[0]))}),
-    )
+    options = {"mode": flags.mode, "endpoint": endpoint, "secondary": secondary}
+    options["stated_by"] = "--mode says" if flags.mode else stated_by(sets)
+    options["choices"] = read_choices(flags.choices) if flags.choices else ()
+    options |= stated_options(flags, [*conditions][1:], plan)
+    options |= again or {"warnings": high_neighbors(neighbors_of_run(sets[0]))}
+    return audit_files(sets, conditions, labels, **options)
 
 
 def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
@@ -184,15 +172,9 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     name, *_ = conditions
     rows = conditions.pop(name)
     again = about_again(decoded_again(sets), flags) if flags.again else {}
-    recording = {"recording": str(sets[0].header.get("recording", "eeg"))}
-    result = audit(
-        rows,
-        conditions,
-        name=name,
-        endpoint=None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint,
-        stated_by=stated_by(sets),
-        **recording | stated_options(flags, conditions, plan) | again,
-    )
+    options = {"recording": str(sets[0].header.get("recording", "eeg")), **stated_options(flags, conditions, plan)}
+    endpoint = None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint
+    result = audit(rows, conditions, name=name, endpoint=endpoint, stated_by=stated_by(sets), **options | again)
     files = tuple(JudgedFile(str(rankings.path), file_digest(rankings.path), len(rankings.rows)) for rankings in sets)
     return dataclasses.replace(result, judged=Judged(files))
 

@@ -123,12 +123,7 @@ def portable(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 
-STARTED = (
-    "recording",
-    "onset",
-    "duration",
-    "order",
-)  # when a sample was recorded, which predictions.parquet leaves out
+STARTED = ("recording", "onset", "duration", "order")  # which predictions.parquet leaves out
 METRIC_OF_HUB = "word_bleu-1"
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 

@@ -169,7 +169,7 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
             process.stdin.write(json.dumps(request))
             process.stdin.close()
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=lambda: [lines.put(line) for line in process.stdout], daemon=True).start()
+        threading.Thread(target=lambda: [*map(lines.put, process.stdout)], daemon=True).start()
         last = "starting"
         while process.poll() is None:
             with contextlib.suppress(queue.Empty):
@@ -197,16 +197,9 @@ def _start(folder: Path) -> subprocess.Popen:
     environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     environment |= {"PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path if place)}
     environment |= {"MPLBACKEND": "Agg"}
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "eeg2text_jax.instrument.app._worker"],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-P", "-m", "eeg2text_jax.instrument.app._worker"]
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
 
 
 def _kill(process: subprocess.Popen) -> None:
@@ -453,20 +446,10 @@ def serve(host: str, port: int) -> None:
         os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # jobs copy uploads into `tempdir`
         page = build()
         gr = library("gradio", "app")
-        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-        page.queue(max_size=WAITING).launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            quiet=True,
-            prevent_thread_lock=True,
-            max_file_size=BYTES,
-            blocked_paths=[str(Path.home())],
-            theme=gr.themes.Default(**fonts),
-            css=CSS,
-            footer_links=[],
-            ssr_mode=False,
-        )
+        theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+        options = {"share": False, "quiet": True, "prevent_thread_lock": True, "footer_links": [], "ssr_mode": False}
+        options |= {"max_file_size": BYTES, "blocked_paths": [str(Path.home())]}
+        page.queue(max_size=WAITING).launch(server_name=host, server_port=port, theme=theme, css=CSS, **options)
         print(f"Running on http://{host}:{port}, until Ctrl-C.", flush=True)
         try:
             page.block_thread()

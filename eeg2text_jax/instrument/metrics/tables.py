@@ -21,13 +21,8 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.instrument.predictions.file import Prediction
 
-MODE_TITLES = {
-    "free_running": "free-running",
-    "teacher_forced": "w/tf",
-    "contrastive": "contrastive",
-    "likelihood": "likelihood",
-    "unknown": "mode unknown",
-}
+MODE_TITLES = {"free_running": "free-running", "teacher_forced": "w/tf", "contrastive": "contrastive"}
+MODE_TITLES |= {"likelihood": "likelihood", "unknown": "mode unknown"}
 PAPER_NOTE = (
     "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
     "stands here under R."
@@ -247,15 +242,9 @@ EXAMPLES_CAPTION = (
     "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
     "Underlined: words that all outputs without teacher forcing have in common."
 )
-LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "±": r"$\pm$",
-    "–": "--",
-    "→": r"$\to$",
-}
+LATEX_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX_SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
+LATEX_SPECIAL |= {"±": r"$\pm$", "–": "--", "→": r"$\to$"}
 
 
 def latex_text(text: str) -> str:
