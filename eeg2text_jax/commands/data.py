@@ -335,7 +335,8 @@ def split(argv: list[str]) -> int:
     arguments = _parse_split(argv)
     data: DataFile | None = read_datafile(arguments.data) if arguments.data else None
     if arguments.folds:
-        return _folds(arguments, data)
+        _folds(arguments, data)
+        return 0
     if data is None:
         readings, split = read_split_file(arguments.audit).readings()
         certificate = certify(readings, split, arguments.overlap)
@@ -364,12 +365,10 @@ def write_figure(figure: Any, out: Path) -> None:
     print(f"wrote {out}")
 
 
-def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
+def _folds(arguments: argparse.Namespace, data: DataFile | None) -> None:
     if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
-        raise UserError(
-            f"--folds={arguments.folds}: expected a number of folds or 'subjects', and a data file to divide "
-            "(`eeg2text split DATA.h5`), without --audit."
-        )
+        what = "a number of folds or 'subjects', and a data file to divide (`eeg2text split DATA.h5`), without --audit"
+        raise UserError(f"--folds={arguments.folds}: expected {what}.")
     how = (arguments.method, arguments.folds, arguments.ratio, arguments.seed, arguments.gap)
     groups = labels_of_samples(data, arguments.groups) if arguments.groups else None
     splits = list(make_folds(data, *how, arguments.unique_subjects, arguments.unique_sessions))
@@ -382,7 +381,6 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
         if outputs:
             write_split_file(outputs[k], certificate)
             print(f"wrote {outputs[k]}\n")
-    return 0
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:

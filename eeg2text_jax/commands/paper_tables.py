@@ -262,33 +262,32 @@ def finished(workdir: Path) -> bool:
 SLICES = ("all", *(heading for _, heading in TABLES["latte-4"].columns[3:]))
 
 
-def judge_rows(results: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return approach -> parameters, then the AUC on each slice of Table 4; `names`: classifier -> approach."""
+def judge_rows(results: Mapping[str, Any], classifiers: Sequence[str]) -> list[list[str]]:
+    """Return the parameters of each classifier, then its AUC on each slice of Table 4."""
     from eeg2text_jax.judge.baselines import three_digits
 
     slices = {row["slice"].lower(): row["auc"] for row in results["slices"]}
-    rows = {}
-    for classifier, approach in names.items():
-        auc = [slices.get(name, {}).get(classifier, {}).get("value") for name in SLICES]
+    rows = []
+    for classifier in classifiers:
+        auc = (slices.get(name, {}).get(classifier, {}).get("value") for name in SLICES)
         size = results.get("parameters", {}).get(classifier)
-        rows[approach] = [f"{size / 1e6:,.1f}M" if size else "-", *(three_digits(value) for value in auc)]
+        rows.append([f"{size / 1e6:,.1f}M" if size else "-", *map(three_digits, auc)])
     return rows
 
 
-def classifiers_of(results: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the baselines of a judge's results, BERTScore's first, and the judge's own name."""
+def classifiers_of(results: Mapping[str, Any]) -> list[str]:
+    """Return the baselines of a judge's results, BERTScore's first, then the judge."""
     names = list(results["slices"][0]["auc"])
-    return [name for name in names if name.startswith("meaning[")], next(n for n in names if "judge" in n)
+    return [*(name for name in names if name.startswith("meaning[")), next(name for name in names if "judge" in name)]
 
 
 def judges_table(workdirs: Sequence[Path]) -> Table:
     """Return one table of any judges and their baselines in the layout of LATTEScore's Table 4, a section a judge."""
     sections = []
     for workdir in workdirs:
-        results = judge_results(workdir)
-        baselines, judge = classifiers_of(results)
-        rows = judge_rows(results, {name: name for name in (*baselines, judge)})
-        sections.append([[workdir.name, name, *figures] for name, figures in rows.items()])
+        names = classifiers_of(results := judge_results(workdir))
+        rows = zip(names, judge_rows(results, names), strict=True)
+        sections.append([[workdir.name, name, *figures] for name, figures in rows])
     return Table("Judges: AUC-ROC", [("", "run"), *TABLES["latte-4"].columns], sections, 2)
 
 
@@ -309,12 +308,10 @@ def latte_auc_table(out: Path) -> Table:
     for workdir, wanted in ((first, approaches[:3]), (second, approaches[3:])):
         if finished(workdir):
             results = judge_results(workdir)
-            baselines, judge = classifiers_of(results)
             counts = {row["slice"].lower(): row["n"] for row in results["slices"]}
             rows[counted] = [[MADE, *(str(counts.get(name, 0)) for name in SLICES)]]
-            names = [*baselines, judge] if len(wanted) > 1 else [judge]
-            made = judge_rows(results, dict(zip(names, names, strict=True))).values()
-            for approach, (parameters, *auc) in zip(wanted, made, strict=True):
+            names = classifiers_of(results) if len(wanted) > 1 else classifiers_of(results)[-1:]
+            for approach, (parameters, *auc) in zip(wanted, judge_rows(results, names), strict=True):
                 rows[approach] = [[f"{MADE}, {parameters}", *auc]]
     return paper_table("latte-4", rows)
 
