@@ -297,10 +297,8 @@ def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> I
         yield metric, np.concatenate(list(metric.in_chunks(*texts)))
 
 
-# Ranks of the true sentence among N candidates: top-k accuracy, its chance level, and the length-only baseline.
-#
-# Tied candidates share the remaining places of the top k with equal probability: if all scores are equal, each
-# candidate is in the top k with probability k / N, the chance level.
+# Ranks of the true sentence among N candidates. Tied ones share the remaining places of the top k with equal
+# probability: if all scores are equal, each is in the top k with probability k / N, the chance level.
 
 STATISTICS = ("top1", "top5", "percentile", "rows")
 TOP = (1, 5)  # the k of top-k accuracy
@@ -326,7 +324,7 @@ def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
-    """Return the probability that a random candidate is among the first `k`, on average over lists of these `sizes`."""
+    """Return the probability that a random candidate is among the first `k`, averaged over lists of these sizes."""
     return float(np.mean(np.minimum(k / np.asarray(sizes), 1.0)))
 
 
@@ -416,14 +414,10 @@ def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
     sizes, inside = [len(row.candidates) for row in rows], [_in_stratum(row) for row in rows]
     n = "-".join(map(str, dict.fromkeys((min(sizes), max(sizes)))))
-    values = {
-        **overall,
-        "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside])),
-        "top-5 by length": lengths.top5,
-        "chance top-1": 100.0 * chance(sizes, 1),
-        "chance top-5": 100.0 * chance(sizes, 5),
-        "chance top-1 in stratum": 100.0 * chance([size for _, size in inside], 1),
-    }
+    values = {**overall, "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside]))}
+    values |= {"top-5 by length": lengths.top5, "chance top-1": 100.0 * chance(sizes, 1)}
+    values |= {"chance top-5": 100.0 * chance(sizes, 5)}
+    values |= {"chance top-1 in stratum": 100.0 * chance([size for _, size in inside], 1)}
     signature = f"of {n} distinct sentences|ties:shared|average:rows"
     return {name: {"value": value, "signature": signature, "lower_is_better": False} for name, value in values.items()}
 

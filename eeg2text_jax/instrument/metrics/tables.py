@@ -166,12 +166,9 @@ def caption(results: dict[str, Any], seeds: int) -> str:
 
 def map_cells(table: Table, change: Callable[[str], str]) -> Table:
     """Return the table with every text replaced by `change(text)`."""
-    return Table(
-        change(table.caption),
-        [(change(group), change(heading)) for group, heading in table.columns],
-        [[[change(text) for text in row] for row in section] for section in table.sections],
-        table.texts,
-    )
+    columns = [(change(group), change(heading)) for group, heading in table.columns]
+    sections = [[[*map(change, row)] for row in section] for section in table.sections]
+    return Table(change(table.caption), columns, sections, table.texts)
 
 
 Style = Literal["plain", "bold", "underline"]
