@@ -1,7 +1,4 @@
-"""Files on the command line: outputs are checked before any work, and bucket URLs are replaced by local paths.
-
-Inputs in buckets are downloaded before the command, outputs uploaded after it.
-"""
+"""Files on the command line: outputs are checked before any work, buckets' files stand in for their URLs."""
 
 import contextlib
 import glob
@@ -14,34 +11,12 @@ from pathlib import Path
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import check_replaceable, file_digest, files_below, is_local
-from eeg2text_jax.base.stores.buckets import Address, Store, address_of, cache_folder, is_address, open_store, parse
+from eeg2text_jax.base.stores import buckets
 
-# Options that name outputs.
-WRITTEN = (
-    "out",
-    "json",
-    "croissant",
-    "html",
-    "rows",
-    "png",
-    "time",
-    "map",
-    "markdown",
-    "tex",
-    "write-plan",
-    "places",
-    "repeats-png",
-)
-REPLACEABLE = (
-    ".json",
-    ".html",
-    ".png",
-    ".h5",
-    ".parquet",
-    ".md",
-    ".tex",
-    ".toml",
-)  # endings of files that commands write and may replace
+# Options that name outputs, and endings of files that commands write and may replace.
+WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "markdown", "tex")
+WRITTEN += ("write-plan", "places", "repeats-png")
+REPLACEABLE = (".json", ".html", ".png", ".h5", ".parquet", ".md", ".tex", ".toml")
 FOLDERS = ("export", "records", "reproduce")  # commands whose --out is a folder
 MIRRORED = ("run", "train", "decode", "judge")  # commands that mirror their --workdir, see `mirror`
 STATEMENTS = ("proof", "licence")  # options whose value may contain a URL that is not read
@@ -62,18 +37,12 @@ def check_addresses(arguments: Sequence[str]) -> None:
         if scheme.lower() == "file":
             path = re.sub(r"^[A-Za-z]+://(localhost(?=/))?", "", url)
             raise UserError(f"{argument}: expected a path for a place on this machine; write {path}.")
-        raise UserError(
-            f"{argument}: web addresses are not read or written, only buckets (gs://, s3://); copy the file to this "
-            "machine, or mount it as a folder, and give that path."
-        )
+        what = "copy the file to this machine, or mount it as a folder, and give that path"
+        raise UserError(f"{argument}: web addresses are not read or written, only buckets (gs://, s3://); {what}.")
 
 
 def check_outputs(command: str, arguments: Sequence[str]) -> None:
-    """Check every output of a command line.
-
-    Raises UserError if one is empty, `-`, a link, a device, a folder in place of a file, an input of the same command,
-    named twice, or in a missing folder.
-    """
+    """Raise UserError for an output that is no file name, is an input or named twice, or cannot be written."""
     if {"-h", "--help"} & set(arguments):
         return
     outputs, inputs = _divide(arguments)
@@ -102,7 +71,7 @@ def _divide(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]
         if argument.startswith("--") and len(name) > 2:
             # argparse accepts a prefix of an option's name.
             option = next((written for written in WRITTEN if written.startswith(name[2:])), "")
-            waiting = option if not equals else ""
+            waiting = "" if equals else option
             if option and equals:
                 outputs.append((option, value))
             elif equals:
@@ -122,10 +91,8 @@ def _inputs(value: str, pattern: bool) -> Iterator[str]:
     yield value
     if is_local(value):
         yield from glob.iglob(value, recursive=True) if pattern and glob.has_magic(value) else ()
-        if ":" in value:
-            head, _, rest = value.partition(":")
-            yield head
-            yield from (part.partition("=")[2] for part in rest.split(","))
+        head, colon, rest = value.partition(":")
+        yield from (head, *(part.partition("=")[2] for part in rest.split(","))) if colon else ()
 
 
 def _same(output: str, other: str) -> bool:
@@ -164,29 +131,27 @@ def _check_place(command: str, option: str, value: str, shown: str) -> None:
 def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
     """Yield the arguments with local paths in place of bucket URLs; at the end, upload what was written there.
 
-    Configuration fields keep URLs, also in `config.json`; readers call `at_hand`. Raises UserError if a URL
-    cannot be read, or before the command begins if it cannot be written.
+    Configuration fields keep URLs, also in `config.json`; readers call `at_hand`. Raises UserError before the command
+    begins if a URL cannot be read or written.
     """
-    spool = cache_folder() / "spool" / f"{os.getpid()}.out"
-    written: list[tuple[Address, Store, Path]] = []
+    spool = buckets.cache_folder() / "spool" / f"{os.getpid()}.out"
+    written: list[tuple[buckets.Address, buckets.Store, Path]] = []
     local, option = [], ""
     for argument in arguments:
         is_option = argument.startswith("-")
         name, equals, value = argument.partition("=") if is_option else ("", "", argument)
         option = name.lstrip("-") if is_option else option
         is_mirrored = option == "workdir" and command in MIRRORED
-        if is_mirrored or option.startswith("config.") or option in STATEMENTS or not is_address(value):
+        if is_mirrored or option.startswith("config.") or option in STATEMENTS or not buckets.is_address(value):
             local.append(argument)
         elif option in WRITTEN:
-            address = parse(value)
+            address = buckets.parse(value)
             path = spool / str(len(written)) / Path(address.key).name
             written.append((address, _open_output(command, address), path))
             path.parent.mkdir(parents=True, exist_ok=True)
             local.append(f"{name}{equals}{path}")
         else:
-            from eeg2text_jax.base.stores.buckets import at_hand  # takes 60 ms, so it is imported only for a URL
-
-            local.append(f"{name}{equals}{at_hand(value)}")
+            local.append(f"{name}{equals}{buckets.at_hand(value)}")
         if not is_option:
             option = option if option in ("eeg", "control") else ""  # the only options with several values
     try:
@@ -201,21 +166,18 @@ def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
         shutil.rmtree(spool, ignore_errors=True)
 
 
-def _open_output(command: str, address: Address) -> Store:
+def _open_output(command: str, address: buckets.Address) -> buckets.Store:
     """Open the store of an output, so that a missing client or missing credentials fail before the work."""
-    from eeg2text_jax.base.stores.buckets import Files
-
     if not address.key:
-        raise UserError(
-            f"{address}: names a bucket without a path in it; give a path to write to, such as {address}/NAME."
-        )
-    store = open_store(address)
-    if command == "export" and Files.of(store, address):
+        what = f"give a path to write to, such as {address}/NAME"
+        raise UserError(f"{address}: names a bucket without a path in it; {what}.")
+    store = buckets.open_store(address)
+    if command == "export" and buckets.Files.of(store, address):
         raise UserError(f"{address}: exists already and is not empty; take another place.")
     return store
 
 
 def with_urls(text: str) -> str:
     """Replace paths in the bucket cache by their URLs, in a sentence."""
-    start = re.escape(str(cache_folder().absolute()))
-    return re.sub(rf"{start}/[^\s:;,'\"]+", lambda path: address_of(path[0]), text)
+    inside = re.escape(str(buckets.cache_folder().absolute())) + r"/[^\s:;,'\"]+"
+    return re.sub(inside, lambda path: buckets.address_of(path[0]), text)

@@ -48,17 +48,13 @@ from eeg2text_jax.judge.model_metrics import endpoints, makers_of
 if TYPE_CHECKING:  # the import takes seconds, which only --again needs
     from eeg2text_jax.runs.decode_again import Again
 
-EPILOG = (
-    """
+EPILOG = f"""
 The file given with --eeg may have several evaluation conditions, as predictions.jsonl of a run has: then the
 predictions from EEG are judged against the predictions of the same arms under the other conditions. Without a control,
 the predictions are judged against other sentences. For a file of rankings (rankings.jsonl), --endpoint is top-5, top-1
 or rank. `eeg2text read` shows what would be judged; its options (--columns, ...) work here, too.
 
-exit status: """
-    + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
-    + "; 2 bad input"
-)
+exit status: {", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())}; 2 bad input"""
 PLANNED = ("endpoint", "margin", "deciding", "groups", "mode", "common")  # options that a plan fixes
 
 
@@ -70,8 +66,8 @@ def main(argv: list[str]) -> int:
     plan = read_plan(flags) if flags.plan else ""
     result = audit_rankings(flags, plan) if is_rankings(flags.eeg) else audit_texts(flags, plan)
     result = dataclasses.replace(result, judged=result.judged.dated(["eeg2text", "audit", *argv]))
-    report = flags.html or "--html=report.html"
-    print(result_text(result, verbose=flags.verbose, more=f"-v; the report, with every row: {report}"))
+    more = f"-v; the report, with every row: {flags.html or '--html=report.html'}"
+    print(result_text(result, verbose=flags.verbose, more=more))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
     if flags.html:
@@ -82,7 +78,6 @@ def main(argv: list[str]) -> int:
 
 
 def write_plan(flags: argparse.Namespace) -> None:
-    """Write the options of `PLANNED` to a TOML file, with today's date."""
     values = {name: getattr(flags, name) for name in PLANNED if getattr(flags, name) not in (None, "", False)}
     lines = [f"written = {datetime.date.today()}", *(f"{name} = {json.dumps(v)}" for name, v in values.items())]
     write_text(flags.write_plan, "\n".join(["# A plan for `eeg2text audit --plan`.", *lines]) + "\n")
@@ -90,11 +85,7 @@ def write_plan(flags: argparse.Namespace) -> None:
 
 
 def read_plan(flags: argparse.Namespace) -> str:
-    """Set the options of a plan in `flags`, and return a phrase that names the plan.
-
-    Raises:
-      UserError: not a plan, or an option is also given with another value.
-    """
+    """Set the options of a plan in `flags`; return a phrase that names it. Raises UserError where they disagree."""
     try:
         values = tomllib.loads(flags.plan.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
@@ -102,13 +93,12 @@ def read_plan(flags: argparse.Namespace) -> str:
     written = values.pop("written", "an unknown day")
     if unknown := sorted(values.keys() - set(PLANNED)):
         raise UserError(f"{flags.plan}: has {unknown[0]!r}; expected written, {', '.join(PLANNED)}.")
+    kinds: dict[str, tuple[Any, str]] = {"mode": (str, f"text, one of {', '.join(MODES)}")}
+    kinds |= {"common": (bool, "true or false"), "margin": (int | float, "a number above 0")}
     for name, value in values.items():
-        expected = {"common": (bool, "true or false"), "margin": (int | float, "a number above 0")}.get(
-            name, (str, "text")
-        )
-        if not isinstance(value, expected[0]) or (name == "mode" and value not in MODES):
-            modes = f", one of {', '.join(MODES)}" if name == "mode" else ""
-            raise UserError(f"{flags.plan}: {name} is {value!r}; expected {expected[1]}{modes}.")
+        kind, expected = kinds.get(name, (str, "text"))
+        if not isinstance(value, kind) or (name == "mode" and value not in MODES):
+            raise UserError(f"{flags.plan}: {name} is {value!r}; expected {expected}.")
     defaults = parse(["--eeg", str(flags.eeg)])
     for name in PLANNED:
         planned, current = values.get(name, getattr(defaults, name)), getattr(flags, name)
@@ -120,39 +110,26 @@ def read_plan(flags: argparse.Namespace) -> str:
 
 
 def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
-    """Return the options of the audit that the flags state for files of texts and for files of rankings alike.
-
-    Raises UserError if a name in `--deciding` is not a control of the files.
-    """
+    """Return the options of the audit that the flags state for texts and for rankings alike."""
     deciding = [name.strip() for name in flags.deciding.split(",")] if flags.deciding else None
-    for name in deciding or ():
-        if name not in controls:
-            raise UserError(
-                f"--deciding={flags.deciding}: {name!r} is not a control of these files; expected some of "
-                f"{', '.join(controls)}."
-            )
-    return {
-        "margin": flags.margin,
-        "common": flags.common,
-        "training_text": read_text(flags.train_text).split("\n") if flags.train_text else None,
-        "proof": flags.proof,
-        "deciding": deciding,
-        "plan": plan,
-    }
+    if unknown := [name for name in deciding or () if name not in controls]:
+        raise UserError(
+            f"--deciding={flags.deciding}: {unknown[0]!r} is not a control of these files; expected some of "
+            f"{', '.join(controls)}."
+        )
+    stated = {"margin": flags.margin, "common": flags.common, "proof": flags.proof, "deciding": deciding, "plan": plan}
+    return stated | {"training_text": read_text(flags.train_text).split("\n") if flags.train_text else None}
 
 
 def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
-    """Audit the files of predicted texts that the flags name."""
     sets: list[PredictionSet] = []
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        prediction_set = read_any(path, mode=flags.mode, groups=groups or LIKELY, **reading(flags))
-        print(describe(prediction_set))
-        sets.append(prediction_set)
-        return (
-            join_metadata(prediction_set.predictions, flags.meta, groups) if flags.meta else prediction_set.predictions
-        )
+        sets.append(read_any(path, mode=flags.mode, groups=groups or LIKELY, **reading(flags)))
+        print(describe(sets[-1]))
+        rows = sets[-1].predictions
+        return join_metadata(rows, flags.meta, groups) if flags.meta else rows
 
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags.endpoint)
@@ -165,23 +142,16 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
         notes.append(f"grouped by {', '.join(likely)}, chosen by its name; --groups=COLUMN takes another column")
     for note in notes:
         print(f"{note}.")
-    again = decoded_again(sets) if flags.again else None
-    return audit_files(
-        sets,
-        conditions,
-        labels,
-        mode=flags.mode,
-        endpoint=endpoint,
-        secondary=secondary,
-        stated_by="--mode says" if flags.mode else stated_by(sets),
-        choices=read_choices(flags.choices) if flags.choices else (),
-        **stated_options(flags, [*conditions][1:], plan)
-        | (about_again(again, flags) if again else {"warnings": high_neighbors(neighbors_of_run(sets[0]))}),
-    )
+    again = about_again(decoded_again(sets), flags) if flags.again else {}
+    options = {"mode": flags.mode, "endpoint": endpoint, "secondary": secondary}
+    options["stated_by"] = "--mode says" if flags.mode else stated_by(sets)
+    options["choices"] = read_choices(flags.choices) if flags.choices else ()
+    options |= stated_options(flags, [*conditions][1:], plan)
+    options |= again or {"warnings": high_neighbors(neighbors_of_run(sets[0]))}
+    return audit_files(sets, conditions, labels, **options)
 
 
 def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
-    """Audit the files of rankings (candidate sentences by score, for each recording) that the flags name."""
     for name in ("groups", "choices"):
         if value := getattr(flags, name):
             raise UserError(f"--{name}={value}: is for decoded text, not for rankings; leave --{name} out.")
@@ -201,16 +171,10 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
         conditions = select_arms(read(flags.eeg))
     name, *_ = conditions
     rows = conditions.pop(name)
-    again = decoded_again(sets) if flags.again else None
-    facts = {"recording": str(sets[0].header.get("recording", "eeg"))} | stated_options(flags, conditions, plan)
-    result = audit(
-        rows,
-        conditions,
-        name=name,
-        endpoint=None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint,
-        stated_by=stated_by(sets),
-        **facts | (about_again(again, flags) if again else {}),
-    )
+    again = about_again(decoded_again(sets), flags) if flags.again else {}
+    options = {"recording": str(sets[0].header.get("recording", "eeg")), **stated_options(flags, conditions, plan)}
+    endpoint = None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint
+    result = audit(rows, conditions, name=name, endpoint=endpoint, stated_by=stated_by(sets), **options | again)
     files = tuple(JudgedFile(str(rankings.path), file_digest(rankings.path), len(rankings.rows)) for rankings in sets)
     return dataclasses.replace(result, judged=Judged(files))
 
@@ -220,16 +184,11 @@ def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
     from eeg2text_jax.runs.decode_again import decode_again
 
     first, *others = map(decode_again, sets)
-    origin = first.provenance
+    said = {name: getattr(first.provenance, name) for name in ("checked", "not_checked")}
     for file, again in zip(sets[1:], others, strict=True):
-        checked, not_checked = (
-            tuple(f"{file.path.name}: {line}" for line in lines)
-            for lines in (again.provenance.checked, again.provenance.not_checked)
-        )
-        origin = dataclasses.replace(
-            origin, checked=origin.checked + checked, not_checked=origin.not_checked + not_checked
-        )
-    return first._replace(provenance=origin)
+        for name in said:
+            said[name] += tuple(f"{file.path.name}: {line}" for line in getattr(again.provenance, name))
+    return first._replace(provenance=dataclasses.replace(first.provenance, **said))
 
 
 def about_again(again: "Again", flags: argparse.Namespace) -> dict[str, Any]:
@@ -244,7 +203,7 @@ def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
 
 
 def endpoints_of(text: str) -> list[Endpoint]:
-    """Return the endpoints of `--endpoint`, separated by commas: the one that decides, then further ones.
+    """Return the endpoints of `--endpoint`: the one that decides, then further ones.
 
     JAX and weights are loaded only if an endpoint needs them. Raises UserError for an unknown endpoint, one that is
     given twice, or one without its encoder or judge.
@@ -260,7 +219,7 @@ def endpoints_of(text: str) -> list[Endpoint]:
         for family in (ENCODED, JUDGED)
     )
     metrics = [ENDPOINTS[name].metric for name in models]
-    makers = makers_of(metrics, encoder or None, judge or None, spelled="--endpoint=NAME:{}")
+    makers = makers_of(metrics, encoder, judge, spelled="--endpoint=NAME:{}")
     made = dict(zip(models, endpoints([*models], makers), strict=True))
     return [made.get(one.partition(":")[0]) or function_endpoint(one) for one in parts]
 
@@ -313,8 +272,7 @@ def make_parser() -> argparse.ArgumentParser:
 def parse(argv: list[str]) -> argparse.Namespace:
     """Return the arguments. Raises UserError for a value out of range, or a missing output folder."""
     flags = make_parser().parse_args(argv)
-    has_proof = any(argument.split("=")[0] == "--proof" for argument in argv)
-    flags.proof = checked_proof(flags.proof or (" " if has_proof else ""))
+    flags.proof = checked_proof(flags.proof)
     check_ranges(flags)
     for out in (flags.json, flags.html, flags.write_plan):
         if out and not out.parent.is_dir():

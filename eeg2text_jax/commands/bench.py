@@ -1,8 +1,7 @@
 """`eeg2text bench --config=NAME`: throughput of the programs that `eeg2text run` runs, on all devices of all hosts.
 
-The study is opened as a run opens it, in a folder that is deleted. Training steps and batches of decoding come from the
-functions of `training` and `decoding`; no step waits for another, except that metrics are read one step later, as in a
-run. Without the configuration's recordings, random ones with ZuCo's sentence lengths are made.
+The study is opened as a run opens it, in a folder that is deleted. No step waits for another, except that metrics are
+read one step later, as in a run. Without the configuration's recordings, random ones are made.
 """
 
 import contextlib
@@ -10,7 +9,6 @@ import glob
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -71,11 +69,7 @@ GPU_FIELDS = (
 
 
 def bench(config: Settings, steps: int, out: str, baseline: str) -> None:
-    """Measure a configuration; print ten lines, and what differs from the file `baseline`; write the file `out`.
-
-    Raises:
-      UserError: the configuration or the file is not usable.
-    """
+    """Measure a configuration; print ten lines, and what differs from the file `baseline`; write the file `out`."""
     old = read_baseline(baseline) if baseline else None
     report = measure(config, steps)
     if not is_main():
@@ -91,12 +85,10 @@ def measure(config: Settings, steps: int) -> dict[str, Any]:
     """Return the figures of training and decoding of a configuration; `steps` are timed."""
     with tempfile.TemporaryDirectory(prefix="eeg2text_bench_") as folder:
         made_up = not has_recordings(config.data.source)
-        place = contextlib.nullcontext()
-        if made_up:
-            config, place = with_made_up_data(config, Path(folder)), contextlib.chdir(folder)
+        config = with_made_up_data(config, Path(folder)) if made_up else config
         with (
             contextlib.redirect_stdout(sys.stderr),
-            place,
+            contextlib.chdir(folder) if made_up else contextlib.nullcontext(),
             open_run(config.changed({**ALONE, "compilation_cache": ""}), f"{folder}/run") as whole,
         ):
             study = arms_together(whole)[0]
@@ -191,29 +183,19 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
         works, before = [*works, BatchWork.of(batch, study.model.pad_token)], metrics
     jax.block_until_ready(state)
     moments.append(time.perf_counter())
-    return (
-        state,
-        prepared,
-        {
-            **rates(works, moments),
-            "mfu": mfu(study, works, moments[-1] - moments[0]),
-            "input_wait": waited / (moments[-1] - moments[0]),
-            "memory_bytes": memory,
-            "compile_seconds": seconds_to_compile,
-            "input_samples_per_second": input_rate(study, steps),
-        },
-    )
+    seconds = moments[-1] - moments[0]
+    figures = {"mfu": mfu(study, works, seconds), "input_wait": waited / seconds, "memory_bytes": memory}
+    figures |= {"compile_seconds": seconds_to_compile, "input_samples_per_second": input_rate(study, steps)}
+    return state, prepared, {**rates(works, moments), **figures}
 
 
 def rates(works: Sequence[BatchWork], moments: Sequence[float]) -> dict[str, float]:
     """Return the rates of one arm and the milliseconds of a step, from the moments at which steps ended."""
     seconds = moments[-1] - moments[0]
-    spent = 1e3 * np.diff(moments)
     return {
         "samples_per_second": sum(work.samples for work in works) / seconds,
         "tokens_per_second": sum(work.tokens for work in works) / seconds,
-        "p50_ms": float(np.percentile(spent, 50)),
-        "p90_ms": float(np.percentile(spent, 90)),
+        **dict(zip(("p50_ms", "p90_ms"), np.percentile(1e3 * np.diff(moments), (50, 90)).tolist(), strict=True)),
     }
 
 
@@ -239,10 +221,10 @@ def input_rate(study: Study, steps: int) -> float:
 
 def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
     """Compile and time batches of decoding in both modes, under the first condition of the grid that feeds a model."""
-    rows, mesh = study.split.parts["test"], study.placement.mesh
+    mesh = study.placement.mesh
     condition = next((name for name in study.config.grid.eval_conditions if name not in COPIES), "eeg")
     run = decoder_of(study, params, mesh)
-    slices, decode_slice = slices_of(study, rows, condition, mesh, run)
+    slices, decode_slice = slices_of(study, study.split.parts["test"], condition, mesh, run)
     begun = time.perf_counter()
     for part in {part.words: part for part in slices}.values():
         jax.block_until_ready(decode_slice(part))
@@ -258,15 +240,10 @@ def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
         before = batch
     return {
         **rates(works, moments),
-        "memory_bytes": peak_memory(),
+        "memory_bytes": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),  # None: not known
         "compile_seconds": compiling,
         "beams": study.config.decode.num_beams,
     }
-
-
-def peak_memory() -> int | None:
-    """Return the most bytes that were in use on this host's first device; None if the device does not say."""
-    return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def lines(report: dict[str, Any]) -> list[str]:
@@ -322,15 +299,15 @@ def compared(report: dict[str, Any], old: dict[str, Any]) -> list[str]:
             if now.get(name) and then.get(name):
                 ratio = now[name] / then[name]
                 word = "same" if abs(ratio - 1) < 0.01 else "better" if (ratio > 1) == more else "worse"
-                ratios.append(
-                    f"  {stage:<7} {ratio:6.3f}  {word:<6}  {unit}: {_number(now[name])}, was {_number(then[name])}"
-                )
-    other = []
-    for name in ("machine", "config", "data", "arms", "steps"):
-        other += differences({name: report.get(name)}, {name: old.get(name)})
-    volatile = re.compile(r"machine\.gpus")  # clocks and temperatures
-    other = [line for line in other if not volatile.match(line)]
-    return ratios + ([f"  differs: {line}" for line in other] or ["  same machine, versions and configuration"])
+                was = f"{_number(now[name])}, was {_number(then[name])}"
+                ratios.append(f"  {stage:<7} {ratio:6.3f}  {word:<6}  {unit}: {was}")
+    other = [
+        f"  differs: {line}"
+        for name in ("machine", "config", "data", "arms", "steps")
+        for line in differences({name: report.get(name)}, {name: old.get(name)})
+        if not line.startswith("machine.gpus")  # clocks and temperatures
+    ]
+    return ratios + (other or ["  same machine, versions and configuration"])
 
 
 def _number(value: float) -> str:
@@ -338,7 +315,6 @@ def _number(value: float) -> str:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return devices, processor and package versions of this machine for a report."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf8", errors="replace").splitlines() if cpuinfo.exists() else []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -20,8 +20,6 @@ from typing import Any
 from eeg2text_jax.base.errors import Terminated, UserError, did_you_mean
 from eeg2text_jax.base.packages import __version__
 
-# The commands: what each does, and the function that runs it.
-
 # Name of a command -> its line in `eeg2text --help`. A command is a function `argv -> exit status` in a module of
 # `eeg2text_jax.commands`, which is imported only when the command runs, so that `eeg2text score` does not wait for JAX.
 COMMANDS = {
@@ -85,13 +83,11 @@ RETIRED = {  # commands and options of version 0.2
     "bench --peer": "tools/benchmarks/beside.py of a clone measures other libraries",
 }
 
-DRY = "--dry-run"
 FULL = "free some space and run the same command again, what is finished is kept"
 FORBIDDEN = "choose a place that you may read and write, or get permission for this one"
-ADVICE = {  # error number of the operating system -> what a user can do
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), FORBIDDEN),
-}
+# Error number of the operating system -> what a user can do.
+ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL)
+ADVICE |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), FORBIDDEN)
 
 
 def usage() -> str:
@@ -100,10 +96,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit status.
-
-    The status is 2 for an error of the user, 75 for a lost host, 130 after Ctrl-C and 143 after SIGTERM.
-    """
+    """Run a subcommand; return 0, or 2 for a user's error, 75 for a lost host, 130 after Ctrl-C, 143 after SIGTERM."""
     argv = sys.argv[1:] if argv is None else argv
     name, *rest = argv or ["--help"]
     # Keeps transformers from warning that there is no PyTorch, whose models are not used here.
@@ -127,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(name: str, rest: list[str]) -> int:
     from eeg2text_jax.commands import arguments  # takes 50 ms, which `eeg2text --help` need not wait for
 
-    resumes = name in arguments.MIRRORED and DRY not in rest
+    resumes = name in arguments.MIRRORED and "--dry-run" not in rest
     after = "the same command resumes from what is finished." if resumes else "start the same command again."
     try:
         if name in DEPRECATED:
@@ -149,8 +142,7 @@ def _run(name: str, rest: list[str]) -> int:
     except OSError as error:
         if error.errno is None or not (error.filename or error.errno in ADVICE):
             raise
-        place = f"{error.filename}: " if error.filename else ""
-        advice = ADVICE.get(error.errno, "check the path")
+        place, advice = f"{error.filename}: " if error.filename else "", ADVICE.get(error.errno, "check the path")
         print(f"eeg2text {name}: {place}{os.strerror(error.errno)}; {advice}.", file=sys.stderr)
         return 2
     except Terminated as end:
@@ -173,16 +165,12 @@ def _refuse_empty(arguments: list[str]) -> None:
             raise UserError(f"{name} is empty; give it a value, or leave it out.")
 
 
-LOOP_CLOSED = "Event loop is closed"  # message of asyncio
-
-
 @contextmanager
 def _terminable(name: str, after: str) -> Iterator[None]:
     """Raise `Terminated` in the main thread if SIGTERM comes during the block; training installs its own handler.
 
-    The message of the command `name` ends with `after`, what the user can do. Output files are complete or absent.
+    The message of the command `name` ends with `after`, what the user can do.
     """
-
     ended = left = False
 
     def end(*_: object) -> None:
@@ -202,7 +190,7 @@ def _terminable(name: str, after: str) -> Iterator[None]:
         if isinstance(lost.exc_value, Terminated):
             return
         # tensorstore's threads report each finished read to an event loop, which the signal has closed.
-        if not (ended and isinstance(lost.exc_value, RuntimeError) and str(lost.exc_value) == LOOP_CLOSED):
+        if not (ended and repr(lost.exc_value) == "RuntimeError('Event loop is closed')"):
             report(lost)
 
     if threading.current_thread() is not threading.main_thread():
@@ -234,8 +222,8 @@ COMPILER = os.path.join("jax", "_src", "compiler.py")
 def _end_compilation(signals: int, name: str, after: str) -> None:
     """End the process if SIGTERM comes during a compilation, which runs in C++ for minutes and handles no signal.
 
-    Output files are complete or absent: a file gets its final name when it is complete. `signals` is the pipe to which
-    Python writes the number of every signal; the function returns when the pipe is closed.
+    A file gets its final name when it is complete. `signals` is the pipe to which Python writes the number of every
+    signal; the function returns when the pipe is closed.
     """
     with os.fdopen(signals, "rb", buffering=0) as numbers:
         while number := numbers.read(1):

@@ -21,42 +21,29 @@ from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_jax.instrument.predictions.read import add_options, describe, options_of, read_any
 from eeg2text_jax.instrument.predictions.selection import names_of, select_cells
 
-# Systems side by side: decoders of the same sentences, by their content and by paired differences of it.
-
 SYSTEM_HEADINGS = ("system", "rows", "score", "others", "content", "95 % CI", "p", "p (Holm)")
 PAIR_HEADINGS = ("difference in content", "points", "95 % CI", "p", "p (Holm)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Systems:
-    """Content of each system above its own null, and of each pair; p adjusted over all of them (Holm).
-
-    p of a system is one-sided (content above 0), p of a pair is two-sided.
-    """
+    """Content of each system above its own null (p is one-sided), and of each pair (p is two-sided)."""
 
     endpoint: Endpoint
     sentences: int
     rows: dict[str, int]
     systems: dict[str, Contrast]
     pairs: dict[tuple[str, str], Contrast]
-    adjusted: list[float]  # of the systems, then of the pairs
+    adjusted: list[float]  # p of the systems, then of the pairs, adjusted over all of them (Holm)
     notes: tuple[str, ...]
 
     def system_rows(self) -> list[tuple[str, ...]]:
         """Return the rows of a text table under `SYSTEM_HEADINGS`."""
-        return [
-            (
-                name,
-                str(self.rows[name]),
-                f"{c.scores[0]:.2f}",
-                f"{c.nulls[0]:.2f}",
-                f"{c.effect:+.2f}",
-                interval_text(c.interval(Z_95)),
-                p_cell(c.decisive_p),
-                p_cell(adjusted),
-            )
-            for (name, c), adjusted in zip(self.systems.items(), self.adjusted, strict=False)
-        ]
+        made: list[tuple[str, ...]] = []
+        for (name, c), adjusted in zip(self.systems.items(), self.adjusted, strict=False):
+            figures = f"{c.scores[0]:.2f}", f"{c.nulls[0]:.2f}", f"{c.effect:+.2f}", interval_text(c.interval(Z_95))
+            made.append((name, str(self.rows[name]), *figures, p_cell(c.decisive_p), p_cell(adjusted)))
+        return made
 
     def pair_rows(self) -> list[tuple[str, ...]]:
         """Return the rows of a text table under `PAIR_HEADINGS`."""
@@ -68,20 +55,13 @@ class Systems:
 
 
 def two_sided(pair: Contrast) -> float:
-    """Return the two-sided p of a contrast."""
     return min(1.0, 2 * min(pair.p, pair.p_less))
 
 
 def compare_systems(
     systems: Mapping[str, Sequence[Prediction]], *, endpoint: Endpoint = WORDS, mode: str | None = None
 ) -> Systems:
-    """Compare decoders of the same sentences: name -> predictions made from the recordings, in the order of the table.
-
-    Only sentences that all systems have are compared; their numbers of rows may differ.
-
-    Raises:
-      UserError: the systems share no sentence, or too few.
-    """
+    """Compare decoders, name -> predictions, over the sentences that all have; their numbers of rows may differ."""
     aligned = align(systems, mode=mode, rows_alike=False)
     strata = Strata(strata_members(aligned.strata))
     scores = text_scorer(aligned, endpoint)
@@ -93,27 +73,12 @@ def compare_systems(
     return Systems(endpoint, len(strata), rows, alone, pairs, holm(p_values), aligned.notes)
 
 
-Rows = Sequence[Sequence[str]]
-
-
 def main(argv: list[str]) -> int:
     flags = _parser().parse_args(argv)
     if folder := next((path for path in flags.systems if path.is_dir()), None):
         raise UserError(f"{folder}: is a folder; `eeg2text table DIR...` joins finished runs, with their verdicts.")
     if len(flags.systems) < 2:
         raise UserError("compare: expected two files of predictions at least.")
-    tables = file_tables(flags)
-    for heads, rows in tables:
-        print(columns_text(heads, *rows), end="\n\n")
-    made = [Table("", [("", head) for head in heads], [[list(row) for row in rows]], texts=1) for heads, rows in tables]
-    for path, write in ((flags.markdown, table_markdown), (flags.tex, table_latex)):
-        if path:
-            write_text(path, "\n".join(map(write, made)))
-    return 0
-
-
-def file_tables(flags: argparse.Namespace) -> list[tuple[Sequence[str], Rows]]:
-    """Return the tables of systems and of pairs for files of predictions."""
     systems: dict[str, list[Prediction]] = {}
     for path, name in zip(flags.systems, names_of(flags.systems), strict=True):
         prediction_set = read_any(path, mode=flags.mode, **options_of(flags))
@@ -122,19 +87,23 @@ def file_tables(flags: argparse.Namespace) -> list[tuple[Sequence[str], Rows]]:
     endpoint, *others = endpoints_of(flags.endpoint)
     if others:
         raise UserError(f"--endpoint={flags.endpoint}: expected one endpoint.")
-    comparison = compare_systems(systems, endpoint=endpoint, mode=flags.mode)
-    for note in comparison.notes:
+    compared = compare_systems(systems, endpoint=endpoint, mode=flags.mode)
+    for note in compared.notes:
         print(f"{note}.")
-    print(f"{endpoint.label} in points, {comparison.sentences} sentences; p of a pair is two-sided\n")
+    print(f"{endpoint.label} in points, {compared.sentences} sentences; p of a pair is two-sided\n")
+    tables = {
+        "systems": Table("", [("", head) for head in SYSTEM_HEADINGS], [[*map(list, compared.system_rows())]], 1),
+        "pairs": Table("", [("", head) for head in PAIR_HEADINGS], [[*map(list, compared.pair_rows())]], 1),
+    }
     if flags.json:
-        rows = {"systems": _records(SYSTEM_HEADINGS, comparison.system_rows())}
-        rows["pairs"] = _records(PAIR_HEADINGS, comparison.pair_rows())
-        write_text(flags.json, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-    return [(SYSTEM_HEADINGS, comparison.system_rows()), (PAIR_HEADINGS, comparison.pair_rows())]
-
-
-def _records(heads: Sequence[str], rows: Rows) -> list[dict[str, str]]:
-    return [dict(zip(heads, row, strict=True)) for row in rows]
+        records = {name: [dict(zip(t.headings, row, strict=True)) for row in t.rows] for name, t in tables.items()}
+        write_text(flags.json, json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+    for table in tables.values():
+        print(columns_text(table.headings, *table.rows), end="\n\n")
+    for path, write in ((flags.markdown, table_markdown), (flags.tex, table_latex)):
+        if path:
+            write_text(path, "\n".join(map(write, tables.values())))
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

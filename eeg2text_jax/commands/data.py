@@ -29,8 +29,6 @@ from eeg2text_jax.instrument.predictions.file import sentence_key
 from eeg2text_jax.runs.repeats import MAPS, repeat_lines, repeats, repeats_figure
 from eeg2text_jax.training.configuration import load_config, parse_config
 
-# Figures of a data file: times of its samples, and the part of each sample under several splitting methods.
-
 MOST_LINES, MOST_NAMED = 60, 12  # most recordings in the figure; most groups in its legend
 
 
@@ -66,8 +64,7 @@ def time_figure(data: DataFile) -> Any:
 def place_figure(data: DataFile) -> Any:
     """Return a matplotlib figure of texts by place, a line per recording, with panels of task and run.
 
-    A text has a color by its place in the first recording of its run that has it. So recordings of the same order look
-    alike, and those of other orders do not.
+    A text's color is its place in the first recording of its run that has it: recordings of one order look alike.
     """
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
@@ -95,23 +92,19 @@ _COLOURS = {"nothing": "#ffffff", "discarded": "#d9d9d9", "train": "#3b6fb6", "d
 
 def part_cells(data: DataFile, split: Split) -> np.ndarray:
     """Return the part of each pair of subject and text as an index into `_COLOURS`, int `[subjects, texts]`."""
-    subject = np.unique(data.subject.astype(str), return_inverse=True)[1]
-    text = np.unique(text_units(data), return_inverse=True)[1]
-    part = np.full(len(data), len(PARTS))  # at first, all samples count as discarded
+    subject, text = (np.unique(of, return_inverse=True)[1] for of in (data.subject.astype(str), text_units(data)))
+    present = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS)), bool)
+    recorded = np.zeros(present.shape[:2], bool)
+    recorded[subject, text] = True
     for k, name in enumerate(PARTS):
-        part[split.parts[name]] = k
-    present = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), bool)
-    present[subject, text, part] = True
-    n_parts = present[..., :-1].sum(axis=-1)
-    cases = [n_parts > 1, n_parts == 1, present[..., -1]]
-    return np.select(cases, [len(_COLOURS) - 1, present.argmax(axis=-1) + 2, 1], 0)
+        rows = split.parts[name]
+        present[subject[rows], text[rows], k] = True
+    n_parts = present.sum(axis=-1)
+    return np.select([n_parts > 1, n_parts == 1, recorded], [len(_COLOURS) - 1, present.argmax(axis=-1) + 2, 1], 0)
 
 
 def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Any:
-    """Return a matplotlib figure with a panel per method (a) to (f): the part of each pair of subject and text.
-
-    The panel of a method that cannot split this data says why.
-    """
+    """Return a matplotlib figure of methods (a) to (f): the part of each pair of subject and text, or why none."""
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # slow to import, and seldom needed
     from matplotlib.patches import Patch
@@ -138,9 +131,7 @@ def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> A
     return figure
 
 
-# Croissant metadata: a JSON description of an exported Parquet file for catalogues of data sets.
-#
-# The format is version 1.0 of docs.mlcommons.org/croissant.
+# Croissant 1.0 (docs.mlcommons.org/croissant): a JSON description of an exported Parquet file for catalogues.
 
 _TERMS = (
     "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
@@ -175,17 +166,22 @@ _TIME = {
 
 
 def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
-    """Write the file `out`, which describes the Parquet file that `write_parquet` made of `data`.
-
-    `licence` is a name or a URL, `cite` preferably BibTeX; empty: not stated.
-    """
-    times = {} if data.clock is None else _TIME
+    """Write `out`, on the Parquet file that `write_parquet` made of `data`; `licence`: name or URL, `cite`: BibTeX."""
     fields = [
         {"@type": "cr:Field", "@id": f"samples/{column}", "name": column, "description": meaning, "dataType": kind}
         | {"source": {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}}
-        for column, (kind, meaning) in (_COLUMNS | times).items()
+        for column, (kind, meaning) in (_COLUMNS | ({} if data.clock is None else _TIME)).items()
     ]
-    about: dict[str, Any] = {
+    stored = {
+        "@type": "cr:FileObject",
+        "@id": "parquet",
+        "name": parquet.name,
+        "contentUrl": parquet.name,
+        "contentSize": f"{parquet.stat().st_size} B",
+        "encodingFormat": "application/x-parquet",
+        "sha256": file_digest(parquet),
+    }
+    about = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
@@ -197,20 +193,10 @@ def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence
         "version": "1.0.0",
         "datePublished": datetime.now(UTC).strftime("%Y-%m-%d"),
         "isLiveDataset": False,
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": "parquet",
-                "name": parquet.name,
-                "contentUrl": parquet.name,
-                "contentSize": f"{parquet.stat().st_size} B",
-                "encodingFormat": "application/x-parquet",
-                "sha256": file_digest(parquet),
-            }
-        ],
+        "distribution": [stored],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "samples", "name": "samples", "field": fields}],
+        **{key: value for key, value in {"license": licence, "citeAs": cite}.items() if value},
     }
-    about |= {key: value for key, value in {"license": licence, "citeAs": cite}.items() if value}
     write_text(out, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -222,9 +208,8 @@ def prepare(argv: list[str]) -> int:
     argv = ["--config.data.recordings.strict=True" if argument == "--strict" else argument for argument in argv]
     argv = [re.sub("^--(compat|task)=", r"--config.data.recordings.\1=", argument) for argument in argv]
     positional = "SOURCE... [--compat=wang-ji] [--strict] [--task=NR]"
-    arguments = parse_config(
-        argv, "prepare", default="default", positional=positional, options=("out",), sections=("data",)
-    )
+    known: dict[str, Any] = {"default": "default", "positional": positional, "sections": ("data",)}
+    arguments = parse_config(argv, "prepare", options=("out",), **known)
     out = Path(arguments.options["out"])
     tally = make_datafile(read_section(DataSettings, arguments.config.data), out, arguments.positional)
     for note in tally.notes:
@@ -249,13 +234,8 @@ def check(argv: Sequence[str]) -> int:
     add("--png", type=Path, metavar="OUT", help="write a picture of the features' scales, band by channel")
     add("--time", type=Path, metavar="OUT", help="write a PNG picture of the time at which samples were recorded")
     add("--places", type=Path, metavar="OUT", help="write a PNG picture of the texts by place, a line per recording")
-    add(
-        "--repeats",
-        nargs="?",
-        const="correlation",
-        choices=MAPS,
-        help="compare recordings of the same sentences, by correlation or after a linear map between recordings",
-    )
+    alike = "compare recordings of the same sentences, by correlation or after a linear map between recordings"
+    add("--repeats", nargs="?", const="correlation", choices=MAPS, help=alike)
     add("--repeats-png", type=Path, metavar="OUT", help="write a picture of --repeats: by distance, band and channel")
     add("--condition", metavar="NAME", help="describe the encoder's input under a condition, such as noise")
     flags = parser.parse_args(argv)
@@ -325,12 +305,8 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     add("--unique-sessions", action="store_true", help="for --method=blocks: no session (a day) is in two parts")
     add("--groups", type=Path, metavar="CSV", help="a column `reference`, and columns with its class, topic or story")
     add("--audit", metavar="JSON", help="judge this split file; with DATA.h5, compare the texts, too")
-    add(
-        "--overlap",
-        type=float,
-        default=OVERLAP,
-        help="share of common words from which two sentences are near-duplicates, 0 to 1",
-    )
+    alike = "share of common words from which two sentences are near-duplicates, 0 to 1"
+    add("--overlap", type=float, default=OVERLAP, help=alike)
     add("--folds", default="", help="several splits that together test every text: their number, or subjects")
     add("--json", metavar="OUT", help="write the certificate to this file; with --folds, to OUT_1.json and so on")
     add("--map", type=Path, metavar="OUT.png", help="write a picture of the texts that methods a to f keep and share")
@@ -347,20 +323,20 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
 
 
 def parse_ratio(text: str) -> tuple[float, ...]:
-    """Parse shares of train, dev and test separated by commas. Raises UserError, which names --ratio."""
+    """Parse shares of train, dev and test, separated by commas."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
-        raise UserError(
-            f"--ratio={text}: expected three shares separated by commas (train,dev,test), such as 0.8,0.1,0.1."
-        ) from error
+        what = "three shares separated by commas (train,dev,test), such as 0.8,0.1,0.1"
+        raise UserError(f"--ratio={text}: expected {what}.") from error
 
 
 def split(argv: list[str]) -> int:
     arguments = _parse_split(argv)
     data: DataFile | None = read_datafile(arguments.data) if arguments.data else None
     if arguments.folds:
-        return _folds(arguments, data)
+        _folds(arguments, data)
+        return 0
     if data is None:
         readings, split = read_split_file(arguments.audit).readings()
         certificate = certify(readings, split, arguments.overlap)
@@ -373,8 +349,7 @@ def split(argv: list[str]) -> int:
         readings, certificate = readings_of(data), certify_data(data, split, ratio, arguments.overlap, groups)
     print(split_report(certificate, readings))
     if data is not None:
-        print("\n" + paper_table1(data, split))
-        print(f"\nsplit hash {split.digest()}")
+        print(f"\n{paper_table1(data, split)}\n\nsplit hash {split.digest()}")
     if arguments.json:
         write_split_file(arguments.json, certificate)
         print(f"wrote {arguments.json}")
@@ -384,19 +359,16 @@ def split(argv: list[str]) -> int:
 
 
 def write_figure(figure: Any, out: Path) -> None:
-    """Write a matplotlib figure as PNG, atomically."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as partial:
         figure.savefig(str(partial), format="png", dpi=120)
     print(f"wrote {out}")
 
 
-def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
+def _folds(arguments: argparse.Namespace, data: DataFile | None) -> None:
     if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
-        raise UserError(
-            f"--folds={arguments.folds}: expected a number of folds or 'subjects', and a data file to divide "
-            "(`eeg2text split DATA.h5`), without --audit."
-        )
+        what = "a number of folds or 'subjects', and a data file to divide (`eeg2text split DATA.h5`), without --audit"
+        raise UserError(f"--folds={arguments.folds}: expected {what}.")
     how = (arguments.method, arguments.folds, arguments.ratio, arguments.seed, arguments.gap)
     groups = labels_of_samples(data, arguments.groups) if arguments.groups else None
     splits = list(make_folds(data, *how, arguments.unique_subjects, arguments.unique_sessions))
@@ -409,14 +381,10 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
         if outputs:
             write_split_file(outputs[k], certificate)
             print(f"wrote {outputs[k]}\n")
-    return 0
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return column of the CSV at `path` -> labels of all samples of the data file, object `[N]`.
-
-    The CSV's column `reference` has the sentences. Raises UserError without this column or a line for each sentence.
-    """
+    """Return column -> labels of all samples, object `[N]`, from a CSV whose column `reference` has the sentences."""
     lines = list(read_metadata(path))
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
         raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")

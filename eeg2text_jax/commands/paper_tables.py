@@ -1,12 +1,12 @@
 """`eeg2text table` and `leakage`: any finished runs joined, and the papers' tables with the papers' own rows beside.
 
 The papers' rows are in `published.tsv`, what differs from the papers in `papers.tsv` (of which docs/papers.md is made).
-Scores are those of the profile "paper": BLEU on the model's tokens, ROUGE as the package `rouge` counts it, as in the
-code of the papers' authors. Functions import JAX where they need it, so that the options of a command are read at once.
+Scores are those of the profile "paper". JAX is imported where it is needed, so that options are read at once.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import statistics
@@ -28,12 +28,13 @@ from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell, p_of
 from eeg2text_jax.instrument.metrics.score import PROFILES, score_cells
 from eeg2text_jax.instrument.metrics.tables import (
     COLUMNS,
-    Row,
+    Cells,
     Table,
     grouped_rows,
     side_by_side,
     styled,
     summary,
+    values,
     write_table,
 )
 from eeg2text_jax.instrument.predictions.file import PredictionSet, read_predictions
@@ -46,7 +47,6 @@ BLEU_ROUGE = (
     ("WER (%)", "", "wer"),
 )
 FAIR_COLUMNS = (*BLEU_ROUGE[:4], BLEU_ROUGE[5], BLEU_ROUGE[4], BLEU_ROUGE[6])  # ROUGE as R, P, F, without WER
-SCENARIOS = [(train, test) for train in ("EEG", "Random") for test in ("EEG", "Random")]
 CONDITIONS = {"EEG": "eeg", "Random": "noise"}
 BACKBONES = {"BART": "bart", "Pegasus": "pegasus", "T5": "t5"}
 VERDICT_HEADINGS = ("run", "verdict", "content difference", "90 % CI", "p", "MDE")
@@ -134,7 +134,7 @@ def predictions_of(workdir: Path) -> PredictionSet:
     return read_predictions(path)
 
 
-def rows_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, str, str, str], Row]:
+def cells_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, ...], Cells]:
     """Return ("", training condition, evaluation condition, mode) -> scores of a run; none if it is not finished."""
     if not finished(workdir):
         return {}
@@ -169,10 +169,10 @@ def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
     columns, described, lines = BLEU_ROUGE if profile == "paper" else COLUMNS, ("run", "model", "tasks", "split"), []
     for workdir in workdirs:
         about = [workdir.name, *_described(workdir)]
-        for (_, train, test, mode), row in rows_of_run(workdir, profile).items():
-            lines.append(([*about, mode.replace("_", "-"), train, test], row))
-    columns = tuple(column for column in columns if any(row.values(column[2]) for _, row in lines))
-    rows = [[*texts, *(summary(row.values(figure), 2) for *_, figure in columns)] for texts, row in lines]
+        for (_, train, test, mode), cells in cells_of_run(workdir, profile).items():
+            lines.append(([*about, mode.replace("_", "-"), train, test], cells))
+    columns = tuple(column for column in columns if any(values(cells, column[2]) for _, cells in lines))
+    rows = [[*texts, *(summary(cells, figure) for *_, figure in columns)] for texts, cells in lines]
     heads = [("", head) for head in (*described, "mode", "training", "evaluation")]
     title = f"Finished runs, profile {profile}; several seeds: mean ± standard deviation"
     return Table(title, [*heads, *((group, name) for group, name, _ in columns)], [rows], len(heads))
@@ -187,9 +187,8 @@ def _described(workdir: Path) -> list[str]:
         tasks = sorted(split.get("tasks", {})) or [os.path.basename(config["data"]["source"])]
         return [f"{brain}{star} + {name}", ", ".join(tasks), config["split"]["method"]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{workdir}: is no finished run ({named(error)}); expected config.json and split.json."
-        ) from error
+        said = f"is no finished run ({named(error)}); expected config.json and split.json"
+        raise UserError(f"{workdir}: {said}.") from error
 
 
 def paper_table(name: str, rows: Mapping[tuple[str, ...], Sequence[Sequence[str]]], more: Sequence[Any] = ()) -> Table:
@@ -198,10 +197,9 @@ def paper_table(name: str, rows: Mapping[tuple[str, ...], Sequence[Sequence[str]
     `rows` maps the first cells to rows, of which the first cell says whose they are; `more` are sections below.
     """
     about, lines = TABLES[name], []
-    for row in TABLES[name].rows:
-        lines.append([PAPER, *row])
-        key = tuple(row[: about.texts])
-        lines += [[whose, *key, *figures] for whose, *figures in rows.get(key, ())]
+    for row in about.rows:
+        key = row[: about.texts]
+        lines += [[PAPER, *row], *([whose, *key, *figures] for whose, *figures in rows.get(key, ()))]
     sections = [section for section in (lines, *more) if section]
     return Table(about.title, [("", ""), *about.columns], sections, 1 + about.texts)
 
@@ -210,34 +208,29 @@ def jo_table(name: str, out: Path) -> Table:
     """Return Table 2 or 3 of Jo et al.: three models, four scenarios, with and without teacher forcing."""
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     for run, label in zip(runs_of(name), BACKBONES, strict=True):
-        cells = rows_of_run(out / run.name)
+        scored = cells_of_run(out / run.name)
         for mode, suffix in (("free_running", ""), ("teacher_forced", " w/tf")):
-            for train, test in SCENARIOS:
-                row = cells.get(("", CONDITIONS[train], CONDITIONS[test], mode))
-                figures = _figures(row.values(figure) if row else [] for *_, figure in BLEU_ROUGE)
-                rows[f"{label}{suffix}", train, test] = [[MADE, *figures]]
+            for train, test in itertools.product(CONDITIONS, repeat=2):
+                cells = scored.get(("", CONDITIONS[train], CONDITIONS[test], mode), [])
+                rows[f"{label}{suffix}", train, test] = [[MADE, *_means(cells, BLEU_ROUGE)]]
     return paper_table(name, rows)
 
 
 def fair_table(name: str, out: Path) -> Table:
     """Return Table 2, 3 or 4 of the cross-subject paper; below a row of ours are its teacher-forced and noise rows."""
+    ours = {MADE: ("eeg", "eeg", "free_running"), f"{MADE}, w/tf": ("eeg", "eeg", "teacher_forced")}
+    ours[f"{MADE}, noise"] = ("noise", "noise", "free_running")
     rows = {}
     for run, row in zip(runs_of(name), TABLES[name].rows, strict=True):
-        cells = rows_of_run(out / run.name)
-        rows[tuple(row[:2])] = [
-            [whose, *_figures(scores.values(figure) if scores else [] for *_, figure in FAIR_COLUMNS)]
-            for whose, condition, mode in (
-                (MADE, "eeg", "free_running"),
-                (f"{MADE}, w/tf", "eeg", "teacher_forced"),
-                (f"{MADE}, noise", "noise", "free_running"),
-            )
-            for scores in [cells.get(("", condition, condition, mode))]
+        scored = cells_of_run(out / run.name)
+        rows[row[:2]] = [
+            [whose, *_means(scored.get(("", *tested), []), FAIR_COLUMNS)] for whose, tested in ours.items()
         ]
     return paper_table(name, rows)
 
 
-def _figures(values: Any) -> list[str]:
-    return [f"{statistics.mean(numbers):.2f}" if numbers else "-" for numbers in values]
+def _means(cells: Cells, columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    return [f"{statistics.mean(found):.2f}" if (found := values(cells, figure)) else "-" for *_, figure in columns]
 
 
 MARKS = {"plain": "{}", "bold": "**{}**", "underline": "_{}_"}
@@ -247,7 +240,7 @@ SHOWN = ("It's not a particularly", "Everything its title", "Joseph H. Ball")
 
 def examples_table(out: Path) -> Table:
     """Return Table 4 of Jo et al.: three sentences, each decoded with EEG and with noise, w/tf and without."""
-    about, rows = TABLES["jo-4"], []
+    rows: list[list[str]] = []
     run = out / runs_of("jo-4")[0].name
     predictions = predictions_of(run).predictions if finished(run) else []
     shown = [row for row in predictions if row.reference.startswith(SHOWN)]
@@ -258,7 +251,7 @@ def examples_table(out: Path) -> Table:
         for suffix, mode in ((" w/tf", "w/tf"), ("", "free-running")):
             for label, condition in CONDITIONS.items():
                 rows.append([MADE, f"{label}{suffix}", texts.get(f"{condition} → {condition}, {mode}", "-")])
-    return Table(about.title, [("", ""), *about.columns], [rows], 3)
+    return paper_table("jo-4", {}, [rows])
 
 
 def finished(workdir: Path) -> bool:
@@ -269,33 +262,32 @@ def finished(workdir: Path) -> bool:
 SLICES = ("all", *(heading for _, heading in TABLES["latte-4"].columns[3:]))
 
 
-def judge_rows(results: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return approach -> parameters, then the AUC on each slice of Table 4; `names` maps classifiers to approaches."""
+def judge_rows(results: Mapping[str, Any], classifiers: Sequence[str]) -> list[list[str]]:
+    """Return the parameters of each classifier, then its AUC on each slice of Table 4."""
     from eeg2text_jax.judge.baselines import three_digits
 
     slices = {row["slice"].lower(): row["auc"] for row in results["slices"]}
-    rows = {}
-    for classifier, approach in names.items():
-        auc = [slices.get(name, {}).get(classifier, {}).get("value") for name in SLICES]
+    rows = []
+    for classifier in classifiers:
+        auc = (slices.get(name, {}).get(classifier, {}).get("value") for name in SLICES)
         size = results.get("parameters", {}).get(classifier)
-        rows[approach] = [f"{size / 1e6:,.1f}M" if size else "-", *(three_digits(value) for value in auc)]
+        rows.append([f"{size / 1e6:,.1f}M" if size else "-", *map(three_digits, auc)])
     return rows
 
 
-def classifiers_of(results: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the baselines of a judge's results, BERTScore's first, and the judge's own name."""
+def classifiers_of(results: Mapping[str, Any]) -> list[str]:
+    """Return the baselines of a judge's results, BERTScore's first, then the judge."""
     names = list(results["slices"][0]["auc"])
-    return [name for name in names if name.startswith("meaning[")], next(n for n in names if "judge" in n)
+    return [*(name for name in names if name.startswith("meaning[")), next(name for name in names if "judge" in name)]
 
 
 def judges_table(workdirs: Sequence[Path]) -> Table:
     """Return one table of any judges and their baselines in the layout of LATTEScore's Table 4, a section a judge."""
     sections = []
     for workdir in workdirs:
-        results = judge_results(workdir)
-        baselines, judge = classifiers_of(results)
-        rows = judge_rows(results, {name: name for name in (*baselines, judge)})
-        sections.append([[workdir.name, name, *figures] for name, figures in rows.items()])
+        names = classifiers_of(results := judge_results(workdir))
+        rows = zip(names, judge_rows(results, names), strict=True)
+        sections.append([[workdir.name, name, *figures] for name, figures in rows])
     return Table("Judges: AUC-ROC", [("", "run"), *TABLES["latte-4"].columns], sections, 2)
 
 
@@ -304,9 +296,8 @@ def judge_results(workdir: Path) -> dict[str, Any]:
     try:
         return parse_json((workdir / "results.json").read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{workdir}: is no finished judge ({named(error)}); run `eeg2text judge` to its end."
-        ) from error
+        said = f"is no finished judge ({named(error)}); run `eeg2text judge` to its end"
+        raise UserError(f"{workdir}: {said}.") from error
 
 
 def latte_auc_table(out: Path) -> Table:
@@ -317,14 +308,11 @@ def latte_auc_table(out: Path) -> Table:
     for workdir, wanted in ((first, approaches[:3]), (second, approaches[3:])):
         if finished(workdir):
             results = judge_results(workdir)
-            baselines, judge = classifiers_of(results)
             counts = {row["slice"].lower(): row["n"] for row in results["slices"]}
             rows[counted] = [[MADE, *(str(counts.get(name, 0)) for name in SLICES)]]
-            names = dict(
-                zip([*baselines, judge] if len(wanted) > 1 else [judge], (name for name, _ in wanted), strict=True)
-            )
-            for (name, size), (parameters, *auc) in zip(wanted, judge_rows(results, names).values(), strict=True):
-                rows[name, size] = [[f"{MADE}, {parameters}", *auc]]
+            names = classifiers_of(results) if len(wanted) > 1 else classifiers_of(results)[-1:]
+            for approach, (parameters, *auc) in zip(wanted, judge_rows(results, names), strict=True):
+                rows[approach] = [[f"{MADE}, {parameters}", *auc]]
     return paper_table("latte-4", rows)
 
 
@@ -345,20 +333,20 @@ def latte_speakers_table(out: Path) -> Table:
 
 def pairs_table(name: str, pairs: Sequence[Pair], parts: Parts) -> Table:
     """Return Table 1, 2 or 3 of LATTEScore: speakers, parts or labels of the pairs."""
-    tables, counts = data_tables(pairs), parts.counts()
+    tables = data_tables(pairs)
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     if name == "latte-1":
         by_severity = {severity.lower(): n for severity, n in tables["speakers_by_severity"].items()}
         rows["# Speakers",] = [[MADE, *(str(by_severity.get(s, "-")) for s in ("mild", "moderate", "severe"))]]
     elif name == "latte-2":
-        columns = [counts[part] for part in ("train", "test", "dev")]
+        columns = [parts.counts()[part] for part in ("train", "test", "dev")]
         rows["# Examples",] = [[MADE, *(str(part["pairs"]) for part in columns)]]
         rows["Meaning Preserved",] = [[MADE, *(f"{100 * p['preserved'] / p['pairs']:.1f}%" for p in columns)]]
     else:
         for label, *about in (row[:3] for row in TABLES[name].rows if row[0] in tables["labels"]):
             of = tables["labels"][label]
-            example = "G: {} T: {}".format(*of["example"])
-            rows[label, *about] = [[MADE, f"{of['pairs']} ({of['percent']:.0f}%)", example]]
+            share = f"{of['pairs']} ({of['percent']:.0f}%)"
+            rows[label, *about] = [[MADE, share, "G: {} T: {}".format(*of["example"])]]
     return paper_table(name, rows)
 
 
@@ -377,8 +365,12 @@ class LeakageRow:
 
     @property
     def average(self) -> float | None:
-        """The mean over seeds."""
         return statistics.mean(self.values) if self.values else None
+
+
+def paper_rates(data: DataFile) -> dict[str, str]:
+    """Return rate -> its name in the paper, which compares fMRI texts by story segment, and EEG texts by index."""
+    return {BSLR: "BSLR(%)", f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}": "TSLR(%)"}
 
 
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
@@ -387,7 +379,8 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
     Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
     as some of its figures suggest.
     """
-    readings, kind = readings_of(data), 0 if data.is_windows else 1  # column of the paper: Narratives, ZuCo
+    readings = readings_of(data)
+    published = {row[:2]: row[-1].split(" / ")[not data.is_windows] for row in TABLES["fair-1"].rows}
     rates_of: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
     for method in "abcdef":
@@ -407,32 +400,23 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
                 rates_of.setdefault((rate, method), []).append(100 * value)
     rows = []
     for rate in dict.fromkeys(rate for rate, _ in rates_of):
-        # The paper compares fMRI texts by story segment, and EEG texts by the sentence's index in the task.
-        plain = rate.removesuffix(OVER_ALL)
-        printed = plain in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
+        name = paper_rates(data).get(rate.removesuffix(OVER_ALL), "")
         for method in "abcdef":
-            values = () if method in why else tuple(rates_of[rate, method])
-            average = None
-            if printed:
-                first = (f"{plain.partition(',')[0]}(%)", f"({method})")
-                cell = next(row for row in TABLES["fair-1"].rows if row[:2] == first)[-1].split(" / ")[kind]
-                average = None if cell == "-" else float(cell)
-            rows.append(LeakageRow(rate, method, values, average, why.get(method, "")))
+            of_seeds = () if method in why else tuple(rates_of[rate, method])
+            cell = published.get((name, f"({method})"), "-")
+            rows.append(LeakageRow(rate, method, of_seeds, None if cell == "-" else float(cell), why.get(method, "")))
     return rows
 
 
 def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4)) -> Table:
-    """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG".
-
-    Below the paper's rows are those over all subjects or texts, of whichever part.
-    """
+    """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG"."""
     cells: dict[tuple[str, ...], list[list[str]]] = {}
     for kind, outline in enumerate(data):
-        for row in leakage_rows(outline, seeds, (0.8, 0.1, 0.1)):
-            rate, by = row.rate.removesuffix(OVER_ALL).partition(", ")[::2]
-            if by not in ("", SEGMENT if outline.is_windows else SENTENCE_ID):
+        for row in leakage_rows(outline, seeds, PAPER_RATIO):
+            plain = row.rate.removesuffix(OVER_ALL)
+            if not (name := paper_rates(outline).get(plain)):
                 continue
-            key = f"{rate}(%){OVER_ALL if row.rate.endswith(OVER_ALL) else ''}", f"({row.method})"
+            key = name + row.rate.removeprefix(plain), f"({row.method})"
             sides = cells.setdefault(key, [["-"] * (len(seeds) + 1) for _ in data])
             if row.values:
                 sides[kind] = [f"{value:.2f}" for value in (*row.values, row.average)]
@@ -441,14 +425,11 @@ def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4))
     return paper_table("fair-1", rows, [over_all])
 
 
-def figure_table(out: Path, picture: Path) -> Table:
-    """Draw Figure 4 of the cross-subject paper, and return its lowest and last losses beside the trivial predictors.
-
-    Each data set and stage has a panel, each split a curve, by epoch.
-    """
+def figure_table(out: Path) -> Table:
+    """Draw fair-figure-4.png, a panel per data set and stage, a curve per split; return its lowest and last losses."""
     from eeg2text_jax.training.metrics_log import curve, curves_figure, rows_of, write_figure
 
-    about, rows = TABLES["fair-figure-4"], []
+    rows: list[list[str]] = []
     panels: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for run in runs_of("fair-figure-4"):
         if not finished(out / run.name):
@@ -459,23 +440,20 @@ def figure_table(out: Path, picture: Path) -> Table:
         for stage in ("snapshot", "series"):
             settings = config["pretrain"][stage]
             per_epoch = settings["steps"] / (settings["epochs"] or 1)
-            logged = rows_of(epath.Path(out / run.name / stage / "metrics.jsonl"))
-            logged = [{**{k.replace(arm, "recordings"): v for k, v in row.items()}, "step": row["step"] / per_epoch}
-                      for row in logged]  # fmt: skip
+            logged = [
+                {name.replace(arm, "recordings"): value for name, value in row.items()}
+                | {"step": row["step"] / per_epoch}
+                for row in rows_of(epath.Path(out / run.name / stage / "metrics.jsonl"))
+            ]
             panels.setdefault(f"{data}, {stage}", {})[method] = logged
             epochs, losses = curve(logged, "dev_loss/recordings")
             lowest = min(range(len(losses)), key=losses.__getitem__)
-            figures = (
-                losses[lowest],
-                epochs[lowest],
-                losses[-1],
-                logged[0]["zero/recordings"],
-                logged[0]["mean/recordings"],
-            )
+            trivial = (logged[0][f"{name}/recordings"] for name in ("zero", "mean"))
+            figures = (losses[lowest], epochs[lowest], losses[-1], *trivial)
             rows.append([MADE, data, method, stage, *(f"{value:.4f}" for value in figures)])
     if panels:
-        write_figure(curves_figure(panels, ["recordings"], "epoch"), epath.Path(picture))
-    return Table(about.title, [("", ""), *about.columns], [rows], 1 + about.texts)
+        write_figure(curves_figure(panels, ["recordings"], "epoch"), epath.Path(out / "fair-figure-4.png"))
+    return paper_table("fair-figure-4", {}, [rows])
 
 
 def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
@@ -485,14 +463,12 @@ def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
     heading = [f"{'(%)':<{width}}method", *(f"seed {seed}" for seed in seeds), "average", "published"]
     lines = ["".join(f"{word:>11}" if i else f"{word:<{width + 8}}" for i, word in enumerate(heading))]
     for entry in rows:
-        values = [*entry.values, entry.average] if entry.values else [None] * (len(seeds) + 1)
-        cells = "".join(f"{'-' if value is None else f'{value:.2f}':>11}" for value in [*values, entry.published])
+        shown = [*(entry.values or [None] * len(seeds)), entry.average, entry.published]
+        cells = "".join(f"{'-' if value is None else f'{value:.2f}':>11}" for value in shown)
         lines.append(f"{entry.rate:<{width}}({entry.method})     {cells}")
     reasons = {entry.method: entry.why for entry in rows if entry.why}
     return "\n".join([*lines, *(f"({method}): {why}" for method, why in reasons.items())])
 
-
-# The commands.
 
 MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
 
@@ -522,9 +498,8 @@ def table(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text table", description=table.__doc__)
     parser.add_argument("workdirs", nargs="+", type=Path, metavar="DIR", help="workdirs of `eeg2text run` or `judge`")
     parser.add_argument("--profile", choices=PROFILES, default="paper", help="paper: BLEU on tokens, package rouge")
-    parser.add_argument(
-        "--out", type=Path, action="append", default=[], metavar="FILE", help="also write .md, .tex, .csv"
-    )
+    written = "also write .md, .tex, .csv"
+    parser.add_argument("--out", type=Path, action="append", default=[], metavar="FILE", help=written)
     flags = parser.parse_args(argv)
     judges = [folder for folder in flags.workdirs if (folder / "judge").is_dir()]
     runs = [folder for folder in flags.workdirs if folder not in judges]
@@ -541,5 +516,4 @@ def table(argv: Sequence[str]) -> int:
 
 
 def show(made: Table) -> None:
-    """Print a table with aligned columns, below its title."""
     print(f"{made.caption}\n{columns_text(made.headings, *made.rows)}\n")

@@ -26,15 +26,10 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import content_digest, parse_json, partial_of, remove, replacing, write_text
 from eeg2text_jax.base.packages import BIBTEX, __version__, library
-from eeg2text_jax.instrument.predictions.file import PredictionSet
+from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.instrument.predictions.read import read_any
 
-# Convert results to Every Eval Ever, a JSON schema for evaluations of any kind of model.
-#
-# There is a record for each arm (a training condition and seed), with all scores. The schema is version 0.3.0 of
-# github.com/evaleval/every_eval_ever.
-
-SCHEMA = "0.3.0"
+SCHEMA = "0.3.0"  # of Every Eval Ever, a JSON schema for evaluations of any model (github.com/evaleval/every_eval_ever)
 _BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # prefixes of the names of scores that range from 0 to 100 %
 
 
@@ -44,20 +39,20 @@ class About:
 
     model: str  # `ORGANIZATION/NAME`, to which the arm's name is appended
     dataset: str
-    organization: str  # name of the organization that reports the results
-    relationship: str  # relationship of the evaluator to the model's developer
-    evaluated: float  # time of the evaluation, Unix time in seconds
-    recorded: float  # time of this export, Unix time in seconds
+    organization: str  # that reports the results
+    relationship: str  # of the evaluator to the model's developer
+    evaluated: float  # Unix time of the evaluation, in seconds
+    recorded: float  # Unix time of this export, in seconds
     details: dict[str, str]  # name -> text: profile, digest of the split, verdict and its sentence
 
 
 def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield for each arm a path, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, and the record to write there."""
-    arms = dict.fromkeys((cell["train_condition"], cell["seed"]) for cell in results["cells"])
+    arms: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for cell in results["cells"]:
+        arms.setdefault((cell["train_condition"], cell["seed"]), []).extend(_results(cell, about))
     developer, _, name = about.model.rpartition("/")
-    for condition, seed in arms:
-        cells = [cell for cell in results["cells"] if (cell["train_condition"], cell["seed"]) == (condition, seed)]
-        entries = [entry for cell in cells for entry in _results(cell, about)]
+    for (condition, seed), entries in arms.items():
         if not entries:
             continue
         arm = f"{name}-{condition}-seed{seed}"
@@ -93,23 +88,24 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
 
 
 def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
-    """Yield an entry of `evaluation_results` for each score of `cell`, one training and one evaluation condition."""
+    """Yield an entry of `evaluation_results` for each score of a cell."""
+    condition, mode = cell["eval_condition"], cell["mode"]
     for name, metric in cell["metrics"].items():
         is_rate, is_bounded = metric["lower_is_better"], name.startswith(_BOUNDED)
         yield {
-            "evaluation_result_id": f"{cell['eval_condition']}/{cell['mode']}/{name}",
-            "evaluation_name": f"EEG-to-text, evaluated on {cell['eval_condition']}, {cell['mode']}",
+            "evaluation_result_id": f"{condition}/{mode}/{name}",
+            "evaluation_name": f"EEG-to-text, evaluated on {condition}, {mode}",
             "source_data": {
                 "dataset_name": about.dataset,
                 "source_type": "other",
-                "additional_details": {"eval_condition": cell["eval_condition"], "mode": cell["mode"]},
+                "additional_details": {"eval_condition": condition, "mode": mode},
             },
             "metric_config": {
                 "evaluation_description": "decoded text against the sentence that was read",
                 "metric_id": name,
                 "metric_name": name,
                 "metric_unit": "percent",
-                "lower_is_better": metric["lower_is_better"],
+                "lower_is_better": is_rate,
                 "score_type": "continuous",
                 "min_score": 0 if is_rate or is_bounded else "-Infinity",
                 "max_score": 100 if is_bounded and not is_rate else "Infinity",  # insertions let a rate exceed 100 %
@@ -127,20 +123,17 @@ def portable(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 
+STARTED = ("recording", "onset", "duration", "order")  # which predictions.parquet leaves out
 METRIC_OF_HUB = "word_bleu-1"
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 
 
 def main(argv: Sequence[str]) -> int:
     flags = parse(argv)
-    place, out = flags.workdir, flags.out
     if flags.metric and not flags.dataset:
-        raise UserError(
-            f"--metric={flags.metric}: names the score for --dataset, which is missing; give both, or leave --metric "
-            "out."
-        )
-    metric = flags.metric or METRIC_OF_HUB
-    path = place / "results.json" if place.is_dir() else place
+        said = "names the score for --dataset, which is missing; give both, or leave --metric out"
+        raise UserError(f"--metric={flags.metric}: {said}.")
+    path = flags.workdir / "results.json" if flags.workdir.is_dir() else flags.workdir
     results = read_results(path)
     verdict = _verdict(path.with_name("audit.json"))
     evaluated = path.stat().st_mtime
@@ -155,19 +148,19 @@ def main(argv: Sequence[str]) -> int:
     )
     made = {name: json.dumps(record, indent=1, ensure_ascii=False) + "\n" for name, record in records(results, about)}
     if flags.dataset:
-        date = datetime.fromtimestamp(evaluated, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        hub = dict(hub_files(results, flags.dataset, metric, date))
+        date, metric = datetime.fromtimestamp(evaluated, UTC), flags.metric or METRIC_OF_HUB
+        hub = dict(hub_files(results, flags.dataset, metric, date.strftime("%Y-%m-%dT%H:%M:%SZ")))
         if not hub:
             raise UserError(f"--metric={metric}: no cell of {path} has this score; name a metric that was scored.")
         made |= hub
     made["citation.bib"] = BIBTEX
-    with _all_or_nothing(out) as partial:
+    with _all_or_nothing(flags.out) as partial:
         for name, text in made.items():
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             write_text(partial / name, text)
         notes = _write_predictions(path.with_name("predictions.jsonl"), partial)
         names = [*made, *(file.name for file in partial.glob("*.parquet"))]
-    print("\n".join([*(f"wrote {out / name}" for name in names), *notes]))
+    print("\n".join([*(f"wrote {flags.out / name}" for name in names), *notes]))
     return 0
 
 
@@ -209,7 +202,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _verdict(path: Path) -> dict[str, str]:
-    """Return `verdict` and `verdict_sentence` of an audit's JSON file; {} if there is no file."""
     try:
         audit = parse_json(path.read_bytes())
         return {"verdict": str(audit["verdict"]), "verdict_sentence": str(audit["sentence"])}
@@ -240,69 +232,52 @@ def _write_predictions(path: Path, out: Path) -> list[str]:
 
 
 def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, content) of a file in `.eval_results/` for each cell (arm, test condition, mode) that has `metric`.
+    """Yield (name, content) of a file in `.eval_results/` for each cell that has `metric`; `date` is ISO 8601.
 
-    `date` (ISO 8601) is the time of the evaluation. The Hub shows these files on the model's page, and on the
-    leaderboard of a data set that is registered as a benchmark (source: huggingface.co/docs/hub/eval-results).
+    The Hub shows them on the model's page and on leaderboards (source: huggingface.co/docs/hub/eval-results).
     """
     for cell in results["cells"]:
-        if metric not in cell["metrics"]:
+        if not (found := cell["metrics"].get(metric)):
             continue
-        parts = (cell["train_condition"], f"seed{cell['seed']}", cell["eval_condition"], cell["mode"])
+        train, seed, condition, mode = (cell[name] for name in ("train_condition", "seed", "eval_condition", "mode"))
+        parts = (train, f"seed{seed}", condition, mode)
         entry = EvalResultEntry(
             dataset_id=dataset,
-            task_id=portable(f"{cell['eval_condition']}_{cell['mode']}"),
-            value=round(float(cell["metrics"][metric]["value"]), 4),
+            task_id=portable(f"{condition}_{mode}"),
+            value=round(float(found["value"]), 4),
             date=date,
-            notes=f"{metric}; trained on {cell['train_condition']}, seed {cell['seed']}; "
-            f"evaluated on {cell['eval_condition']}, {cell['mode']}; {cell['metrics'][metric]['signature']}",
+            notes=f"{metric}; trained on {train}, seed {seed}; evaluated on {condition}, {mode}; {found['signature']}",
         )
         content = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
         yield f".eval_results/{portable('_'.join(parts))}.yaml", content
 
 
-_KINDS = {  # types of the Parquet columns that are not text
-    **dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis"), "int64"),
-    **dict.fromkeys(("reference_tokens", "prediction_tokens"), "list"),
-    "nll": "float64",
-    "story_time": "span",
-}
-_COLUMNS = (
-    "sample_id", "subject", "task", "sentence_id", "n_words", "train_condition", "eval_condition", "seed", "mode",
-    "reference", "prediction", "reference_tokens", "prediction_tokens", "nll", "n_tokens",
-    "hypothesis", "donor", "story_time",
-)  # fmt: skip
-
-
 def write_prediction_table(prediction_set: PredictionSet, out: Path) -> None:
     """Write all predictions as Parquet, with the header as metadata. Raises UserError if pyarrow is not installed."""
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
-    kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64()), "span": pa.list_(pa.float64())}
-    schema = pa.schema(
-        [(name, kinds[_KINDS[name]] if name in _KINDS else pa.string()) for name in _COLUMNS],
-        metadata={b"eeg2text": json.dumps(prediction_set.header).encode()},
-    )
-    columns = [
-        [getattr(row, name) for row in (*prediction_set.predictions, *prediction_set.further)] for name in _COLUMNS
-    ]
-    table = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+    names = [field.name for field in dataclasses.fields(Prediction) if field.name not in STARTED]
+    kinds = dict.fromkeys(names, pa.string()) | {"nll": pa.float64(), "story_time": pa.list_(pa.float64())}
+    kinds |= dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis"), pa.int64())
+    kinds |= dict.fromkeys(("reference_tokens", "prediction_tokens"), pa.list_(pa.int64()))
+    schema = pa.schema(list(kinds.items()), metadata={b"eeg2text": json.dumps(prediction_set.header).encode()})
+    rows = (*prediction_set.predictions, *prediction_set.further)
+    columns = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()]
     with replacing(out) as partial, partial.open("wb") as file:  # pyarrow takes no name that is not UTF-8
-        pq.write_table(table, file, write_page_checksum=True)
+        pq.write_table(pa.table(columns, schema), file, write_page_checksum=True)
 
 
 CELL = {"train_condition": str, "eval_condition": str, "seed": int, "mode": str, "rows": int, "metrics": dict}
 METRIC = {"value": (int, float), "signature": str, "lower_is_better": bool}
-_KIND_WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
+_KIND_WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "an object"}
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return the content of a results file. Raises UserError if it does not exist, or a field is missing or wrong."""
+    """Return the content of a results file. Raises UserError if there is none, or a field is missing or wrong."""
     try:
         content = parse_json(path.read_bytes())
     except FileNotFoundError as error:
-        raise UserError(
-            f"{path}: there is no such file; `eeg2text run` or `eeg2text score --json` makes one."
-        ) from error
+        makers = "`eeg2text run` or `eeg2text score --json`"
+        raise UserError(f"{path}: there is no such file; {makers} makes one.") from error
     except ValueError as error:
         raise UserError(f"{path}: is not JSON; score again.") from error
     if not isinstance(content, dict) or content.get("format") != 1 or not isinstance(content.get("cells"), list):

@@ -1,7 +1,4 @@
-"""`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself.
-
-JAX is imported where it is needed: the price comes in seconds.
-"""
+"""`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself."""
 
 import argparse
 import dataclasses
@@ -29,9 +26,8 @@ from eeg2text_jax.judge.pairs import Pair, divide, read_pairs, write_pairs
 from eeg2text_jax.training import sections
 from eeg2text_jax.training.configuration import load_config, parse_config
 
-# Samples of a data file that is not there yet, and of its train part: Jo et al.'s Table 1, and who heard and read what.
-SAMPLES = {"zuco_sr-nr-tsr": (12417, 9951), "zuco_sr-nr-nrv2": (13449, 10710), "zuco": (12417, 9933)}
-SAMPLES["narratives"] = (241_011, 192_808)
+# Samples of the train part of a data file that is not there yet: Jo et al.'s Table 1, and who heard and read what.
+SAMPLES = {"zuco_sr-nr-tsr": 9951, "zuco_sr-nr-nrv2": 10710, "zuco": 9933, "narratives": 192_808}
 SHARE = 0.37  # of a chip's peak in a training step of 32 samples: BART-large on a v5e by preflight (docs/speed.md)
 BESIDE = 1.15  # evaluation on dev, decoding and scoring beside the training steps
 READ = 1e9  # bytes of volumes read a second
@@ -69,10 +65,7 @@ class Wanted:
         return [run for run in self.runs if not finished(self.out / run.name)]
 
     def twins(self) -> dict[Run, Run]:
-        """Return run -> the first run of the same configuration: a demonstration cuts 50 and 80 epochs to the same two.
-
-        Judges and runs of full size have no other.
-        """
+        """Return run -> the first run of the same configuration: a demonstration cuts 50 and 80 epochs to two."""
         if not self.demo or self.table.startswith("latte"):
             return {run: run for run in self.runs}
         first: dict[str, Run] = {}
@@ -97,15 +90,13 @@ class Wanted:
 
     def data_files(self) -> dict[Path, Any]:
         """Return data file -> the section `data` of a configuration that makes or reads it."""
+        runs = [run for run in self.runs if run.config != "judge"]
         if self.table == "fair-1":
             runs = [Run("fair", f"model=unicorn,data={data}") for data in ("narratives", "zuco")]
-        else:
-            runs = [run for run in self.runs if run.config != "judge"]
-        sections = {}
-        for run in runs:
-            name = load_config(f"{run.config}:{run.argument}").data.source
-            sections[self.data / name] = load_config(self.place(run)).data
-        return sections
+        return {
+            self.data / load_config(f"{run.config}:{run.argument}").data.source: load_config(self.place(run)).data
+            for run in runs
+        }
 
     def command(self, run: Run) -> list[str]:
         """Return the arguments of `eeg2text` that make a run."""
@@ -115,16 +106,13 @@ class Wanted:
             name.append(f"--config.compilation_cache={self.out / 'programs'}")
         if run.config == "judge":
             conversations = str(self.out / "conversations.tsv") if self.demo else self.conversations
-            test = [f"--config.test={conversations}"] if conversations and self.table == "latte-5" else []
-            return [*name, *test, *(_demo_judge(run) if self.demo else ()), *self.overrides]
-        config = load_config(f"{run.config}:{run.argument}")
-        name.append(f"--config.data.source={self.data / config.data.source}")
-        checkpoint = self.checkpoints / Path(self.checkpoint(run)).name if self.checkpoints else None
-        return [
-            *name,
-            *([f"--config.model.checkpoint={checkpoint}"] if checkpoint and not self.demo else []),
-            *self.overrides,
-        ]
+            if conversations and self.table == "latte-5":
+                name.append(f"--config.test={conversations}")
+            return [*name, *(_demo_judge(run) if self.demo else ()), *self.overrides]
+        name.append(f"--config.data.source={self.data / load_config(f'{run.config}:{run.argument}').data.source}")
+        if self.checkpoints and not self.demo:
+            name.append(f"--config.model.checkpoint={self.checkpoints / Path(self.checkpoint(run)).name}")
+        return [*name, *self.overrides]
 
 
 def _demo_judge(run: Run) -> list[str]:
@@ -134,11 +122,7 @@ def _demo_judge(run: Run) -> list[str]:
 
 
 def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
-    """Return the steps of a run, the FLOPs of their matrix products, an arm's bytes, and the bytes of volumes read.
-
-    An arm has parameters, gradient, optimizer and best parameters. For data that are not there yet, the train part is
-    that of the paper.
-    """
+    """Return a run's steps, the FLOPs of their products, the bytes of an arm in training, and of volumes read."""
     import jax
 
     from eeg2text_jax.commands.preflight.programs import make_outline
@@ -153,29 +137,24 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
         return judge.train.steps, 6 * size * pairs * judge.batch.widths[1], 4 * size, 0.0
     name, config, *flags = wanted.command(run)
     settings = parse_config([config, *flags], name, options=("workdir",)).settings
-    outline, path, samples = make_outline(settings), Path(settings.data.source), SAMPLES["zuco"][1]
+    outline, path = make_outline(settings), Path(settings.data.source)
+    samples = SAMPLES.get(path.stem, SAMPLES["zuco"])
     if path.exists():
         samples = len(make_split(read_outline(path), **vars(settings.split)).parts["train"])
-    elif path.stem in SAMPLES:
-        samples = SAMPLES[path.stem][1]
-    settings = sections.with_steps(settings, samples)
-    stages: list[tuple[Any, Any, int]] = [(settings.train, outline.model, settings.batch.size)]
+    settings, model = sections.with_steps(settings, samples), outline.model
+    stages: list[tuple[Any, Any, int]] = [(settings.train, model, settings.batch.size)]
     before: Any
     for before in stage_names(settings):
         if before == "step_one":
-            stages.append((settings.step_one, outline.model, settings.batch.size))
+            stages.append((settings.step_one, model, settings.batch.size))
         else:
-            stage, model = getattr(settings.pretrain, before), outline.model
+            stage = getattr(settings.pretrain, before)
             stages.append((stage, ReconstructionModel(model.eeg, before, model.pad_token), stage.batch_size))
-    each = [
-        stage.steps * training_flops(model, size, *bucket)
-        for stage, model, size in stages
-        for bucket in outline.buckets
-    ]
+    each = [stage.steps * training_flops(of, size, *bucket) for stage, of, size in stages for bucket in outline.buckets]
     flops = len(outline.arms) * sum(each) / len(outline.buckets)
     volume = math.prod(outline.features) * settings.data.fmri.window if len(outline.features) == 3 else 0
-    size = sum(leaf.size for leaf in jax.tree.leaves(outline.model.shapes))
-    slots = {"sgd": 1, "adamw": 2}.get(settings.optim.name, 1)
+    size = sum(leaf.size for leaf in jax.tree.leaves(model.shapes))
+    slots = 2 if settings.optim.name == "adamw" else 1
     read = 2.0 * samples * volume * sum(stage.epochs for stage, *_ in stages)
     return sum(stage.steps for stage, *_ in stages), flops, 4.0 * size * (3 + slots), read
 
@@ -197,10 +176,7 @@ print(pace, len(jax.devices()), wall, used, jax.devices()[0].device_kind)
 
 
 def measured(environment: dict[str, str]) -> tuple[float, int, float, float, str]:
-    """Measure, in a process of its own, one device's products a second, the devices' number and name, a compilation.
-
-    Of the compilation, the seconds that passed and those of CPU time come before the name.
-    """
+    """Measure, in a process: products a second, devices, wall and CPU seconds of a compilation, name of the device."""
     environment = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
@@ -235,10 +211,10 @@ def demo_seconds(wanted: Wanted) -> float:
 def price_lines(wanted: Wanted, topology: str, environment: dict[str, str]) -> list[str]:
     """Return what a table needs: data, checkpoints, steps, memory, and the hours of its missing runs."""
     lines, missing = [paper_tables.TABLES[wanted.table].title], wanted.missing
-    for path in wanted.data_files() if not wanted.table.startswith("latte") else ():
-        lines.append(f"data: {path}, {'there' if path.exists() else 'made up' if wanted.demo else 'NOT there'}")
     if wanted.table.startswith("latte"):
         lines.append(f"data: pairs {wanted.pairs_file or 'NOT given (--pairs=FILE)'}")
+    for path in wanted.data_files():  # none of the latte tables
+        lines.append(f"data: {path}, {'there' if path.exists() else 'made up' if wanted.demo else 'NOT there'}")
     if missing and not wanted.demo:
         lines.append(f"checkpoints: {', '.join(dict.fromkeys(map(wanted.checkpoint, missing)))}")
     lines.append(f"runs: {len(wanted.runs)}, of which {len(wanted.runs) - len(missing)} are finished")
@@ -264,15 +240,12 @@ def price_lines(wanted: Wanted, topology: str, environment: dict[str, str]) -> l
         steps, flops, memory, read = price_of(wanted, run)
         hours = (BESIDE * flops / pace / chips + read / READ) / 3600
         total += hours
-        lines.append(
-            f"  {run.name}: {steps:,} steps, {flops:.2e} FLOPs, an arm has {memory / 2**30:.1f} GiB; {chips} x {kind}: "
-            f"{hours:.2f} h"
-        )
+        cost = f"{steps:,} steps, {flops:.2e} FLOPs, an arm has {memory / 2**30:.1f} GiB; {chips} x {kind}"
+        lines.append(f"  {run.name}: {cost}: {hours:.2f} h")
     return [*lines, f"price: {total:.2f} h on {chips} x {kind} ({total * chips:.1f} chip-hours), by {how}"]
 
 
 def check_needs(wanted: Wanted) -> None:
-    """Raise UserError if data that the missing runs or the table need are not there."""
     if wanted.demo:
         return
     if wanted.table.startswith("latte"):
@@ -285,13 +258,11 @@ def check_needs(wanted: Wanted) -> None:
 
 
 def make_demo_data(wanted: Wanted) -> None:
-    """Make the made-up data of a demonstration, unless they are there."""
     wanted.out.mkdir(parents=True, exist_ok=True)
     if wanted.table.startswith("latte"):
-        for name, seed in (("pairs", 0), ("conversations", 1)):
+        for name, count, seed in (("pairs", 600, 0), ("conversations", 200, 1)):
             if not (path := wanted.out / f"{name}.tsv").exists():
-                write_text(path, write_pairs(spoken_pairs(600 if name == "pairs" else 200, seed)))
-        return
+                write_text(path, write_pairs(spoken_pairs(count, seed)))
     for path, data in wanted.data_files().items():
         if not path.exists():
             prepare(read_section(DataSettings, data), path, [])
@@ -304,17 +275,10 @@ def spoken_pairs(count: int, seed: int) -> list[Pair]:
     causes, pairs = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []
     for i, pair in enumerate(toy_pairs(count, seed)):
         speaker = i % 10
-        spoken = dataclasses.replace(
-            pair,
-            rated="0" if pair.preserved and i % 2 else pair.rated,
-            speaker=f"S{speaker + 1}",
-            severity=("Mild", "Moderate", "Severe")[speaker % 3],
-            etiology=causes[speaker % 6],
-            speech_type=("prompted", "unprompted")[i // 10 % 2],
-            id=str(i),
-            kind="",
-        )
-        pairs.append(spoken)
+        about: dict[str, Any] = {"speaker": f"S{speaker + 1}", "severity": ("Mild", "Moderate", "Severe")[speaker % 3]}
+        about |= {"etiology": causes[speaker % 6], "speech_type": ("prompted", "unprompted")[i // 10 % 2]}
+        rated = "0" if pair.preserved and i % 2 else pair.rated
+        pairs.append(dataclasses.replace(pair, **about, rated=rated, id=str(i), kind=""))
     return pairs
 
 
@@ -334,28 +298,21 @@ def make_runs(wanted: Wanted, part: tuple[int, int], environment: dict[str, str]
         command = wanted.command(run)
         done = subprocess.run([sys.executable, "-m", "eeg2text_jax", *command], env=environment, check=False)
         if done.returncode:
-            raise UserError(
-                f"{run.name}: ended with status {done.returncode}; its message is above. The same command resumes it."
-            )
+            how = f"ended with status {done.returncode}; its message is above. The same command resumes it."
+            raise UserError(f"{run.name}: {how}")
 
 
 def table_of(wanted: Wanted) -> Table:
     """Return the table from the runs that are finished; "-" stands for what is missing."""
     name, out = wanted.table, wanted.out
-    if name in ("jo-2", "jo-3"):
-        return paper_tables.jo_table(name, out)
-    if name == "jo-4":
-        return paper_tables.examples_table(out)
+    alone = {"jo-4": paper_tables.examples_table, "fair-figure-4": paper_tables.figure_table}
+    alone |= {"latte-4": paper_tables.latte_auc_table, "latte-5": paper_tables.latte_speakers_table}
+    if name in alone:
+        return alone[name](out)
     if name == "fair-1":
         return paper_tables.leakage_table([read_outline(path) for path in wanted.data_files()])
-    if name == "fair-figure-4":
-        return paper_tables.figure_table(out, out / "fair-figure-4.png")
-    if name.startswith("fair"):
-        return paper_tables.fair_table(name, out)
-    if name == "latte-4":
-        return paper_tables.latte_auc_table(out)
-    if name == "latte-5":
-        return paper_tables.latte_speakers_table(out)
+    if not name.startswith("latte"):
+        return (paper_tables.jo_table if name.startswith("jo") else paper_tables.fair_table)(name, out)
     pairs, split = read_pairs(wanted.pairs_file, "severity"), load_config("judge").split
     return paper_tables.pairs_table(name, pairs, divide(pairs, split.ratio, split.seed, wanted.pairs_file))
 
@@ -363,9 +320,6 @@ def table_of(wanted: Wanted) -> Table:
 def commands(wanted: Wanted) -> list[str]:
     """Return the command of each missing run, for a scheduler."""
     return [shlex.join(["eeg2text", *wanted.command(run)]) for run in wanted.missing]
-
-
-# The command.
 
 
 def _parse_reproduce(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -378,21 +332,12 @@ def _parse_reproduce(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]
     add("--pairs", default="", metavar="FILE", help="labelled pairs of the latte tables")
     add("--conversations", default="", metavar="FILE", help="test pairs of latte-5")
     add("--judges", default="", metavar="ONE,TWO", help="checkpoints of the two judges of latte-4")
-    add(
-        "--as",
-        dest="authors",
-        choices=("paper", "authors"),
-        default="paper",
-        help="authors: configs/paper.py:as=authors",
-    )
+    kinds, meant = ("paper", "authors"), "authors: configs/paper.py:as=authors"
+    add("--as", dest="authors", choices=kinds, default="paper", help=meant)
     add("--demo", action="store_true", help="made-up data and tiny models, in minutes")
     add("--list", action="store_true", help="print the price and the command of each missing run, and run nothing")
-    add(
-        "--topology",
-        default="",
-        metavar="SLICE",
-        help="the price is for these chips, e.g. v5e:2x4; default: this machine",
-    )
+    priced = "the price is for these chips, e.g. v5e:2x4; default: this machine"
+    add("--topology", default="", metavar="SLICE", help=priced)
     add("--part", type=parse_part, default=(1, 1), metavar="K/N", help="make only every N-th run, from the K-th on")
     flags, overrides = parser.parse_known_args(argv)
     if wrong := [option for option in overrides if not option.startswith("--config.")]:
@@ -412,17 +357,13 @@ def main(argv: Sequence[str]) -> int:
     judges = tuple(flags.judges.split(",")) if flags.judges else JUDGES
     if len(judges) != 2:
         raise UserError(f"--judges={flags.judges}: expected two checkpoints, with a comma.")
+    names = ("table", "out", "checkpoints", "pairs", "conversations", "demo")
     wanted = Wanted(
-        flags.table,
-        flags.out,
-        flags.out if flags.demo else flags.data,
-        flags.checkpoints,
-        flags.pairs,
-        flags.conversations,
-        judges,
-        flags.authors == "authors",
-        flags.demo,
-        tuple(overrides),
+        **{name: getattr(flags, name) for name in names},
+        data=flags.out if flags.demo else flags.data,
+        judges=judges,
+        authors=flags.authors == "authors",
+        overrides=tuple(overrides),
     )
     print("\n".join(price_lines(wanted, flags.topology, environment)), flush=True)
     if flags.demo:
@@ -439,10 +380,9 @@ def main(argv: Sequence[str]) -> int:
     if judged.rows:
         paper_tables.show(judged)
     print("\n".join(f"- {note}" for note in notes))
+    below = [*(": ".join(row[:2]) for row in judged.rows), *notes]
     for suffix in (".md", ".tex", ".csv"):
-        write_table(
-            flags.out / f"{flags.table}{suffix}", result, [*(": ".join(row[:2]) for row in judged.rows), *notes]
-        )
+        write_table(flags.out / f"{flags.table}{suffix}", result, below)
     print(f"wrote {flags.table}.md, .tex and .csv in {flags.out}")
     return 0
 

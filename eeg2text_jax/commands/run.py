@@ -1,8 +1,6 @@
 """Commands that take a configuration: `eeg2text run`, `train`, `decode`, `judge`, `preflight`, `bench`; and `export`.
 
-`run` does all stages, `train` and `decode` one stage each, and `judge` tunes LATTEScore's judge; all resume an earlier
-run in DIR. `preflight` tells memory and time on absent devices, `bench` the speed of this machine. JAX is imported
-after the arguments are read, so that the message on a misspelt option comes at once.
+JAX is imported after the arguments are read, so that the message on a misspelt option comes at once.
 """
 
 import argparse
@@ -28,22 +26,23 @@ from eeg2text_jax.training.configuration import Arguments, parse_config
 def run(argv: list[str]) -> int:
     """Run all stages; `--folds=5` or `--folds=subjects` runs them for each fold, with one verdict over all folds."""
     arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",), switches=("dry-run",))
+    settings, workdir = arguments.settings, arguments.options["workdir"]
     if arguments.options["dry-run"]:
         hide_torch()
         from eeg2text_jax.runs.opening import dry_run
 
-        print(dry_run(arguments.settings, arguments.options["workdir"]))
+        print(dry_run(settings, workdir))
         return 0
 
     def work() -> None:
         from eeg2text_jax.runs import pipeline
 
-        if arguments.options["folds"]:
-            pipeline.run_folds(arguments.settings, arguments.options["workdir"], arguments.options["folds"])
+        if folds := arguments.options["folds"]:
+            pipeline.run_folds(settings, workdir, folds)
         else:
-            pipeline.run(arguments.settings, arguments.options["workdir"])
+            pipeline.run(settings, workdir)
 
-    return on_hosts("run", arguments.settings.parallel, work)
+    return on_hosts("run", settings.parallel, work)
 
 
 def train(argv: list[str]) -> int:
@@ -75,10 +74,8 @@ def judge(argv: list[str]) -> int:
     arguments = parse_config(argv, "judge", options=("workdir",), optional=("labels",), ranges=JUDGE_RANGES)
     labels = arguments.options["labels"]
     if labels not in ("", "severity", "preserved"):
-        raise UserError(
-            f"--labels={labels}: expected severity (0 and 1: meaning preserved, 2: lost) or preserved (1: preserved, "
-            "0: lost)."
-        )
+        kinds = "severity (0 and 1: meaning preserved, 2: lost) or preserved (1: preserved, 0: lost)"
+        raise UserError(f"--labels={labels}: expected {kinds}.")
     hide_torch()
     from eeg2text_jax.judge import session
 
@@ -111,12 +108,12 @@ def export(argv: Sequence[str]) -> int:
     The folder has config.json, model.safetensors, the tokenizer, eeg_encoder.safetensors and a model card.
     """
     parser = argparse.ArgumentParser(prog="eeg2text export", description=export.__doc__)
-    parser.add_argument("--workdir", required=True, help="folder of the run")
-    parser.add_argument("--out", required=True, help="folder to write: a new or an empty one")
-    parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
+    add = parser.add_argument
+    add("--workdir", required=True, help="folder of the run")
+    add("--out", required=True, help="folder to write: a new or an empty one")
+    add("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
     push = "also upload to this repository of the Hub, ORG/MODEL, which is private if it is new; the token comes from "
-    push += "HF_TOKEN or `hf auth login`"
-    parser.add_argument("--push", default="", metavar="NAME", help=push)
+    add("--push", default="", metavar="NAME", help=f"{push}HF_TOKEN or `hf auth login`")
     flags = parser.parse_args(argv)
     if flags.push:
         check_name(flags.push)
@@ -139,11 +136,7 @@ def check_name(name: str) -> None:
 
 
 def push_folder(folder: str, name: str) -> str:
-    """Upload a folder as a model of the Hub, in one commit, and return the repository's URL; a new one is private.
-
-    The token comes from HF_TOKEN or `hf auth login`. Raises UserError without a token that may write there, or if the
-    Hub cannot be reached.
-    """
+    """Upload a folder as a model of the Hub, in one commit, and return the repository's URL; a new one is private."""
     from huggingface_hub import HfApi  # takes 0.3 s, which an export without --push need not wait for
 
     api = HfApi()
@@ -178,25 +171,22 @@ def preflight(argv: list[str]) -> int:
     The status is 0 if both programs fit and no collective crosses the mesh axis of the arms, else 1.
     """
     of_judge = any(re.match(r"--config=(.*[/\\])?judge(\.py)?(:|$)", argument) for argument in argv)
-    ranges = JUDGE_RANGES if of_judge else None
-    arguments = parse_config(
-        argv, "preflight", options=("topology",), optional=("json", "effort", "largest", "chip-batch"), ranges=ranges
-    )
+    ranges, optional = JUDGE_RANGES if of_judge else None, ("json", "effort", "largest", "chip-batch")
+    arguments = parse_config(argv, "preflight", options=("topology",), optional=optional, ranges=ranges)
     os.environ.update(ENVIRONMENT)  # before JAX is imported
     hide_torch()
-    wanted = arguments.options["topology"]
+    options = arguments.options
+    wanted, effort, largest = options["topology"], options["effort"] or "least", options["largest"] or "yes"
     if not of_judge and ("," in wanted or ":" not in wanted):
         return _scaling(arguments, wanted)
-    if arguments.options["chip-batch"]:
+    if options["chip-batch"]:
         raise UserError("--chip-batch needs several slices, for example --topology=v5e.")
-    effort = arguments.options["effort"] or "least"
     from eeg2text_jax.commands.preflight.compiling import EFFORTS, parse_topology
     from eeg2text_jax.commands.preflight.estimate import estimate
     from eeg2text_jax.commands.preflight.printing import to_json, to_text
 
     if effort not in EFFORTS:
         raise UserError(f"--effort={effort}: expected one of {', '.join(EFFORTS)}.")
-    largest = arguments.options["largest"] or "yes"
     if largest not in ("yes", "no"):
         raise UserError(f"--largest={largest}: expected yes or no (whether to search for the largest batch that fits).")
     if of_judge:
@@ -214,8 +204,8 @@ def preflight(argv: list[str]) -> int:
         report = estimate(arguments.settings, parse_topology(wanted), effort, say, largest=largest == "yes")
         good, text, content = report.good, to_text(report), to_json(report)
     print(text)
-    if arguments.options["json"]:
-        write_text(epath.Path(arguments.options["json"]), json.dumps(content, indent=1) + "\n")
+    if options["json"]:
+        write_text(epath.Path(options["json"]), json.dumps(content, indent=1) + "\n")
     return 0 if good else 1
 
 
@@ -228,10 +218,8 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
         raise UserError(f"{unusable[0]} does not work with several slices; remove it, or name one slice.")
     rows = options["chip-batch"]
     if rows and not (rows.isdecimal() and 1 <= int(rows) <= 65536):
-        raise UserError(
-            f"--chip-batch={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536; leave "
-            "it out to have batch.size on every slice."
-        )
+        what = "the rows of the batch on one chip, a whole number from 1 to 65,536"
+        raise UserError(f"--chip-batch={rows}: expected {what}; leave it out to have batch.size on every slice.")
     path = epath.Path(options["json"]) if options["json"] else None
     say = functools.partial(print, file=sys.stderr, flush=True)
     scaled = scaling(arguments.settings, slices(wanted), int(rows or 0), path, say)

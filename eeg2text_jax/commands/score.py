@@ -3,8 +3,9 @@
 import argparse
 import dataclasses
 import json
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
@@ -16,6 +17,7 @@ from eeg2text_jax.base.files import file_digest, write_text
 from eeg2text_jax.instrument.auditing.notices import file_notices
 from eeg2text_jax.instrument.metrics.metric_names import MEANING, WORDS
 from eeg2text_jax.instrument.metrics.score import (
+    CELL,
     PROFILES,
     by_subject,
     cells_of,
@@ -48,9 +50,7 @@ layouts, recognised by content:
 Parquet and Excel tables are read as CSV, and any file may be packed with gzip or zip.
 Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by the rank of the sentence that was read.
 """
-
-
-RowsOf = dict[tuple, list[Prediction]]  # (training condition, evaluation condition, seed, mode) -> rows
+cell_key = operator.itemgetter(*CELL)  # (training condition, evaluation condition, seed, mode) of a cell's results
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     metrics = parse_metrics(flags.metrics) if flags.metrics else None
     models = {name: getattr(flags, name) for name in ("layer", "idf", "rescale", "truncate")}
     meaning = makers_of(metrics or (), flags.encoder, flags.judge, **models)
-    results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
+    cells: list[dict[str, Any]] = []
     lines: list[str] = []
     for note in check_given_once(flags.files, flags.reference):
         print(note)
@@ -97,11 +97,9 @@ def main(argv: list[str]) -> int:
         if is_rankings(path):
             ranked = read_rankings(path)
             print(describe_rankings(ranked))
-            cells = score_rankings(ranked.rows)
-            results["cells"] += [labelled({**cell, "flags": []}, path, flags.files) for cell in cells]
+            cells += [labelled({**cell, "flags": []}, path, flags.files) for cell in score_rankings(ranked.rows)]
             continue
-        read = read_any(path, mode=flags.mode, **options_of(flags))
-        read = with_conditions(read, *conditions)
+        read = with_conditions(read_any(path, mode=flags.mode, **options_of(flags)), *conditions)
         print(describe(read))
         options = {
             "profile": flags.profile,
@@ -111,20 +109,19 @@ def main(argv: list[str]) -> int:
             "meaning": meaning,
         }
         try:
-            scored = score_cells(read.predictions, **options)
-            rows_of = {cell_key(cell): rows for cell, rows in cells_of(read.predictions)}
-            lines += add_details(flags, scored["cells"], rows_of, options)
+            scored = score_cells(read.predictions, **options)["cells"]
+            if all("unscored" in cell for cell in scored):
+                raise UserError(scored[0]["unscored"])
+            for cell, (_, rows) in zip(scored, cells_of(read.predictions), strict=True):
+                lines += add_details(flags, cell, rows, options)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
-        unscored = [cell["unscored"] for cell in scored["cells"] if "unscored" in cell]
-        if len(unscored) == len(scored["cells"]):
-            raise UserError(f"{path}: {unscored[0]}")
-        add_flags(scored["cells"], rows_of)
-        results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
-    tell_apart(results["cells"], flags.files)
+        cells += [labelled(cell, path, flags.files) for cell in scored]
+    tell_apart(cells, flags.files)
+    results = {"format": 1, "profile": flags.profile, "cells": cells}
     show(results)
-    scored = [name for cell in results["cells"] for name in cell["metrics"]]
-    if metrics is None and "word_bleu-1" in scored and "rouge-1-f" not in scored:
+    figures = {name for cell in cells for name in cell["metrics"]}
+    if metrics is None and "word_bleu-1" in figures and "rouge-1-f" not in figures:
         print("ROUGE is left out: as published, it knows only a-z and 0-9, and a reference has none of these.")
     for note in meaning.notes() if meaning else ():
         print(note)
@@ -133,7 +130,7 @@ def main(argv: list[str]) -> int:
             print(f"{', '.join(names)}: {signature}")
     if flags.json:
         short = short_names(flags.files)
-        for cell in results["cells"]:
+        for cell in cells:
             cell |= {name: short[cell[name]] for name in ("file", "label") if cell.get(name) in short}
         write_results(flags.json, results)
         print(f"wrote {flags.json}")
@@ -156,88 +153,63 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
         return [[UNKNOWN, UNKNOWN]] * len(flags.files)
     pairs = [pair.split(":") for pair in flags.conditions.split(",")]
     if len(pairs) != len(flags.files) or not all(len(pair) == 2 and all(pair) for pair in pairs):
-        raise UserError(
-            f"--conditions={flags.conditions}: expected TRAIN:TEST for each of the {len(flags.files)} files, with "
-            "commas, such as eeg:eeg,eeg:noise."
-        )
+        what = f"TRAIN:TEST for each of the {len(flags.files)} files, with commas, such as eeg:eeg,eeg:noise"
+        raise UserError(f"--conditions={flags.conditions}: expected {what}.")
     return pairs
 
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
     """Return a copy in which `train` and `evaluation` replace the unknown conditions of rows."""
+    stated: dict[str, Any] = {"train_condition": train, "eval_condition": evaluation}
     rows = [
-        dataclasses.replace(
-            row,
-            train_condition=train if row.train_condition == UNKNOWN else row.train_condition,
-            eval_condition=evaluation if row.eval_condition == UNKNOWN else row.eval_condition,
-        )
+        dataclasses.replace(row, **{name: value for name, value in stated.items() if getattr(row, name) == UNKNOWN})
         for row in read.predictions
     ]
     return dataclasses.replace(read, predictions=rows)
 
 
 def add_details(
-    flags: argparse.Namespace, cells: Sequence[dict[str, Any]], rows_of: RowsOf, options: dict[str, Any]
+    flags: argparse.Namespace, cell: dict[str, Any], rows: Sequence[Prediction], options: dict[str, Any]
 ) -> list[str]:
-    """Add scores by subject to the results of every cell (`--by`); return scores of single rows as JSON (`--rows`)."""
-    lines: list[str] = []
-    for cell in cells:
-        if "unscored" in cell:
-            continue
-        rows = rows_of[cell_key(cell)]
-        if flags.by:
-            cell["by_subject"] = by_subject(rows, **options)  # with LATTEScore: `accepted`, bar -> reached or not
-            if any("lattescore" in row for row in cell["by_subject"].values()):
-                from eeg2text_jax.judge.baselines import decided
+    """Add scores by subject and `flags`, the audit's warnings that need no control; return scores of rows as JSON."""
+    if "unscored" in cell:
+        message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
+        cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
+        return []
+    if flags.by:
+        cell["by_subject"] = by_subject(rows, **options)  # with LATTEScore: `accepted`, bar -> reached or not
+        if any("lattescore" in row for row in cell["by_subject"].values()):
+            from eeg2text_jax.judge.baselines import decided
 
-                for row in cell["by_subject"].values():
-                    row["accepted"] = decided(row)
-        if flags.rows:
-            lines += [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)]
-    return lines
-
-
-def cell_key(cell: Mapping[str, Any]) -> tuple:
-    """Return the key of a row or result: (training condition, evaluation condition, seed, mode)."""
-    return tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))
+            for row in cell["by_subject"].values():
+                row["accepted"] = decided(row)
+    cell["flags"] = [
+        {"code": notice.code, "level": "severe" if notice.bars else "warning", "message": notice.message}
+        for notice in file_notices(title_of(cell), rows)
+    ]
+    return [json.dumps(row, ensure_ascii=False) for row in row_figures(rows, **options)] if flags.rows else []
 
 
 def show_subjects(cell: dict[str, Any]) -> None:
-    """Print a table of scores by subject, with the decisions of `decided`."""
-    figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in cell["by_subject"].values())]
-    decisions = next((list(row["accepted"]) for row in cell["by_subject"].values() if "accepted" in row), [])
+    rows = cell["by_subject"]
+    figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in rows.values())]
+    decisions = next((list(row["accepted"]) for row in rows.values() if "accepted" in row), [])
     accepted = [f"accepted by {name.replace('_', ' ')}" for name in decisions]
     table = RichTable("subject", "rows", *figures, *accepted, title=f"by subject: {title_of(cell)}")
-    for subject, row in cell["by_subject"].items():
+    for subject, row in rows.items():
         shown = [f"{row[name]:.2f}" if name in row else "–" for name in figures]
         shown += ["yes" if row["accepted"].get(name) else "no" for name in decisions]
         table.add_row(subject, str(row["rows"]), *shown)
     Console().print(table)
     if decisions:
-        print(
-            "accepted: a word accuracy (100 - WER) of at least 80, a LATTEScore of at least 70 (Tomanek et al. 2023)."
-        )
-
-
-def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
-    """Add `flags` to the results of every cell: the audit's warnings that need no control."""
-    for cell in cells:
-        rows = rows_of[cell_key(cell)]
-        if "unscored" in cell:
-            message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
-            cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
-            continue
-        cell["flags"] = [
-            {"code": notice.code, "level": "severe" if notice.bars else "warning", "message": notice.message}
-            for notice in file_notices(title_of(cell), rows)
-        ]
+        accuracy = "a word accuracy (100 - WER) of at least 80"
+        print(f"accepted: {accuracy}, a LATTEScore of at least 70 (Tomanek et al. 2023).")
 
 
 def title_of(cell: dict[str, Any]) -> str:
-    conditions = [cell["train_condition"], cell["eval_condition"]]
-    seed = f", seed {cell['seed']}" if cell["seed"] else ""
-    mode = MODE_TITLES[cell["mode"]]
-    return mode if set(conditions) == {UNKNOWN} else f"{' → '.join(conditions)}{seed}, {mode}"
+    train, evaluation, seed, mode = cell_key(cell)
+    about = f"{train} → {evaluation}, seed {seed}, " if seed else f"{train} → {evaluation}, "
+    return MODE_TITLES[mode] if train == evaluation == UNKNOWN else about + MODE_TITLES[mode]
 
 
 def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) -> dict[str, Any]:
@@ -249,20 +221,14 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 
 
 def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None:
-    """Add `label`, a file's folder or name, to all cells if two files have one of the same conditions, seed and mode.
-
-    Otherwise a table would count the cells of two models as two seeds. Raises UserError if one file is a copy of the
-    other.
-    """
+    """Add a file's folder or name as `label` if two files have the same cell, else they would count as two seeds."""
     first: dict[tuple, dict[str, Any]] = {}
-    keys = ("label", "train_condition", "eval_condition", "seed", "mode")
-    others = [(cell, first.setdefault(tuple(cell.get(key) for key in keys), cell)) for cell in cells]
-    for cell, other in others:
+    for cell in cells:
+        other = first.setdefault((cell.get("label"), *cell_key(cell)), cell)
         if cell is not other and file_digest(cell["file"]) == file_digest(other["file"]):
-            raise UserError(
-                f"{cell['file']}: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}, "
-                f"{cell['mode']} is in {other['file']} too, a file of the same bytes; give one of the two."
-            )
+            train, evaluation, seed, mode = cell_key(cell)
+            what = f"{train} → {evaluation}, seed {seed}, {mode} is in {other['file']} too, a file of the same bytes"
+            raise UserError(f"{cell['file']}: {what}; give one of the two.")
     if len(first) == len(cells):
         return
     folders = [file.parent.name for file in files]
@@ -273,7 +239,6 @@ def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None
 
 
 def show(results: dict[str, Any]) -> None:
-    """Print the table of scores, tables by subject, and warnings."""
     print_table(results)
     for cell in results["cells"]:
         if "by_subject" in cell:
@@ -283,6 +248,6 @@ def show(results: dict[str, Any]) -> None:
         where = f"{cell['file']}: " if several else ""
         for flag in cell["flags"]:
             print(f"{flag['level']}: {where}{flag['message']}.")
-    scored = [name for cell in results["cells"] for name in cell["metrics"]]
-    if "word_bleu-1" in scored and not any(name.startswith("token_bleu") for name in scored):
+    scored = {name for cell in results["cells"] for name in cell["metrics"]}
+    if "word_bleu-1" in scored and "token_bleu-1" not in scored:
         print("BLEU on the model's tokens needs token ids in the file, or --tokenizer=DIR.")

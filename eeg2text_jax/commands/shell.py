@@ -99,7 +99,7 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def script(shell: str) -> str:
-    """Return the completion script for a shell; zsh runs the bash script through bashcompinit."""
+    """Return the completion script; zsh runs the bash script through bashcompinit."""
     cases = [f'    {name}) options="{" ".join(options_of(name))}" ;;' for name in COMMANDS if name != "completion"]
     words = {"commands": " ".join(COMMANDS), "configurations": " ".join(shipped()), "cases": "\n".join(cases)}
     return (ZSH if shell == "zsh" else "") + SCRIPT.format(**words)

@@ -111,6 +111,12 @@ def test_three_decoders_of_other_readers_in_either_mode_and_by_another_endpoint(
     assert main(["compare", *tables, "--mode=free_running"]) == 0, "the mode of files that do not state one"
 
 
+def test_decoders_of_other_seeds_are_compared(systems):
+    good, bad = as_eeg(systems["good"]), as_eeg(systems["bad"])
+    found = compare_systems({"good": good, "bad": changed(bad, seed=3)})
+    assert found.pair_rows() == compare_systems({"good": good, "bad": bad}).pair_rows()
+
+
 def test_what_cannot_be_compared_is_refused(systems, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     write_predictions(tmp_path / "good.jsonl", {}, as_eeg(systems["good"]))

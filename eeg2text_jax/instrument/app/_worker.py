@@ -1,7 +1,6 @@
-"""The process that reads and judges a visitor's files, started by `interface` in the folder of a job.
+"""The process that reads and judges a visitor's files, in the folder of a job, where their names are their roles.
 
-The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress. The
-files are named by their role: `eeg`, `control`, `references`.
+The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress.
 """
 
 import dataclasses
@@ -34,20 +33,21 @@ Request = dict[str, Any]  # "columns": (reference, prediction) or None; "mode": 
 
 
 def main() -> None:
-    """Read a request from standard input, limit memory and CPU time, write an answer or refusal to `answer.json`."""
+    """Answer the request, or refuse it, with limits of memory and CPU time."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     packed.LARGEST = UNPACKED
     request = json.load(sys.stdin)
     seconds = request.pop("seconds")
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     try:
-        answer = {"look": look, "judge": judge}[request.pop("do")](request)
+        answer: dict[str, Any] = {"look": look, "judge": judge}[request.pop("do")](request)
     except UserError as error:
         answer = {"refused": str(error)}
     except MemoryError:
-        refused = f"the files need more than {MEMORY // 2**30} GiB of memory; judge them with `eeg2text audit`."
-        answer = {"refused": refused}
-    answer = {"columns": titles(Path(ROLES[0]))} | answer if "refused" in answer else answer
+        most = f"{MEMORY // 2**30} GiB"
+        answer = {"refused": f"the files need more than {most} of memory; judge them with `eeg2text audit`."}
+    if "refused" in answer:
+        answer["columns"] = titles(Path(ROLES[0]))
     Path(ANSWER).write_text(json.dumps(answer), encoding="utf8")
 
 
@@ -59,31 +59,30 @@ def read(path: Path, request: Request) -> PredictionSet:
     """Read a visitor's file of predictions. Raises UserError if it cannot be read or has more than `ROWS` rows."""
     print(f"reading {path}", flush=True)
     if is_rankings(path):
-        raise UserError(
-            f"{path}: is a file of rankings, and this page takes decoded text; judge it with `eeg2text audit`."
-        )
+        what = "is a file of rankings, and this page takes decoded text"
+        raise UserError(f"{path}: {what}; judge it with `eeg2text audit`.")
     reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
     columns = request.get("columns") or []
     numbers = [name.removeprefix(NUMBERED) for name in columns if name.startswith(NUMBERED)]
     stated = {"columns": columns or None, "layout": None}
     if numbers and len(numbers) == len(columns):  # columns by number: the first line is a sample
         stated = {"columns": numbers, "layout": None if reference else "H"}
-    prediction_set = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **stated)
-    if len(prediction_set.predictions) > (most := request.get("rows", ROWS)):
-        raise UserError(
-            f"{path}: {len(prediction_set.predictions)} rows; this page takes {most} at most; judge the file with "
-            "`eeg2text audit` on your machine."
-        )
-    return prediction_set
+    made = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **stated)
+    if (rows := len(made.predictions)) > (most := request.get("rows", ROWS)):
+        what = f"{rows} rows; this page takes {most} at most"
+        raise UserError(f"{path}: {what}; judge the file with `eeg2text audit` on your machine.")
+    return made
 
 
 def look(request: Request) -> dict[str, Any]:
     """Read the files; return notes on how they were read, their numbers of rows, some rows, and names of columns."""
     sets = [read(path, request) for path in files()]
-    examples = [(str(one.path), *row) for one in sets for row in ten_rows(one)]
-    rows = {str(one.path): len(one.predictions) for one in sets}
-    said = [line for one in sets for line in account(one)]
-    return {"said": said, "rows": rows, "examples": examples, "columns": titles(sets[0].path)}
+    return {
+        "said": [line for one in sets for line in account(one)],
+        "rows": {str(one.path): len(one.predictions) for one in sets},
+        "examples": [(str(one.path), *row) for one in sets for row in ten_rows(one)],
+        "columns": titles(sets[0].path),
+    }
 
 
 def judge(request: Request) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import html
 import ipaddress
+import itertools
 import json
 import os
 import queue
@@ -18,13 +19,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.instrument.app._worker import ANSWER, REFERENCES, ROLES
 
-# Jobs of the web page: copy a visitor's files to a folder, judge them in a worker process with limits, delete them.
+# Jobs: copy a visitor's files to a folder, judge them in a worker process with limits, delete them.
 
 BYTES = 64 * 2**20  # largest size of an upload, in bytes
 SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of its CPU time in seconds
@@ -36,16 +37,14 @@ FAILED = "the page could not {do} these files; this is a fault of the program, n
 TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` on a machine of yours."
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """The progress of a running job."""
 
     line: str  # the last line that the worker printed
-    seconds: float  # time since the start of the job
+    seconds: float  # since the start of the job
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The result of a finished or refused job."""
 
     content: dict[str, Any]  # JSON answer of the worker; a refused job has the reason, a sentence, as `refused`
@@ -59,10 +58,7 @@ class _Job:
 
 
 class Turns:
-    """One job at a time, in turns: next is a job of the visitor whose last job ended first, or who had none.
-
-    So a visitor waits for the running job and for at most one job of each other visitor, however many those ask for.
-    """
+    """One job at a time: next is one of the visitor whose last job ended first. All wait for one job of each other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,38 +114,31 @@ def run(
     seconds: int | None = None,
     visitor: str = "",
 ) -> Iterator[Progress | Answer]:
-    """Read (`look`) or `judge` uploads: yield progress about twice a second, then the answer, and remove all copies.
+    """Read (`look`) or `judge` uploads, role -> path: yield progress, then the answer, and remove all copies.
 
-    `uploads`: role (`eeg`, `control`, `references`) -> path. `request`: the worker's `Request`. `seconds`: limit of CPU
-    time (None: from `SECONDS`). The visitors' jobs take turns.
+    `request` is the worker's `Request`, `seconds` the limit of CPU time (None: from `SECONDS`).
     """
-    limit = SECONDS[do] if seconds is None else seconds
-    start = time.monotonic()
+    limit, start = SECONDS[do] if seconds is None else seconds, time.monotonic()
+    job = None
     try:
         job = _TURNS.enter(visitor)
-    except UserError as error:
-        yield _refused(str(error))
-        return
-    try:
         while not _TURNS.begins(job, PATIENCE * limit):
             yield Progress("waiting for other visitors' files", time.monotonic() - start)
             time.sleep(POLL)
         yield from _in_turn(do, uploads, request, limit)
+    except UserError as error:
+        yield _refused(str(error))
     finally:
-        _TURNS.leave(job)
+        if job:
+            _TURNS.leave(job)
 
 
 def _in_turn(
     do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], limit: int
 ) -> Iterator[Progress | Answer]:
     with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
-        folder = Path(name)
-        try:
-            place(uploads, folder)
-        except UserError as error:
-            yield _refused(str(error))
-            return
-        yield from _work(folder, {"do": do, "seconds": limit, **request}, limit)
+        place(uploads, Path(name))
+        yield from _work(Path(name), {"do": do, "seconds": limit, **request}, limit)
 
 
 def _refused(sentence: str) -> Answer:
@@ -157,15 +146,11 @@ def _refused(sentence: str) -> Answer:
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copy uploads, role -> path, to files named by role.
-
-    Raises UserError if there are no predictions, or an upload is gone or too large.
-    """
+    """Copy uploads, role -> path, to files named by role. Raises UserError for no predictions, or a large upload."""
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; add one first.")
     for role in (*ROLES, REFERENCES):
-        upload = uploads.get(role)
-        if not upload:
+        if not (upload := uploads.get(role)):
             continue
         if not os.path.isfile(upload):
             raise UserError(f"{role}: the upload was deleted (it is kept for minutes only); upload the file again.")
@@ -184,7 +169,7 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
             process.stdin.write(json.dumps(request))
             process.stdin.close()
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=_forward_lines, args=(process.stdout, lines), daemon=True).start()
+        threading.Thread(target=lambda: [*map(lines.put, process.stdout)], daemon=True).start()
         last = "starting"
         while process.poll() is None:
             with contextlib.suppress(queue.Empty):
@@ -192,11 +177,13 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
             yield Progress(last, time.monotonic() - start)
     finally:
         killer.cancel()
-        _end(process)
+        _kill(process)
+        process.wait()
+        process.stdout.close()
+    answer, report = folder / ANSWER, folder / "report.html"
     if process.returncode == -signal.SIGXCPU or time.monotonic() - start > PATIENCE * limit:
         yield _refused(TOO_LONG.format(limit))
         return
-    answer, report = folder / ANSWER, folder / "report.html"
     if process.returncode or not answer.is_file():
         yield _refused(FAILED.format(do="read" if request["do"] == "look" else "judge"))
         return
@@ -205,29 +192,14 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
 
 
 def _start(folder: Path) -> subprocess.Popen:
-    """Start `app.worker` in its own process group, with single-threaded linear algebra and our `sys.path`."""
-    path = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)
-    environment = {
-        **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")},
-        **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-        "PYTHONPATH": path,
-        "MPLBACKEND": "Agg",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "eeg2text_jax.instrument.app._worker"],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def _forward_lines(source: IO[str], lines: "queue.SimpleQueue[str]") -> None:
-    for line in source:
-        lines.put(line)
+    """Start the worker in its own process group, with single-threaded linear algebra and our `sys.path`."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    environment |= {"PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path if place)}
+    environment |= {"MPLBACKEND": "Agg"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-P", "-m", "eeg2text_jax.instrument.app._worker"]
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
 
 
 def _kill(process: subprocess.Popen) -> None:
@@ -235,13 +207,7 @@ def _kill(process: subprocess.Popen) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _end(process: subprocess.Popen) -> None:
-    _kill(process)
-    process.wait()
-    process.stdout.close()
-
-
-# Parts of the web page as HTML. Texts of visitors are escaped, and a report is framed without scripts.
+# Parts of the page as HTML: texts of visitors are escaped, and a report is framed without scripts.
 
 OPTIONS = "References in a file of their own, mode, columns, proof"  # heading of the page's section of options
 UNPROVEN = "content of unproven origin"
@@ -318,15 +284,12 @@ def verdict(content: Mapping[str, Any]) -> str:
     if content["verdict"].startswith(UNPROVEN):
         limits += f"<li>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</li>"
     tables = "".join(table(list(zip(*rows, strict=True))) for rows in content["tables"])  # a column of each condition
-    return (
-        f'<div class="said"><div class="judged {content["color"]}"><b>{text(content["verdict"])}</b>'
-        f"<p>{text(on_page(content['sentence']), 2000)}</p><ul>{limits}</ul></div>"
-        f"{tables}</div>"
-    )
+    sentence = f"<b>{text(content['verdict'])}</b><p>{text(on_page(content['sentence']), 2000)}</p>"
+    return f'<div class="said"><div class="judged {content["color"]}">{sentence}<ul>{limits}</ul></div>{tables}</div>'
 
 
 def report(document: str) -> str:
-    """Return HTML with a link that downloads the report, and the report in a frame that runs no scripts."""
+    """Return a link that downloads the report, and the report in a frame that runs no scripts, as HTML."""
     data = base64.b64encode(document.encode()).decode()
     return (
         f'<p><a id="keep" download="report.html" href="data:text/html;charset=utf-8;base64,{data}">Keep the report'
@@ -336,10 +299,9 @@ def report(document: str) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of texts as an HTML table; the first row has the headings."""
-    head, *body = rows
-    cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in body)
-    headings = "".join(f"<th>{text(cell)}</th>" for cell in head)
-    return f'<div class="scroll"><table><tr>{headings}</tr>{cells}</table></div>'
+    tags = itertools.chain(["th"], itertools.repeat("td"))
+    cells = ("".join(f"<{tag}>{text(cell)}</{tag}>" for cell in row) for tag, row in zip(tags, rows, strict=False))
+    return f'<div class="scroll"><table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table></div>'
 
 
 def text(value: object, longest: int = 300) -> str:
@@ -372,7 +334,7 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 
 
 def visitor_of(visit: Any) -> str:
-    """Return the address of a `gradio.Request`; of an IPv6 address the network, which one visitor has whole.
+    """Return the address of a `gradio.Request`; of IPv6 the network, which one visitor has whole.
 
     uvicorn believes `X-Forwarded-For` from this machine alone (a server in front), and of its addresses the last.
     """
@@ -484,20 +446,10 @@ def serve(host: str, port: int) -> None:
         os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # jobs copy uploads into `tempdir`
         page = build()
         gr = library("gradio", "app")
-        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-        page.queue(max_size=WAITING).launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            quiet=True,
-            prevent_thread_lock=True,
-            max_file_size=BYTES,
-            blocked_paths=[str(Path.home())],
-            theme=gr.themes.Default(**fonts),
-            css=CSS,
-            footer_links=[],
-            ssr_mode=False,
-        )
+        theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+        options = {"share": False, "quiet": True, "prevent_thread_lock": True, "footer_links": [], "ssr_mode": False}
+        options |= {"max_file_size": BYTES, "blocked_paths": [str(Path.home())]}
+        page.queue(max_size=WAITING).launch(server_name=host, server_port=port, theme=theme, css=CSS, **options)
         print(f"Running on http://{host}:{port}, until Ctrl-C.", flush=True)
         try:
             page.block_thread()
@@ -505,18 +457,8 @@ def serve(host: str, port: int) -> None:
             page.close()
 
 
-FIELD_COLUMNS = (
-    "set",
-    "verdict",
-    "input",
-    "mode, file says",
-    "rows",
-    "sentences",
-    "BLEU-1",
-    "content",
-    "p",
-    "difference",
-)
+FIELD_COLUMNS = ("set", "verdict", "input", "mode, file says", "rows", "sentences", "BLEU-1", "content", "p")
+FIELD_COLUMNS += ("difference",)
 
 
 def field_page() -> Path:
@@ -529,21 +471,18 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
     """Return headings and rows (cells by `figure`) of the first Markdown table with columns `set` and `verdict`."""
     lines = (line.strip().removeprefix("|").removesuffix("|") for line in page.splitlines() if line.startswith("|"))
     rows = [[cell.strip().strip("`*") for cell in line.split("|")] for line in lines]
-    start = next((i for i, row in enumerate(rows) if {"set", "verdict"} <= set(row)), None)
-    if start is None:
+    heads = [i for i, row in enumerate(rows) if {"set", "verdict"} <= set(row)]
+    if not heads:
         return [], []
-    head = rows[start]
+    head, end = rows[heads[0]], heads[1] if len(heads) > 1 else len(rows)
+    table = itertools.takewhile(lambda row: len(row) == len(head), rows[heads[0] + 2 : end])
     places = [head.index(name) for name in FIELD_COLUMNS if name in head]
-    body = []
-    for row in rows[start + 2 :]:
-        if len(row) != len(head) or {"set", "verdict"} <= set(row):
-            break
-        body.append([figure(row[i]) for i in places])
-    return ["p, at most" if head[i] == "p" else head[i] for i in places], body
+    shown = ["p, at most" if head[i] == "p" else head[i] for i in places]
+    return shown, [[figure(row[i]) for i in places] for row in table]
 
 
 def figure(cell: str) -> str | float | None:
-    """Return a table cell as a float ("0.5", or a bound such as "< 0.001"), None (empty or a dash), or its text."""
+    """Return a cell as a float ("0.5", or a bound such as "< 0.001"), None (empty or a dash), or its text."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:

@@ -1,11 +1,7 @@
-"""The metric interface: statistics of each sample, and corpus scores from the sum of these statistics.
-
-A bootstrap or permutation test sums rows of statistics again, and does not process texts again.
-"""
+"""Metrics: statistics of each sample, which tests of the audit sum again, and corpus scores from their sums."""
 
 import abc
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Any, ClassVar
@@ -22,12 +18,16 @@ from eeg2text_jax.base.packages import OWN_VERSION, with_version
 from eeg2text_jax.instrument.predictions.file import characters_apart
 
 Tokenize = Callable[[str], Sequence[str]]
+Tokens = Sequence[Sequence[str]]  # of every text
 PIECES = 1 << 17  # cache size: distinct whitespace-separated pieces of text
 ROWS_AT_ONCE = 4096  # rows whose tokens are in memory at a time
+AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
+ORDERS = (1, 2, 3, 4)  # of BLEU
+Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of n-grams: shared, of predictions, of references
 
 
 class MetricError(UserError):
-    """The error of a metric on a text: the row `index` of the `side` "prediction" or "reference"."""
+    """A metric fails on the `side` "prediction" or "reference" of the row `index`."""
 
     def __init__(self, metric: str, side: str, index: int, reason: str):
         super().__init__(f"{metric} failed on the {side} of row {index + 1}: {reason}.")
@@ -45,7 +45,7 @@ class Metric(abc.ABC):
     least: ClassVar[float] = 0.0  # lower bound of every statistic
 
     def notes(self) -> list[str]:
-        """Return notes for the reader about the figures computed so far."""
+        """Return notes about the figures computed so far."""
         return []
 
     @abc.abstractmethod
@@ -63,7 +63,7 @@ class Metric(abc.ABC):
     def total(
         self, predictions: Sequence[str], references: Sequence[str], advance: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return statistics `[S]` summed over rows; `advance` is called with the number of rows of each chunk."""
+        """Return statistics `[S]` summed over rows; `advance` is told the rows of each chunk."""
         summed = np.zeros(len(self.statistic_names))
         for chunk in self.in_chunks(predictions, references):
             summed += chunk.sum(0)
@@ -72,7 +72,7 @@ class Metric(abc.ABC):
         return summed
 
     def in_chunks(self, predictions: Sequence[str], references: Sequence[str]) -> Iterator[np.ndarray]:
-        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError; its `index` counts from the first row."""
+        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError, whose `index` is that of the whole."""
         check_same_length(predictions, references)
         for start in range(0, len(predictions), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
@@ -82,20 +82,20 @@ class Metric(abc.ABC):
                 raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """Return name of a figure -> its value over a corpus of predictions and references."""
+        """Return figure -> value over a corpus of predictions and references."""
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Return name of a figure -> its value, from statistics `[S]` summed over samples."""
+        """Return figure -> value, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
 class OverlapMetric(Metric):
-    """A metric whose method `table` computes statistics of prediction i with reference i, or of all pairs."""
+    """A metric whose method `table` computes both `statistics` and `pairwise`."""
 
     @abc.abstractmethod
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-        """Return statistics of prediction i with reference i, `[N, S]`, or of all pairs if `pairwise`, `[P, R, S]`."""
+        """Return `pairwise` or `statistics`."""
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
@@ -106,26 +106,38 @@ class OverlapMetric(Metric):
 
 
 def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> None:
-    """Raise ValueError unless there is one reference for each prediction."""
     if len(predictions) != len(references):
         raise ValueError(f"{len(predictions)} predictions for {len(references)} references")
 
 
-def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str]) -> list[Sequence[str]]:
-    """Return the tokens of every text; distinct texts are tokenized once. Raises MetricError, which names the text."""
-    tokens_of: dict[str, Sequence[str]] = {}
-    for index, text in enumerate(texts):
-        if text not in tokens_of:
-            try:
-                tokens_of[text] = tokenize(text)
-            except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
-                raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
-    return [tokens_of[text] for text in texts]
+def tokenize_sides(
+    metric: str,
+    predictions: Sequence[str],
+    references: Sequence[str],
+    tokenize: Tokenize,
+    tokenize_reference: Tokenize | None = None,
+) -> list[Tokens]:
+    """Return the tokens of all predictions and references; distinct texts are tokenized once. Raises MetricError."""
+    made: list[Tokens] = []
+    for side, texts, tokens in (
+        ("prediction", predictions, tokenize),
+        ("reference", references, tokenize_reference or tokenize),
+    ):
+        tokens_of: dict[str, Sequence[str]] = {}
+        for index, text in enumerate(texts):
+            if text not in tokens_of:
+                try:
+                    tokens_of[text] = tokens(text)
+                except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
+                    raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
+        made.append([tokens_of[text] for text in texts])
+    return made
 
 
-def by_pieces(text: str, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
-    """Return the tokens of a text; the pieces between white space are tokenized one by one."""
-    return [token for piece in text.split() for token in tokens_of(piece)]
+def by_pieces(tokenize: Tokenize) -> Callable[[str], list[str]]:
+    """Return a tokenizer of texts that tokenizes the pieces between white space one by one, and caches them."""
+    cached = functools.lru_cache(PIECES)(lambda piece: tuple(tokenize(piece)))
+    return lambda text: [token for piece in text.split() for token in cached(piece)]
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray, undefined: float) -> np.ndarray:
@@ -135,39 +147,23 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray, undefined: float) -> n
 
 
 # Corpus BLEU (Papineni et al. 2002) without smoothing, on words or on a model's tokens.
-#
-# For all pairs of texts, clipped n-gram overlaps are counted by a join: the k-th occurrence of an n-gram in a text is a
-# feature of its own, so the clipped overlap of two texts is the number of features that both have.
-
-AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
-ORDERS = (1, 2, 3, 4)
-Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of n-grams: shared, of predictions, of references
 
 
 def overlaps(
-    predictions: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
-    orders: Sequence[int],
-    *,
-    pairwise: bool,
-    unique: bool = False,
+    predictions: Tokens, references: Tokens, longest: int, *, pairwise: bool, unique: bool = False
 ) -> list[Overlaps]:
-    """Return for each order the numbers of shared n-grams, of n-grams of predictions `[P]` and of references `[R]`.
+    """Return for n = 1 to `longest` the numbers of n-grams: shared, of predictions `[P]`, of references `[R]`.
 
-    Args:
-      pairwise: count shared n-grams of all pairs, `[P, R]`; else of row i with row i, `[N]`.
-      unique: count an n-gram once in a text.
+    Shared ones are of all pairs if `pairwise`, `[P, R]`, else of row i with row i, `[N]`. If `unique`, an n-gram counts
+    once in a text.
     """
     count = _pairs if pairwise else _clipped
-    return [
-        count(text_of, grams, len(predictions), len(references), unique)
-        for n, text_of, grams in _ngrams([*predictions, *references], max(orders))
-        if n in orders
-    ]
+    grams = _ngrams([*predictions, *references], longest)
+    return [count(*indices, len(predictions), len(references), unique) for indices in grams]
 
 
-def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield n, text indices and ids of all n-grams, for each n up to `longest`; equal n-grams have the same id."""
+def _ngrams(texts: Tokens, longest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield text indices and ids of all n-grams, for each n up to `longest`; equal n-grams have the same id."""
     numbers: dict[str, int] = {}
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
     lengths = np.array([len(text) for text in texts])
@@ -180,15 +176,15 @@ def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int,
             keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]  # first n - 1 tokens, then the last
             grams = np.zeros_like(tokens)
             grams[begins] = np.unique(keys, return_inverse=True)[1]
-        yield n, text_of[begins], grams[begins]
+        yield text_of[begins], grams[begins]
 
 
 def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references: int, unique: bool) -> Overlaps:
-    """Return n-gram overlaps of every prediction with every reference, from each n-gram's text index and id."""
+    """Return the overlaps of all pairs by a join, in which the k-th occurrence of an n-gram is a feature of its own."""
     width = grams.max(initial=0) + 1
     keys, counts = np.unique(text_of * width + grams, return_counts=True)
     text, feature = keys // width, keys % width
-    if not unique and counts.max(initial=1) > 1:  # the k-th occurrence in a text is a feature of its own
+    if not unique and counts.max(initial=1) > 1:
         text, again = np.repeat(text, counts), np.repeat(feature, counts) * counts.max() + _nth(counts)
         feature = np.unique(again, return_inverse=True)[1]
     numbers = np.bincount(text, minlength=predictions + references).astype(float)
@@ -206,12 +202,12 @@ def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references:
 
 
 def _nth(counts: np.ndarray) -> np.ndarray:
-    """Return the numbers from 0 to count - 1 for each count, concatenated."""
+    """Return 0 to count - 1 for each count, concatenated."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: bool) -> Overlaps:
-    """Return n-gram overlaps of prediction i with reference i; texts with an index below `rows` are predictions."""
+    """Return the overlaps of prediction i with reference i; texts with an index below `rows` are predictions."""
     width = grams.max(initial=0) + 1
     sides = []
     for side in (text_of < rows, text_of >= rows):
@@ -225,43 +221,35 @@ def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: 
 
 
 class Bleu(OverlapMetric):
-    """BLEU-1 to BLEU-4 with brevity penalty; if an order has no match, its figure and those of higher orders are 0.
+    """BLEU-1 to BLEU-4 with brevity penalty; 0 from the first order without a match, NaN for empty references.
 
-    A corpus of empty predictions scores 0; a corpus of empty references is undefined (NaN).
-
-    Args:
-      tokenize: maps a text to tokens; `tokenizer` names it in the signature.
-      short_counts_one: a prediction shorter than n adds 1 to the number of n-grams, as in nltk's `corpus_bleu`.
+    `tokenizer` names `tokenize` in the signature. If `short_counts_one`, a prediction shorter than n adds 1 to the
+    number of n-grams, as in nltk's `corpus_bleu`.
     """
 
     statistic_names = (
         "prediction_length",
         "reference_length",
-        *(f"matches_{n}" for n in ORDERS),
-        *(f"ngrams_{n}" for n in ORDERS),
+        *(f"{of}_{n}" for of in ("matches", "ngrams") for n in ORDERS),
     )
 
     def __init__(self, name: str, tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False):
-        self.name = name
+        self.name, self.tokenize, self.short_counts_one = name, tokenize, short_counts_one
         self.columns = tuple(f"{name}-{n}" for n in ORDERS)
-        self.tokenize = tokenize
-        self.short_counts_one = short_counts_one
         short = "count-one" if short_counts_one else "no-ngrams"
         self.signature = (
             f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}|version:{OWN_VERSION}"
         )
 
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-        predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
-        reference = tokenize_all(self.name, "reference", self.tokenize, references)
-        matches, ngrams = [], []
-        for shared, count, _ in overlaps(predicted, reference, ORDERS, pairwise=pairwise):
-            matches.append(shared)
-            ngrams.append(np.maximum(count, 1) if self.short_counts_one else count)
-        predicted_length, reference_length = (np.array(list(map(len, side)), float) for side in (predicted, reference))
+        predicted, reference = tokenize_sides(self.name, predictions, references, self.tokenize)
+        matches, ngrams, (length, *_) = zip(
+            *overlaps(predicted, reference, len(ORDERS), pairwise=pairwise), strict=True
+        )
+        counts = [ngrams[0], *(np.maximum(count, float(self.short_counts_one)) for count in ngrams)]
         if pairwise:
-            predicted_length, ngrams = predicted_length[:, None], [count[:, None] for count in ngrams]
-        return np.stack(np.broadcast_arrays(predicted_length, reference_length, *matches, *ngrams), axis=-1)
+            counts = [count[:, None] for count in counts]
+        return np.stack(np.broadcast_arrays(counts[0], length, *matches, *counts[1:]), axis=-1)
 
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         predicted, reference = summed[..., 0], summed[..., 1]
@@ -278,37 +266,27 @@ def word_bleu() -> Bleu:
     return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]+characters-of-han-and-kana")
 
 
+_tokenizer_13a = Tokenizer13a()
+_words_13a = by_pieces(lambda piece: _tokenizer_13a(characters_apart(piece)).split())
+
+
 def words_13a(text: str) -> list[str]:
-    """Tokenize a text by sacrebleu's 13a piece by piece, as its rules never cross white space; pieces are cached."""
-    return by_pieces(text.replace("-\n", ""), _piece_13a)
+    """Tokenize a text by sacrebleu's 13a piece by piece, as its rules never cross white space."""
+    return _words_13a(text.replace("-\n", ""))
 
 
-_TOKENIZER_13A = Tokenizer13a()
-
-
-@functools.lru_cache(PIECES)
-def _piece_13a(piece: str) -> tuple[str, ...]:
-    """Return the 13a tokens of a piece of text that holds no white space."""
-    return tuple(_TOKENIZER_13A(characters_apart(piece)).split())
-
-
-# Word and character error rate, equal to jiwer's, and a warning if case and punctuation change the scores much.
+# Word and character error rate, equal to jiwer's.
 
 
 class ErrorRate(Metric):
-    """Edits of all predictions divided by units (words or characters) of all references, in percent; may exceed 100.
-
-    With an empty prediction all units of the reference are deleted, with an empty reference all units of the prediction
-    are inserted. A corpus of empty references is undefined (NaN).
-    """
+    """Edits over units (words or characters) of all references, in percent; NaN if the references are empty."""
 
     statistic_names = ("substitutions", "deletions", "insertions", "reference_length")
     lower_is_better = True
 
     def __init__(self, name: str, units: str, tokenize: Tokenize):
-        self.name = name
-        self.tokenize = tokenize
-        self.columns = (name, f"{name}-substitutions", f"{name}-deletions", f"{name}-insertions")
+        self.name, self.tokenize = name, tokenize
+        self.columns = (name, *(f"{name}-{edits}" for edits in self.statistic_names[:3]))
         self.signature = (
             f"unit:{units}|case:mixed|punctuation:kept|average:corpus|empty:all-deleted-or-inserted|"
             f"version:{with_version('jiwer')}"
@@ -316,23 +294,14 @@ class ErrorRate(Metric):
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
-        pairs = list(zip(*self._numbered(predictions, references), strict=True))
-        return np.array([edit_counts(*pair) for pair in pairs], float).reshape(len(pairs), 4)
+        pairs = zip(*tokenize_sides(self.name, predictions, references, self.tokenize), strict=True)
+        return np.array([edit_counts(*pair) for pair in pairs], float).reshape(-1, 4)
 
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         distinct, inverse = np.unique(np.array(predictions, dtype=object), return_inverse=True)
-        predicted, reference = self._numbered(distinct.tolist(), references)
+        predicted, reference = tokenize_sides(self.name, distinct.tolist(), references, self.tokenize)
         table = [[edit_counts(p, r) for r in reference] for p in predicted]
         return np.array(table, float).reshape(len(distinct), len(references), 4)[inverse]
-
-    def _numbered(self, predictions: Sequence[str], references: Sequence[str]) -> tuple[list, list]:
-        """Return the units of both sides as lists of integers, one integer for each distinct unit."""
-        numbers: defaultdict[Hashable, int] = defaultdict(lambda: len(numbers))
-        predicted, reference = (
-            [[numbers[unit] for unit in units] for units in tokenize_all(self.name, side, self.tokenize, texts)]
-            for side, texts in (("prediction", predictions), ("reference", references))
-        )
-        return predicted, reference
 
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         edits, length = summed[..., :3], summed[..., 3:]
@@ -355,62 +324,58 @@ def edit_counts(prediction: Sequence[Hashable], reference: Sequence[Hashable]) -
 
 
 def word_error_rate() -> ErrorRate:
-    """Return the metric word error rate; every Han or kana character is a word of its own."""
+    """Return WER; every Han or kana character is a word of its own."""
     return ErrorRate("wer", "word", lambda text: jiwer.wer_default([characters_apart(text)])[0])
 
 
 def character_error_rate() -> ErrorRate:
-    """Return the metric character error rate; white space between words counts as characters."""
+    """Return CER; white space between words counts as characters."""
     return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
 
 
 # ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of each sample, averaged over samples.
 
-FIGURES = ("p", "r", "f")
 Sentences = list[list[str]]  # the words of each sentence of a text
 
 
 class Rouge(OverlapMetric):
     """ROUGE: P, R and F of each kind, averaged over samples; a sample with an empty side has P = R = F = 0.
 
-    Args:
-      tokenize_reference: tokenizes references, and may raise ValueError for a text; None: `tokenize`.
-      unique: compare sets of n-grams instead of clipped counts, as the PyPI package `rouge` does.
-      epsilon: a number added to P + R in F, as the PyPI package `rouge` does.
-      sentences: splits a text into sentences of words; ROUGE-L then becomes ROUGE-Lsum, see `union_subsequences`.
+    By the package rouge-score, without stemming. Or by the PyPI package `rouge` 1.0.1, as the figures of the `paper`:
+    it compares sets of n-grams in place of clipped counts, adds 1e-8 to P + R in F, and compares sentences in ROUGE-L.
     """
 
-    def __init__(
-        self,
-        name: str,
-        tokenize: Tokenize,
-        signature: str,
-        *,
-        tokenize_reference: Tokenize | None = None,
-        unique: bool = False,
-        epsilon: float = 0.0,
-        sentences: Callable[[str], Sentences] | None = None,
-    ):
-        self.name, self.tokenize, self.sentences, self.unique, self.epsilon = name, tokenize, sentences, unique, epsilon
-        self.tokenize_reference = tokenize_reference or tokenize
-        self.columns = tuple(f"rouge-{kind}-{figure}" for kind in ("1", "2", "l") for figure in FIGURES)
-        self.statistic_names = (*(f"sum_{column}" for column in self.columns), "samples")
-        self.signature = f"{signature}|average:samples|empty:zero"
+    name = "rouge"
+    columns = tuple(f"rouge-{kind}-{figure}" for kind in "12l" for figure in "prf")
+    statistic_names = (*(f"sum_{column}" for column in columns), "samples")
+
+    def __init__(self, paper: bool = False):
+        self.paper = paper
+        self.tokenizers: tuple[Tokenize, ...] = (rouge_score_words, visible_words)
+        package = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:{with_version('rouge-score')}"
+        if paper:
+            self.tokenizers = (lambda text: list(chain(*dotted_sentences(text))),)
+            package = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
+        self.signature = f"{package}|average:samples|empty:zero"
 
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-        predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
-        reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
-        by_kind = overlaps(predicted, reference, (1, 2), pairwise=pairwise, unique=self.unique)
-        if self.sentences is None:
-            by_kind.append(common_subsequences(predicted, reference, pairwise=pairwise))
+        predicted, reference = tokenize_sides(self.name, predictions, references, *self.tokenizers)
+        by_kind = overlaps(predicted, reference, 2, pairwise=pairwise, unique=self.paper)
+        if self.paper:
+            ours, theirs = ([dotted_sentences(text) for text in side] for side in (predictions, references))
+            if pairwise:
+                longest = np.array([[union_subsequence(p, r) for r in theirs] for p in ours], float)
+            else:
+                longest = np.array(list(map(union_subsequence, ours, theirs)), float)
         else:
-            sides = ([self.sentences(text) for text in side] for side in (predictions, references))
-            by_kind.append(union_subsequences(*sides, pairwise=pairwise))
+            compare = process.cdist if pairwise else process.cpdist
+            longest = compare(predicted, reference, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
+        _, *lengths = by_kind[0]  # unigrams are words
         figures = []
-        for shared, n_predicted, n_reference in by_kind:
+        for shared, n_predicted, n_reference in (*by_kind, (longest, *lengths)):
             precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
             recall = ratio(shared, n_reference, 0.0)
-            f = ratio(2.0 * precision * recall, precision + recall + self.epsilon, 0.0)
+            f = ratio(2.0 * precision * recall, precision + recall + 1e-8 * self.paper, 0.0)
             figures += [precision, recall, f]
         return np.stack([*figures, np.ones_like(figures[0])], axis=-1)
 
@@ -418,37 +383,11 @@ class Rouge(OverlapMetric):
         return 100.0 * ratio(summed[..., :-1], summed[..., -1:], np.nan)
 
 
-def common_subsequences(
-    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
-) -> Overlaps:
-    """Return numbers of words: in longest common subsequences, in predictions `[P]`, and in references `[R]`.
+def union_subsequence(predicted: Sentences, reference: Sentences) -> int:
+    """Return the number of distinct words in common subsequences of all pairs of sentences of two texts.
 
-    Common subsequences are of prediction i and reference i, `[N]`, or of all pairs, `[P, R]`.
+    This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it.
     """
-    compare = process.cdist if pairwise else process.cpdist
-    shared = compare(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
-    ours, theirs = (np.array([float(len(tokens)) for tokens in texts]) for texts in (predictions, references))
-    return shared, ours, theirs
-
-
-def union_subsequences(
-    predictions: Sequence[Sentences], references: Sequence[Sentences], *, pairwise: bool
-) -> Overlaps:
-    """Return numbers of distinct words: in common subsequences of all sentence pairs, in predictions, in references.
-
-    This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it: it counts sets of words. The
-    result has the layout of `common_subsequences`.
-    """
-    ours, theirs = (np.array([float(len(set(chain(*text)))) for text in side]) for side in (predictions, references))
-    if pairwise:
-        shared = np.array([[_union(p, r) for r in references] for p in predictions], float)
-    else:
-        shared = np.array([_union(p, r) for p, r in zip(predictions, references, strict=True)], float)
-    return shared, ours, theirs
-
-
-def _union(predicted: Sentences, reference: Sentences) -> int:
-    """Return the number of distinct words in the longest common subsequences of all sentence pairs of two texts."""
     return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
 
 
@@ -473,19 +412,16 @@ def _last_common_words(left: list[str], right: list[str]) -> set[str]:
 
 
 def rouge() -> Rouge:
-    """Return ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
-    signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:{with_version('rouge-score')}"
-    return Rouge("rouge", rouge_score_words, signature, tokenize_reference=visible_words)
+    """Return ROUGE of the package rouge-score."""
+    return Rouge()
 
 
-def rouge_score_words(text: str) -> list[str]:
-    """Tokenize a text as rouge-score does: every character but a-z and 0-9 is white space."""
-    return by_pieces(text, _rouge_score_piece)
+def paper_rouge() -> Rouge:
+    """Return ROUGE by the formula of the PyPI package `rouge` 1.0.1."""
+    return Rouge(paper=True)
 
 
-@functools.lru_cache(PIECES)
-def _rouge_score_piece(piece: str) -> tuple[str, ...]:
-    return tuple(rouge_score_tokenize(piece, None))
+rouge_score_words = by_pieces(lambda piece: rouge_score_tokenize(piece, None))  # all but a-z and 0-9 is white space
 
 
 def visible_words(text: str) -> list[str]:
@@ -494,16 +430,6 @@ def visible_words(text: str) -> list[str]:
     if not words and any(character.isalpha() for character in text):
         raise ValueError("rouge-score sees only the letters a-z and finds no word")
     return words
-
-
-def paper_rouge() -> Rouge:
-    """Return ROUGE-1, 2 and L by the formula of the PyPI package `rouge` 1.0.1, as in the paper's figures."""
-    signature = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
-
-    def words(text: str) -> list[str]:
-        return list(chain(*dotted_sentences(text)))
-
-    return Rouge("rouge", words, signature, unique=True, epsilon=1e-8, sentences=dotted_sentences)
 
 
 def dotted_sentences(text: str) -> Sentences:

@@ -1,15 +1,13 @@
 """Score predictions of one cell and mode, or of every cell and mode of a run; every figure has its signature.
 
-A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics.
-`standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
-`paper`: the figures of Tables 2-3 of *Are EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's `corpus_bleu`
-computes it, ROUGE with the formula of the PyPI package `rouge`, WER.
+A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics: `standard` has BLEU
+on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer; `paper` has those of Tables 2-3 of *Are
+EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's `corpus_bleu`, ROUGE as the PyPI package `rouge`, WER.
 """
 
 import contextlib
 import dataclasses
 import html
-import itertools
 import json
 import math
 import operator
@@ -28,9 +26,8 @@ from eeg2text_jax.instrument.metrics.metric import (
     Bleu,
     Metric,
     MetricError,
+    Rouge,
     character_error_rate,
-    paper_rouge,
-    rouge,
     word_bleu,
     word_error_rate,
 )
@@ -42,17 +39,19 @@ from eeg2text_jax.instrument.predictions.selection import as_set
 if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for transformers
     from transformers import PreTrainedTokenizerBase
 
-PROFILES = ("standard", "paper")
+PROFILES = {"standard": WORDS, "paper": ("rouge", "wer")}  # and BLEU on tokens
 Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics that need a text encoder or a judge
 Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
 LATIN = re.compile("[a-z0-9]", re.IGNORECASE)  # what ROUGE, as published, knows
+CELL = ("train_condition", "eval_condition", "seed", "mode")
+CELL_OF = operator.attrgetter(*CELL)
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
 
 
 class NothingToScoreError(UserError):
-    """The error for rows whose predictions, or references, are all empty."""
+    """All predictions, or all references, are empty."""
 
 
 class Scores(dict[str, dict[str, Any]]):
@@ -133,34 +132,28 @@ def jobs_of(
 ) -> list[tuple[Metric, Texts]]:
     """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
-    texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    names = metrics
-    if metrics is None and profile == "standard" and any(map(unknown_to_rouge, texts[1])):
-        names = tuple(name for name in default_metrics(profile) if name != "rouge")
-    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, names)]
-    if meaning is not None:
-        jobs += [(metric, texts) for metric in meaning(texts[1])]
+    if profile not in PROFILES:
+        raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
+    texts, paper = ([p.prediction for p in predictions], [p.reference for p in predictions]), profile == "paper"
+    made = {"bleu": word_bleu, "rouge": lambda: Rouge(paper), "wer": word_error_rate, "cer": character_error_rate}
+    names = PROFILES[profile] if metrics is None else metrics
+    if metrics is None and not paper and any(not LATIN.search(t) and any(map(str.isalpha, t)) for t in texts[1]):
+        names = [name for name in names if name != "rouge"]
+    of_texts = [*(made[name]() for name in names if name in made), *(meaning(texts[1]) if meaning else ())]
+    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in of_texts]
     if metrics is not None and "bleu" not in metrics:
         return jobs
-    short, tokens = profile == "paper", texts
     if has_ids(predictions):
         tokens = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
-        bleu = Bleu("token_bleu", str.split, f"model-ids[{token_source}]", short_counts_one=short)
-    elif tokenizer is None:
+        bleu = Bleu("token_bleu", str.split, f"model-ids[{token_source}]", short_counts_one=paper)
+        return [(bleu, tokens), *jobs]
+    if tokenizer is None:
         return jobs
-    else:
-        name = f"retokenized[{describe_tokenizer(tokenizer)}]"
-        bleu = Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=short)
-    return [(bleu, tokens), *jobs]
-
-
-def unknown_to_rouge(text: str) -> bool:
-    """Return whether a text has letters, but none of a-z and no digit."""
-    return not LATIN.search(text) and any(map(str.isalpha, text))
+    name = f"retokenized[{describe_tokenizer(tokenizer)}]"
+    return [(Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=paper), texts), *jobs]
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:
-    """Raise UserError if there is nothing to score."""
     if not predictions:
         raise UserError("there are no predictions to score.")
     for side in ("prediction", "reference"):
@@ -176,10 +169,8 @@ def has_ids(predictions: Sequence[Prediction]) -> bool:
     carried = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
     if any(carried) and not all(carried):
         lacking = predictions[carried.index(False)]
-        raise UserError(
-            f"sample {lacking.sample_id!r} ({lacking.mode}) lacks token ids that other rows have; write them for all "
-            "rows or for none."
-        )
+        what = "lacks token ids that other rows have; write them for all rows or for none"
+        raise UserError(f"sample {lacking.sample_id!r} ({lacking.mode}) {what}.")
     return all(carried)
 
 
@@ -222,17 +213,16 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     """Yield (entry in `results.json` without figures, rows) per conditions, seed and mode, by first appearance."""
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
-    for (train, evaluation, seed, mode), members in groups.items():
-        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
-        yield cell | {"rows": len(members), "sentences": len({row.sentence_id for row in members})}, members
+        groups.setdefault(CELL_OF(row), []).append(row)
+    for key, members in groups.items():
+        counts = {"rows": len(members), "sentences": len({row.sentence_id for row in members})}
+        yield dict(zip(CELL, key, strict=True)) | counts, members
 
 
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`: an entry for each pair of conditions, seed and mode.
 
-    `rows` counts predictions, `sentences` distinct sentences. An entry whose texts are all empty has no metrics, and
-    `unscored` gives the reason. Options and other errors are those of `score_predictions`.
+    If all texts are empty it has no metrics, but `unscored`, the reason. Options: `score_predictions`.
     """
     cells = []
     for cell, rows in cells_of(predictions):
@@ -244,40 +234,21 @@ def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard",
     return {"format": 1, "profile": profile, "cells": cells}
 
 
-def text_metrics(profile: str, names: Sequence[str] | None = None) -> list[Metric]:
-    """Return the metrics on words and characters: those of a profile, or instead those named in `names`.
-
-    Raises UserError for an unknown profile.
-    """
-    if profile not in PROFILES:
-        raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
-    made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu}
-    made["rouge"] = paper_rouge if profile == "paper" else rouge
-    names = default_metrics(profile) if names is None else names
-    return [made[name]() for name in names if name in made]
-
-
-def default_metrics(profile: str) -> tuple[str, ...]:
-    """Return the names of a profile's metrics on words and characters."""
-    return tuple(WORDS) if profile == "standard" else ("rouge", "wer")
-
-
 def parse_metrics(text: str) -> tuple[str, ...]:
     """Parse comma-separated names of metrics. Raises UserError for an unknown name or an empty list."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names, known = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())), (*WORDS, *MEANING)
     for name in names:
-        if name not in (*WORDS, *MEANING):
-            raise UserError(f"--metrics={text}: there is no metric {name!r}; {did_you_mean(name, (*WORDS, *MEANING))}")
+        if name not in known:
+            raise UserError(f"--metrics={text}: there is no metric {name!r}; {did_you_mean(name, known)}")
     if not names:
-        raise UserError(f"--metrics={text}: names no metric; there are {', '.join((*WORDS, *MEANING))}.")
+        raise UserError(f"--metrics={text}: names no metric; there are {', '.join(known)}.")
     return names
 
 
 def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
     """Return class, vocabulary size and hash of a tokenizer; its settings of truncation and padding do not count."""
     definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-    digest = content_digest(definition)[:12]
-    return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{digest}"
+    return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{content_digest(definition)[:12]}"
 
 
 def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
@@ -288,9 +259,6 @@ def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); check the folder.") from error
 
 
-# Scores by subject, and scores of single rows.
-
-
 def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
     """Return subject -> {"rows": number, figure: value}; a row without a subject raises UserError.
 
@@ -298,10 +266,8 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
     """
     subjects = [row.subject for row in predictions]
     if not all(subjects):
-        raise UserError(
-            f"sample {predictions[subjects.index('')].sample_id!r} has no subject, which --by=subject needs; leave "
-            "--by out, or add the subject."
-        )
+        what = "has no subject, which --by=subject needs; leave --by out, or add the subject"
+        raise UserError(f"sample {predictions[subjects.index('')].sample_id!r} {what}.")
     names = list(dict.fromkeys(subjects))
     place = np.array([names.index(subject) for subject in subjects])
     figures: dict[str, dict[str, float]] = {name: {"rows": int((place == i).sum())} for i, name in enumerate(names)}
@@ -321,8 +287,8 @@ def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[d
             columns[column] = [value if value == value else None for value in values]
     fields = ("sample_id", "subject", "task", "sentence_id", "mode", "train_condition", "eval_condition", "seed")
     for i, row in enumerate(predictions):
-        about = {name: getattr(row, name) for name in fields}
-        yield {**about, "figures": {name: values[i] for name, values in columns.items()}}
+        figures = {name: values[i] for name, values in columns.items()}
+        yield {**{name: getattr(row, name) for name in fields}, "figures": figures}
 
 
 def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> Iterator[tuple[Metric, np.ndarray]]:
@@ -331,20 +297,15 @@ def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> I
         yield metric, np.concatenate(list(metric.in_chunks(*texts)))
 
 
-# Ranks of the true sentence among N candidates: top-k accuracy, its chance level, and the length-only baseline.
-#
-# Tied candidates share the remaining places of the top k with equal probability: if all scores are equal, each
-# candidate is in the top k with probability k / N, the chance level.
+# Ranks of the true sentence among N candidates. Tied ones share the remaining places of the top k with equal
+# probability: if all scores are equal, each is in the top k with probability k / N, the chance level.
 
 STATISTICS = ("top1", "top5", "percentile", "rows")
 TOP = (1, 5)  # the k of top-k accuracy
 
 
 def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the candidates above, and equal to, each of candidates `indices` `[m]`, in every row of `scores` `[R, N]`.
-
-    Both counts are int `[R, m]`; a candidate counts as equal to itself.
-    """
+    """Count candidates above and equal to candidates `indices` `[m]` in every row of scores `[R, N]`: int `[R, m]`."""
     above, equal = np.empty((2, len(scores), len(indices)), int)
     for row, values in enumerate(scores):
         ordered, wanted = np.sort(values), values[indices]
@@ -354,10 +315,7 @@ def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, n
 
 
 def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return the `STATISTICS` of the candidates `indices` `[m]` under scores `[R, N]`, float `[R, m, 4]`.
-
-    The percentile rank is the share of other candidates with a lower score; tied ones count half.
-    """
+    """Return the `STATISTICS` of candidates `indices` `[m]` under scores `[R, N]`, `[R, m, 4]`; ties count half."""
     above, equal = counts_above(scores, indices)
     n = scores.shape[1]
     shares = [np.clip(k - above, 0, equal) / equal for k in TOP]
@@ -366,15 +324,14 @@ def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
-    """Return the probability that a random candidate is among the first `k`, on average over lists of these `sizes`."""
+    """Return the probability that a random candidate is among the first `k`, averaged over lists of these sizes."""
     return float(np.mean(np.minimum(k / np.asarray(sizes), 1.0)))
 
 
 def chance_interval(probability: float, sentences: int, level: float = 0.95) -> tuple[float, float]:
     """Return the binomial interval of top-k accuracy under chance, as shares; `probability` is the chance level.
 
-    The sample size is the number of sentences, because readers of one sentence may err together. If lists differ in
-    size, the accuracy varies less than a binomial share, so the interval is not too narrow.
+    The sample size is the number of sentences, as readers of one sentence may err together.
     """
     from scipy import stats  # slow to import, and not needed to score texts
 
@@ -397,7 +354,7 @@ class Figures:
 
     @classmethod
     def of(cls, summed: np.ndarray) -> "Figures":
-        """Make figures from `STATISTICS` summed over rows."""
+        """Return the figures of `STATISTICS` summed over rows."""
         return cls(*(100.0 * summed[:3] / summed[3]).tolist())
 
 
@@ -419,8 +376,7 @@ class RankMetric(Metric):
         for number, row in enumerate(predictions):
             lists.setdefault(id(row.candidates), []).append(number)
         for numbers in lists.values():
-            candidates = predictions[numbers[0]].candidates
-            places = np.array([candidates.place(text) for text in references])
+            places = np.array([predictions[numbers[0]].candidates.place(text) for text in references])
             values[numbers] = statistics(np.stack([predictions[number].scores for number in numbers]), places)
         return values
 
@@ -434,43 +390,34 @@ def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> n
 
 
 def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
-    """Return the figures of every cell (conditions, seed, mode), also by subject, in the layout of `score_cells`.
+    """Return the figures of every cell in percent, also by subject, in the layout of `score_cells`.
 
-    Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
-    the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
+    `rank` is a percentile (chance is 50), `in stratum` among sentences of the same task and similar length.
     """
-    cells, by_subject = [], operator.attrgetter("subject")
+    cells = []
     for cell, members in cells_of(rows):
         sizes = [len(row.candidates) for row in members]
         interval = [100.0 * share for share in chance_interval(chance(sizes, 5), cell["sentences"])]
         cell |= {"candidates": sorted(set(sizes)), "metrics": _rank_figures(members), "chance_interval_top-5": interval}
         cell["by_subject"] = {}
-        for subject, rows_of_subject in itertools.groupby(sorted(members, key=by_subject), by_subject):
-            of_reader = list(rows_of_subject)
-            cell["by_subject"][subject] = {"rows": len(of_reader)} | {
-                k: v["value"] for k, v in _rank_figures(of_reader).items()
-            }
+        for subject in sorted({row.subject for row in members}):
+            of_reader = [row for row in members if row.subject == subject]
+            values = {name: figure["value"] for name, figure in _rank_figures(of_reader).items()}
+            cell["by_subject"][subject] = {"rows": len(of_reader), **values}
         cells.append(cell)
     return cells
 
 
 def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
     """Return figure -> {"value" in percent, "signature", "lower_is_better"} over some rows."""
-    overall = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+    overall = RankMetric().figures(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
-    sizes = [len(row.candidates) for row in rows]
+    sizes, inside = [len(row.candidates) for row in rows], [_in_stratum(row) for row in rows]
     n = "-".join(map(str, dict.fromkeys((min(sizes), max(sizes)))))
-    inside = [_in_stratum(row) for row in rows]
-    values = {
-        "top-1": overall.top1,
-        "top-5": overall.top5,
-        "rank": overall.percentile,
-        "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside])),
-        "top-5 by length": lengths.top5,
-        "chance top-1": 100.0 * chance(sizes, 1),
-        "chance top-5": 100.0 * chance(sizes, 5),
-        "chance top-1 in stratum": 100.0 * chance([size for _, size in inside], 1),
-    }
+    values = {**overall, "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside]))}
+    values |= {"top-5 by length": lengths.top5, "chance top-1": 100.0 * chance(sizes, 1)}
+    values |= {"chance top-5": 100.0 * chance(sizes, 5)}
+    values |= {"chance top-1 in stratum": 100.0 * chance([size for _, size in inside], 1)}
     signature = f"of {n} distinct sentences|ties:shared|average:rows"
     return {name: {"value": value, "signature": signature, "lower_is_better": False} for name, value in values.items()}
 

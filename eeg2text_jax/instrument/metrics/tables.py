@@ -1,7 +1,4 @@
-"""Score tables in the layout of the paper's Tables 2-3, and decoded examples of all conditions side by side.
-
-The paper is *Are EEG-to-Text Models Working?* (Jo et al. 2024).
-"""
+"""Score tables in the layout of Tables 2-3 of Jo et al. (2024), and decoded examples of all conditions side by side."""
 
 import csv
 import dataclasses
@@ -24,18 +21,14 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.instrument.predictions.file import Prediction
 
-MODE_TITLES = {
-    "free_running": "free-running",
-    "teacher_forced": "w/tf",
-    "contrastive": "contrastive",
-    "likelihood": "likelihood",
-    "unknown": "mode unknown",
-}
+MODE_TITLES = {"free_running": "free-running", "teacher_forced": "w/tf", "contrastive": "contrastive"}
+MODE_TITLES |= {"likelihood": "likelihood", "unknown": "mode unknown"}
 PAPER_NOTE = (
     "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
     "stands here under R."
 )
 
+RANKS = ("top-1", "top-5", "chance top-5", "top-5 by length", "rank", "top-1 in stratum", "chance top-1 in stratum")
 # (group, heading, name of the figure in the results); a column without figures is left out
 COLUMNS = (
     *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
@@ -46,8 +39,7 @@ COLUMNS = (
     ("similarity (%)", "", "similarity"),
     ("LATTEScore (%)", "", "lattescore"),
     ("LATTEScore (%)", "mean", "lattescore-mean"),
-    *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length", "rank")),
-    *(("which sentence (%)", name, name) for name in ("top-1 in stratum", "chance top-1 in stratum")),
+    *(("which sentence (%)", name, name) for name in RANKS),
 )
 NARROW_COLUMNS = (  # for a terminal
     ("BLEU-1", "tokens", "token_bleu-1"),
@@ -57,7 +49,7 @@ NARROW_COLUMNS = (  # for a terminal
     ("BERTScore", "F", "bertscore-f"),
     ("similarity", "", "similarity"),
     ("LATTEScore", "", "lattescore"),
-    *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length")),
+    *(("which sentence (%)", name, name) for name in RANKS[:4]),
 )
 PAPER_COLUMNS = (
     *((f"BLEU-{n}", "tokens", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
@@ -87,89 +79,64 @@ class Table:
         return [row for section in self.sections for row in section]
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """The results of a model, training condition, evaluation condition and mode: an entry in `cells` for each seed."""
+Cells = list[dict[str, Any]]  # entries in `cells` of results: a model, two conditions and a mode, for each seed
 
-    label: str
-    train_condition: str
-    eval_condition: str
-    mode: str
-    cells: list[dict[str, Any]]
 
-    def values(self, figure: str) -> list[float]:
-        """Return the value of a figure for every seed that has it."""
-        return [cell["metrics"][figure]["value"] for cell in self.cells if figure in cell["metrics"]]
+def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, ...], Cells]:
+    """Return (model, training condition, evaluation condition, mode) -> the cells of all seeds."""
+    grouped: dict[tuple[str, ...], Cells] = {}
+    for cell in cells:
+        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
+        grouped.setdefault(key, []).append(cell)
+    return grouped
+
+
+def values(cells: Cells, figure: str) -> list[float]:
+    """Return the value of a figure for every seed that has it."""
+    return [cell["metrics"][figure]["value"] for cell in cells if figure in cell["metrics"]]
 
 
 def score_table(
     results: dict[str, Any], label: str = "model", columns: Sequence[tuple[str, str, str]] = COLUMNS, digits: int = 2
 ) -> Table:
-    """Return the table of the results of `score_cells`.
+    """Return the table of the results of `score_cells`; several seeds: mean ± standard deviation (n - 1).
 
-    Figures of several seeds are shown as mean ± standard deviation (n - 1).
-
-    Args:
-      label: the model's name, for cells without a `label` of their own (a file name).
-      columns: the columns, in the layout of `COLUMNS`.
-      digits: decimals of every figure.
+    `label` is the model's name, for cells without a `label` of their own; `columns` are as in `COLUMNS`.
     """
-    grouped = grouped_rows(results["cells"], label)
-    rows = list(grouped.values())
-    columns = [column for column in columns if any(row.values(column[2]) for row in rows)]
+    rows = grouped_rows(results["cells"], label)
+    columns = [column for column in columns if any(values(cells, column[2]) for cells in rows.values())]
+    figures = [figure for *_, figure in columns]
     sections = [
-        [[*titles(row, title), *(summary(row.values(figure), digits) for *_, figure in columns)] for row in of_mode]
+        [
+            [f"{model} {title}".strip(), *tested, *(summary(cells, figure, digits) for figure in figures)]
+            for (model, *tested, of), cells in rows.items()
+            if of == mode
+        ]
         for mode, title in MODE_TITLES.items()
-        if (of_mode := [row for row in rows if row.mode == mode])
     ]
-    if ratios := list(ratio_rows(grouped, [figure for *_, figure in columns])):
-        sections.append(ratios)
-    note = (
-        " –: no ratio, as a score is missing or the free-running one is 0." if any("–" in row for row in ratios) else ""
-    )
+    ratios = [
+        [f"{model} w/tf : free".strip(), *tested, *(ratio(forced, free, figure) for figure in figures)]
+        for (model, *tested, mode), free in rows.items()
+        if mode == "free_running" and (forced := rows.get((model, *tested, "teacher_forced")))
+    ]
+    note = " –: no ratio, as a score is missing or the free-running one is 0." * any("–" in row for row in ratios)
     described = [("", "Model"), ("", "Training"), ("", "Evaluation"), *((group, name) for group, name, _ in columns)]
-    return Table(caption(results, rows) + note, described, sections)
+    seeds = max(map(len, rows.values()))
+    return Table(caption(results, seeds) + note, described, [section for section in (*sections, ratios) if section])
 
 
-def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, str, str, str], Row]:
-    """Return (model, training condition, evaluation condition, mode) -> row with a cell of each seed."""
-    grouped: dict[tuple[str, str, str, str], Row] = {}
-    for cell in cells:
-        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
-        grouped.setdefault(key, Row(*key, [])).cells.append(cell)
-    return grouped
-
-
-def titles(row: Row, title: str) -> list[str]:
-    """Return the first three texts of a row: model and mode, training condition, evaluation condition."""
-    return [f"{row.label} {title}".strip(), row.train_condition, row.eval_condition]
-
-
-def summary(values: Sequence[float], digits: int) -> str:
-    """Format the mean, with the standard deviation if there are several values; a dash without values."""
-    if not values:
+def summary(cells: Cells, figure: str, digits: int = 2) -> str:
+    """Format the mean over seeds, with the standard deviation if there are several; a dash if none has the figure."""
+    if not (found := values(cells, figure)):
         return "–"
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+    spread = f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else ""
+    return f"{statistics.mean(found):.{digits}f}{spread}"
 
 
-def ratio_rows(rows: dict[tuple, Row], figures: Sequence[str]) -> Iterable[list[str]]:
-    """Yield a row for each model and pair of conditions that has both modes: teacher-forced mean / free-running mean.
-
-    The keys of `rows` are (model, training condition, evaluation condition, mode).
-    """
-    for (*key, mode), free in rows.items():
-        forced = rows.get((*key, "teacher_forced"))
-        if mode == "free_running" and forced is not None:
-            pairs = ((forced.values(figure), free.values(figure)) for figure in figures)
-            yield [*titles(free, "w/tf : free"), *(ratio(*pair) for pair in pairs)]
-
-
-def ratio(forced: Sequence[float], free: Sequence[float]) -> str:
-    """Format the ratio of the two means; a dash if a mean is missing or the divisor is 0."""
-    if not forced or not free or statistics.mean(free) == 0:
-        return "–"
-    return f"{statistics.mean(forced) / statistics.mean(free):.2f}"
+def ratio(forced: Cells, free: Cells, figure: str) -> str:
+    """Format teacher-forced mean / free-running mean; a dash if a mean is missing or the divisor is 0."""
+    above, below = values(forced, figure), values(free, figure)
+    return f"{statistics.mean(above) / divisor:.2f}" if above and below and (divisor := statistics.mean(below)) else "–"
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
@@ -181,15 +148,14 @@ def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
     return {signature: list(figures) for signature, figures in figures_of.items()}
 
 
-def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
+def caption(results: dict[str, Any], seeds: int) -> str:
     """Return the caption: numbers of predictions, the profile, and which cells were not scored and why."""
     counts = sorted({(cell["rows"], cell["sentences"]) for cell in results["cells"]})
     sizes = "; ".join(f"{rows} predictions of {sentences} sentences" for rows, sentences in counts)
-    seeds = max(len(row.cells) for row in rows)
     spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
     exchanged = f" {PAPER_NOTE}" if results["profile"] == "paper" else ""
     again = any("retokenized[" in about for about in signatures(results))
-    tokens = " Tokens: re-tokenized from the text; not those that the model wrote." if again else ""
+    tokens = " Tokens: re-tokenized from the text; not those that the model wrote." * again
     unscored = "".join(
         f" Not scored: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}: {cell['unscored']}"
         for cell in results["cells"]
@@ -199,13 +165,10 @@ def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
 
 
 def map_cells(table: Table, change: Callable[[str], str]) -> Table:
-    """Return the table with every text replaced by `change(text)`, for example escaped."""
-    return Table(
-        change(table.caption),
-        [(change(group), change(heading)) for group, heading in table.columns],
-        [[[change(text) for text in row] for row in section] for section in table.sections],
-        table.texts,
-    )
+    """Return the table with every text replaced by `change(text)`."""
+    columns = [(change(group), change(heading)) for group, heading in table.columns]
+    sections = [[[*map(change, row)] for row in section] for section in table.sections]
+    return Table(change(table.caption), columns, sections, table.texts)
 
 
 Style = Literal["plain", "bold", "underline"]
@@ -224,9 +187,8 @@ class Example:
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
     """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
 
-    Of several seeds only the first is shown, for each mode and pair of training and evaluation condition. Words of
-    teacher-forced predictions are bold if the reference has them. Words of the other predictions are underlined if they
-    are in every one of these other predictions, over all samples returned.
+    Of several seeds the first is shown. Words of teacher-forced predictions are bold if the reference has them, those
+    of the others underlined if they are in every one of these others, over all samples returned.
     """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
@@ -269,25 +231,17 @@ def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], rep
 
 
 def mark(words: Sequence[str], positions: set[int], style: Style) -> Marked:
-    """Return every word with `style` at these positions, and with "plain" elsewhere."""
+    """Return every word with `style` at these positions, "plain" elsewhere."""
     return [(word, style if i in positions else "plain") for i, word in enumerate(words)]
 
-
-# Format score tables and decoded examples as Markdown, LaTeX and console text.
 
 EXAMPLES_CAPTION = (
     "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
     "Underlined: words that all outputs without teacher forcing have in common."
 )
-LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "±": r"$\pm$",
-    "–": "--",
-    "→": r"$\to$",
-}
+LATEX_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX_SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
+LATEX_SPECIAL |= {"±": r"$\pm$", "–": "--", "→": r"$\to$"}
 
 
 def latex_text(text: str) -> str:
@@ -302,7 +256,7 @@ def markdown_text(text: str) -> str:
 
 
 def table_markdown(table: Table) -> str:
-    """Format a table as Markdown; each heading includes the title of its group, as there is one line of headings."""
+    """Format a table as Markdown, with one line of headings."""
     table = map_cells(table, markdown_text)
     rule = ["---"] * table.texts + ["---:"] * (len(table.columns) - table.texts)
     lines = ["| " + " | ".join(cells) + " |" for cells in (table.headings, rule, *table.rows)]
@@ -314,16 +268,6 @@ def table_csv(table: Table) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([table.headings, *table.rows])
     return out.getvalue()
-
-
-def write_table(path: str | os.PathLike[str], table: Table, below: Sequence[str] = ()) -> None:
-    """Write a table in the layout of the file's name: .md, .tex or .csv; lines `below` follow, but not in CSV."""
-    name = os.fspath(path)
-    write = {".md": table_markdown, ".tex": table_latex, ".csv": table_csv}.get(os.path.splitext(name)[1])
-    if write is None:
-        raise UserError(f"{name}: expected a name that ends in .md, .tex or .csv.")
-    marked = {table_markdown: "- {}", table_latex: "% {}"}.get(write, "")
-    write_text(path, write(table) + "".join(f"{marked.format(line)}\n" for line in below if marked))
 
 
 def table_latex(table: Table) -> str:
@@ -338,9 +282,21 @@ def table_latex(table: Table) -> str:
 
 
 def latex_table(caption: str, columns: str, body: Sequence[str], *options: str) -> str:
-    """Return a LaTeX table environment; `columns` is its column specification, `options` precede the caption."""
+    """Return a LaTeX table; `columns` is its column specification, `options` precede the caption."""
     begin = [r"\begin{table}", *options, rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
     return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+LAYOUTS = {".md": (table_markdown, "- {}\n"), ".tex": (table_latex, "% {}\n"), ".csv": (table_csv, "")}
+
+
+def write_table(path: str | os.PathLike[str], table: Table, below: Sequence[str] = ()) -> None:
+    """Write a table in the layout of the file's name: .md, .tex or .csv; lines `below` follow, but not in CSV."""
+    name = os.fspath(path)
+    write, line = LAYOUTS.get(os.path.splitext(name)[1], (None, ""))
+    if write is None:
+        raise UserError(f"{name}: expected a name that ends in .md, .tex or .csv.")
+    write_text(path, write(table) + "".join(map(line.format, below)))
 
 
 def print_table(results: dict[str, Any]) -> None:
@@ -383,13 +339,11 @@ def examples_markdown(examples: Sequence[Example]) -> str:
 def examples_latex(examples: Sequence[Example]) -> str:
     """Format decoded examples as one LaTeX table for the package booktabs."""
     styles = {"plain": "{}", "bold": r"\textbf{{{}}}", "underline": r"\underline{{{}}}"}
-    blocks = [
-        "\n".join(
-            f"{latex_text(label)} & {styled(words, styles, latex_text)} \\\\"
-            for label, words in [("Ground truth", shown.reference), *shown.outputs]
-        )
-        for shown in examples
-    ]
+    blocks = []
+    for shown in examples:
+        lines = [("Ground truth", shown.reference), *shown.outputs]
+        rows = [f"{latex_text(label)} & {styled(words, styles, latex_text)} \\\\" for label, words in lines]
+        blocks.append("\n".join(rows))
     return latex_table(latex_text(EXAMPLES_CAPTION), r"lp{0.7\linewidth}", ["\n\\midrule\n".join(blocks)])
 
 
