@@ -5,10 +5,12 @@ import csv
 import dataclasses
 import glob
 import math
+import os
 import re
 import statistics
+import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import numpy as np
 
 from eeg2text_jax.base.errors import UserError, nearest
 from eeg2text_jax.base.files import file_digest
+
+LEFT_OUT = "LEFT OUT: "  # begins the notes on unreadable files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +47,27 @@ class Source:
     samples: Iterable[Sample]
     provenance: dict[str, Any]
     features_are: str  # meaning of the F columns
+
+
+class UnreadableRecording(UserError):
+    """A file is damaged or is no recording; unless `strict` is set, `prepare` reports it and reads the other files."""
+
+    def __init__(self, path: str | os.PathLike[str], problem: str):
+        super().__init__(f"{path}: {problem}")
+
+
+def read_recordings(
+    files: Sequence[Any], read: Callable[[Any, str], Iterable[Sample]], strict: bool, notes: list[str]
+) -> Iterator[Sample]:
+    """Yield the samples that `read(file, "[NUMBER/ALL]")` gives of each file; `notes` name the unreadable files."""
+    for number, file in enumerate(files, 1):
+        try:
+            yield from read(file, f"[{number}/{len(files)}]")
+        except UnreadableRecording as error:
+            if strict:
+                raise
+            notes.append(f"{LEFT_OUT}{error}")
+            print(f"[{number}/{len(files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
 
 
 def files_of(paths: list[Path]) -> list[dict[str, str]]:
@@ -132,6 +157,15 @@ class Tally:
                 reasons[reason] += n
         return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
+    def said_drops(self, subject: str = "", task: str = "") -> str:
+        return ", ".join(f"{reason} {n}" for reason, n in self.drops(subject, task).items())
+
+    def refuse_none(self, *reasons: str) -> None:
+        """Raise UserError if no sample was kept, with the first unreadable file, else the first of `reasons`."""
+        if not self.n_kept:
+            unreadable = [note.removeprefix(LEFT_OUT) for note in self.notes if note.startswith(LEFT_OUT)]
+            raise UserError(f"no sample to write: {[*unreadable, *reasons][0]}")
+
     def table(self) -> str:
         """Return a table of kept and dropped samples, with reasons: a line per subject and task, and a line of sums."""
         pairs = sorted(self.n_kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
@@ -140,12 +174,8 @@ class Tally:
         lines = [f"{'subject':<10} {'task':<8} {'read':>7} {'kept':>7} {'dropped':>8}"]
         for subject, task in [*pairs, ("", "")]:
             count = sum(n for key, n in self.n_kept.items() if subject in ("", key[0]) and task in ("", key[1]))
-            drops = self.drops(subject, task)
-            dropped = sum(drops.values())
-            why = ", ".join(f"{reason} {n}" for reason, n in drops.items())
-            lines.append(
-                f"{subject or 'all':<10} {task or 'all':<8} {count + dropped:>7} {count:>7} {dropped:>8}  {why}"
-            )
+            dropped, who = sum(self.drops(subject, task).values()), f"{subject or 'all':<10} {task or 'all':<8}"
+            lines.append(f"{who} {count + dropped:>7} {count:>7} {dropped:>8}  {self.said_drops(subject, task)}")
         return "\n".join(map(str.rstrip, lines))
 
     def report(self) -> str:

@@ -52,9 +52,8 @@ from eeg2text_jax.data.raw.sentences import (
     waves,
     windows,
 )
-from eeg2text_jax.data.recordings._features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
-from eeg2text_jax.data.source import Sample, Source, Tally
+from eeg2text_jax.data.source import Sample, Source, Tally, UnreadableRecording
 
 # Open raw recordings with MNE: choose channels, convert units, and read values on request.
 

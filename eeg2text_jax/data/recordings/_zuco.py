@@ -1,4 +1,4 @@
-"""Find ZuCo's recordings in files, folders and globs: subject, task and format of each file."""
+"""Convert ZuCo's recordings to samples, one file at a time, and count every dropped sentence."""
 
 import collections
 import dataclasses
@@ -23,14 +23,13 @@ from eeg2text_jax.data.recordings._features import (
     Dropped,
     Fields,
     Sentence,
-    UnreadableRecording,
     Word,
     default_sample,
     wang_ji_sample,
 )
 from eeg2text_jax.data.recordings._mat_v5 import HEADER, byte_order, read_mat_v5
 from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
-from eeg2text_jax.data.source import Sample, Tally, matches
+from eeg2text_jax.data.source import Sample, Tally, UnreadableRecording, matches, read_recordings
 
 TASKS = ("SR", "NR", "TSR", "NRv2", "TSRv2")  # sentiment, normal and task-specific reading; v2: ZuCo 2.0
 SUFFIXES = (".mat", ".pickle", ".pkl")
@@ -139,9 +138,8 @@ def _expectation(path: Path) -> str:
     return "its name tells no subject and task; expected results<SUBJECT>_<SR|NR|TSR>.mat."
 
 
-# Read the pickles of Wang & Ji's scripts (and of NeuSpeech's copy): one task, all subjects.
-#
-# They have only fixated words, of the measures GD, FFD and TRT, and contain their errors (see `_features.py`).
+# The pickles of Wang & Ji's scripts (and of NeuSpeech's copy) hold one task of all subjects: only fixated words, with
+# the scripts' errors (see `_features.py`).
 #
 # Loading a pickle can execute any function that it names. Here the few names under which numpy writes arrays resolve to
 # the classes below and every other name is refused, so that not even numpy's own functions see the file's bytes.
@@ -154,15 +152,14 @@ class Forbidden(Exception):
 class _Dtype:
     """Stand-in for `numpy.dtype`, for numbers alone; `__setstate__` sets the byte order."""
 
-    def __init__(self, name: str, *_: Any):
-        self.dtype: np.dtype = np.dtype(str(name)) if not isinstance(name, _Dtype) else name.dtype
+    def __init__(self, name: "str | _Dtype", *_: Any):
+        self.dtype: np.dtype = name.dtype if isinstance(name, _Dtype) else np.dtype(str(name))
         if self.dtype.kind not in "biuf":
             raise ValueError(f"an array of {name!r}, not of plain numbers")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        order = state[1]
-        if order in ("<", ">"):
-            self.dtype = self.dtype.newbyteorder(order)
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
 
 
 class _Array:
@@ -176,13 +173,7 @@ class _Array:
         self.value = _rebuild(content, dtype, shape, "F" if is_fortran else "C")
 
 
-def _from_buffer(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str = "C") -> _Array:
-    array = _Array()
-    array.value = _rebuild(content, dtype, shape, order)
-    return array
-
-
-def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
+def _rebuild(content: Any, dtype: Any, shape: Any, order: str = "C") -> np.ndarray:
     if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | bytearray):
         raise ValueError("an array whose elements are no numbers")
     flat = np.frombuffer(content, dtype.dtype)
@@ -191,27 +182,22 @@ def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
     return flat.reshape(shape, order="F" if order == "F" else "C")
 
 
-def _scalar(dtype: _Dtype, content: bytes) -> float:
-    return _rebuild(content, dtype, (), "C").item()
-
-
 _ALLOWED = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Dtype} | {
     (f"numpy.{core}.{module}", name): stand_in
     for core in ("core", "_core")  # numpy 1 and numpy 2
     for module, name, stand_in in (
         ("multiarray", "_reconstruct", _Array),
-        ("multiarray", "scalar", _scalar),
-        ("numeric", "_frombuffer", _from_buffer),
+        ("multiarray", "scalar", lambda dtype, content: _rebuild(content, dtype, ()).item()),
+        ("numeric", "_frombuffer", _rebuild),
     )
 }
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise Forbidden(f"{module}.{name}") from None
+        if (module, name) not in _ALLOWED:
+            raise Forbidden(f"{module}.{name}")
+        return _ALLOWED[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
         raise Forbidden("a persistent id")
@@ -230,8 +216,8 @@ def load_plain(file: BinaryIO) -> Any:
 
 def array(value: Any) -> np.ndarray:
     """Convert a loaded array, number or empty list to a flat array. Raises TypeError for other values."""
-    if isinstance(value, _Array) and value.value is not None:
-        return value.value.ravel()
+    if isinstance(held := getattr(value, "value", value), np.ndarray):
+        return held.ravel()
     if isinstance(value, int | float) or (isinstance(value, list) and not value):
         return np.atleast_1d(np.asarray(value, np.float64))
     raise TypeError(f"{type(value).__name__} where numbers were expected")
@@ -240,7 +226,7 @@ def array(value: Any) -> np.ndarray:
 PICKLED = ("GD", "FFD", "TRT")
 
 
-def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list[Sentence | None]]:
+def read_pickle(path: Path, fields: Fields) -> dict[str, list[Sentence | None]]:
     """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
 
     Raises:
@@ -257,9 +243,10 @@ def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list
             content = load_plain(file)
         if not isinstance(content, dict) or not content:
             raise TypeError("it holds no dictionary of subjects")
-        subjects = collections.OrderedDict()
+        subjects = {}
         for subject in sorted(content):
-            subjects[subject] = [_sentence(item, fields) for item in content.pop(subject)]
+            items = content.pop(subject)
+            subjects[subject] = [None if item is None else _sentence(item, fields) for item in items]
     except Forbidden as error:
         raise UnreadableRecording(
             path, f"refused, nothing was executed: it names {error}, and recordings hold only arrays, text and numbers."
@@ -272,28 +259,19 @@ def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list
     return subjects
 
 
-def _sentence(item: Any, fields: Fields) -> Sentence | None:
-    if item is None:
-        return None
+def _sentence(item: Any, fields: Fields) -> Sentence:
     words = tuple(_word(word, fields) for word in item["word"])
-    _check_tokens(item, words)
+    contents, every = [word.content for word in words], item["word_tokens_all"]
+    fixated = [token for token, mask in zip(every, item["word_tokens_with_mask"], strict=True) if mask != "[MASK]"]
+    if contents != item["word_tokens_has_fixation"] or contents != fixated:
+        raise ValueError("the words of a sentence contradict its list of tokens")
     means = tuple(array(item["sentence_level_EEG"][name]) for name in fields.sentence)
-    return Sentence(_text(item["content"]), words, tuple(map(_text, item["word_tokens_all"])), frozenset(), means)
+    return Sentence(_text(item["content"]), words, tuple(map(_text, every)), frozenset(), means)
 
 
 def _word(item: Any, fields: Fields) -> Word:
-    measured = item["word_level_EEG"][fields.measure]
-    count = array(item["nFixations"])
+    measured, count = item["word_level_EEG"][fields.measure], array(item["nFixations"])
     return Word(_text(item["content"]), float(count.item()), tuple(array(measured[name]) for name in fields.word))
-
-
-def _check_tokens(item: Any, words: tuple[Word, ...]) -> None:
-    """Raise ValueError if the three lists of fixated words of a sentence differ: the file is damaged then."""
-    contents = [word.content for word in words]
-    masked, every = item["word_tokens_with_mask"], item["word_tokens_all"]
-    fixated = [token for token, mask in zip(every, masked, strict=True) if mask != "[MASK]"]
-    if contents != item["word_tokens_has_fixation"] or contents != fixated:
-        raise ValueError("the words of a sentence contradict its list of tokens")
 
 
 def _text(value: Any) -> str:
@@ -301,8 +279,6 @@ def _text(value: Any) -> str:
         raise TypeError(f"{type(value).__name__} where text was expected")
     return value
 
-
-# Convert ZuCo's subject files to samples, one file at a time, and count every dropped sentence.
 
 WANG_JI = "wang-ji"
 
@@ -349,55 +325,41 @@ class Recordings:
         self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
 
     def __iter__(self) -> Iterator[Sample]:
-        problems = []
-        for number, file in enumerate(self._files, 1):
-            if file.subject in self._spec.exclude:
-                self._tally.notes.append(f"{file.path}: left out, data.recordings.exclude names {file.subject}.")
-                continue
-            try:
-                samples = self._read(file)
-            except UnreadableRecording as error:
-                if self._spec.strict:
-                    raise
-                problems.append(str(error))
-                self._tally.notes.append(f"LEFT OUT: {error}")
-                print(f"[{number}/{len(self._files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
-                continue
-            print(f"[{number}/{len(self._files)}] {file.path}: {len(samples)} samples", file=sys.stderr)
-            yield from samples
-        if not self._tally.n_kept:
-            drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
-            raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
-        entries: dict[str, dict[str, int]] = {}  # task -> subject -> number of sentences, placeholders included
+        yield from read_recordings(self._files, self._read, self._spec.strict, self._tally.notes)
+        self._tally.refuse_none(f"all were dropped ({self._tally.said_drops()}).")
+        entries: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> subject -> sentences in its file
         for (subject, task), n in self._tally.sentences.items():
-            entries.setdefault(task, {})[subject] = n
+            entries[task][subject] = n
         self.provenance |= {"sentences": entries, "dropped": self._tally.drops(), "notes": list(self._tally.notes)}
 
-    def _read(self, file: RecordingFile) -> list[Sample]:
+    def _read(self, file: RecordingFile, title: str) -> list[Sample]:
+        if file.subject in self._spec.exclude:
+            self._tally.notes.append(f"{file.path}: left out, data.recordings.exclude names {file.subject}.")
+            return []
         how = layout(file.path)
         tally = Tally()  # of this file alone, so that a damaged file adds nothing
         samples: list[Sample] = []
+        sentences_of: dict[str, Iterable[Sentence | None]]
         if how == "pickle":
             sentences_of = read_pickle(file.path, self._fields)
-            refuse_duplicates([*self._done, *((subject, file.task, file.path) for subject in sentences_of)])
-            while sentences_of:
-                subject, sentences = sentences_of.popitem(last=False)
-                if subject not in self._spec.exclude:
-                    samples += self._subject(file, subject, iter(sentences), how, tally)
         else:
-            read = read_mat_v5 if how == "mat-v5" else read_mat_v73
-            refuse_duplicates([*self._done, (file.subject, file.task, file.path)])
-            samples += self._subject(file, file.subject, read(file.path, self._fields), how, tally)
+            sentences_of = {file.subject: (read_mat_v5 if how == "mat-v5" else read_mat_v73)(file.path, self._fields)}
+        refuse_duplicates([*self._done, *((subject, file.task, file.path) for subject in sentences_of)])
+        for subject in list(sentences_of):
+            sentences = sentences_of.pop(subject)
+            if subject not in self._spec.exclude:
+                samples += self._subject(file, subject, sentences, how, tally)
         self._done += [(subject, task, file.path) for subject, task in tally.sentences]
         self._tally.sentences |= tally.sentences
         self._tally.dropped += tally.dropped
         self._tally.notes += tally.notes
         digest = file_digest(file.path)
         self.provenance["files"].append({"name": file.path.name, "task": file.task, "layout": how, "sha256": digest})
+        print(f"{title} {file.path}: {len(samples)} samples", file=sys.stderr)
         return samples
 
     def _subject(
-        self, file: RecordingFile, subject: str, sentences: Iterator[Sentence | None], how: str, tally: Tally
+        self, file: RecordingFile, subject: str, sentences: Iterable[Sentence | None], how: str, tally: Tally
     ) -> list[Sample]:
         spec, samples, texts, other_tokens, absurd = self._spec, [], [], 0, 0
         for index, sentence in enumerate(sentences):
@@ -417,9 +379,8 @@ class Recordings:
         tally.sentences[subject, file.task] = len(texts)
         who = f"{file.path} ({subject}, {file.task})"
         if other_tokens:
-            tally.notes.append(
-                f"{who}: in {count_of(other_tokens, 'sentence')} the words are not the tokens of the text."
-            )
+            many = count_of(other_tokens, "sentence")
+            tally.notes.append(f"{who}: in {many} the words are not the tokens of the text.")
         if absurd:
             tally.notes.append(f"{who}: {absurd} sentences kept with values above {LARGEST:g} µV.")
         tally.notes += self._compare(who, subject, file.task, texts)
@@ -446,8 +407,6 @@ def _has_other_tokens(sentence: Sentence | None) -> bool:
     """Return whether a sentence's text and its list of words differ in their tokens that have a letter or digit."""
     if sentence is None or sentence.words is None:
         return False
-    in_text, in_words = (
-        [token for token in tokens if any(map(str.isalnum, token))]
-        for tokens in (sentence.content.split(" "), sentence.tokens)
-    )
+    pair = sentence.content.split(" "), sentence.tokens
+    in_text, in_words = ([token for token in tokens if any(map(str.isalnum, token))] for tokens in pair)
     return in_text != in_words
