@@ -1,9 +1,11 @@
-"""The settings for raw recordings, and the search for their files with subject, task, session and run."""
+"""Raw recordings: settings, search for their files with subject and task, and their events."""
 
+import collections
 import dataclasses
 import fractions
 import functools
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,24 +115,24 @@ class RawSpec:
         if set(types) - {"eeg"}:
             counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in dict.fromkeys(types))})"
             channels = [f"{'_'.join(name.split())}/{kind}" for name, kind in zip(channels, types, strict=True)]
-        units = {kind: sensor.small if self.log or self.is_waves else sensor.large for kind, sensor in SENSORS.items()}
+        units = {kind: SENSORS[kind].small if self.log or self.is_waves else SENSORS[kind].large for kind in types}
         if not (self.amplitude or self.is_waves):
             units = {kind: f"({unit})^2" if "/" in unit else f"{unit}^2" for kind, unit in units.items()}
-        unit = ", ".join(f"{units[kind]} ({kind})" if counts else units[kind] for kind in dict.fromkeys(types))
+        unit = ", ".join(f"{unit} ({kind})" if counts else unit for kind, unit in units.items())
+        many, names = f"{len(channels)} channels{counts}", " ".join(channels)
         if self.is_waves:
-            names = ("highpass", "lowpass", "notch")
-            filters = [f"{name} {value:g} Hz" for name in names if (value := getattr(self, name))]
+            edges = {name: getattr(self, name) for name in ("highpass", "lowpass", "notch")}
+            filters = ", ".join(f"{name} {value:g} Hz" for name, value in edges.items() if value) or "no filter"
             return (
-                f"waves in {unit} of {len(channels)} channels{counts}, {self.resample:g} samples a second, "
-                f"{', '.join(filters) or 'no filter'}, each minus its mean over the sentence; channels: "
-                f"{' '.join(channels)}"
+                f"waves in {unit} of {many}, {self.resample:g} samples a second, {filters}, each minus its mean over "
+                f"the sentence; channels: {names}"
             )
         bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
         what = f"{'log10 of ' if self.log else ''}mean band {'amplitude' if self.amplitude else 'power'} in {unit}"
         positions = f"events {self.word!r}" if self.word else f"windows of {self.window:g} s every {self.step:g} s"
         return (
-            f"{what} of {positions}, {len(self.bands)} bands x {len(channels)} channels{counts}, band-major; "
-            f"bands in Hz: {bands}; channels: {' '.join(channels)}"
+            f"{what} of {positions}, {len(self.bands)} bands x {many}, band-major; bands in Hz: {bands}; channels: "
+            f"{names}"
         )
 
     @property
@@ -148,9 +150,8 @@ class RawSpec:
                 f"{what}: has {rate:g} samples a second, too many for data.raw.resample={self.resample:g}; expected "
                 f"{rate / 100:g} or more, or 0 to keep the rate."
             )
-        rate = min(rate, self.resample or rate)
-        bands = () if self.is_waves else self.bands
-        highest = max([high for _, high in bands] + [self.highpass, self.lowpass, self.notch])
+        rate, bands = min(rate, self.resample or rate), () if self.is_waves else self.bands
+        highest = max(*(high for _, high in bands), self.highpass, self.lowpass, self.notch)
         if highest >= rate / 2:
             raise UserError(
                 f"{what}: has {rate:g} samples a second, and a band or filter at {highest:g} Hz needs more than "
@@ -171,7 +172,7 @@ class RawFile:
 
     @property
     def name(self) -> str:
-        """A name that is unique among the recordings of all subjects."""
+        """A name that is unique among all recordings."""
         return "/".join(filter(None, (self.subject, self.session, self.run, self.path.name)))
 
     @property
@@ -194,13 +195,17 @@ def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, wher
     usable = {
         name: kind for name, kind in types.items() if kind in SENSORS and not (kind == "eeg" and NOT_EEG.match(name))
     }
+    of_kind = {kind: [name for name in types if types[name] == kind] for kind in types.values()}
+    counted = ", ".join(f"{len(names)} {kind} ({shortlist(names, 4)})" for kind, names in of_kind.items())
     names: list[str] = []
     for wanted in spec.channels:
         kinds = DATATYPES.get(wanted.lower(), (wanted.lower(),))
         fits = re.compile(".*".join(map(re.escape, wanted.split("*"))))
         found = [name for name, kind in usable.items() if kind in kinds or ("*" in wanted and fits.fullmatch(name))]
         if not (found := [wanted] if wanted in types else found):
-            raise UserError(f"{where}: has no channel {wanted!r} (data.raw.channels); it has {_counted(types)}.")
+            raise UserError(
+                f"{where}: has no channel {wanted!r} (data.raw.channels); it has {len(types)} channels: {counted}."
+            )
         names += found
     if not spec.channels:
         there = set(usable.values())
@@ -209,16 +214,9 @@ def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, wher
     if names := [name for name in dict.fromkeys(names) if name not in spec.exclude]:
         return tuple(names)
     raise UserError(
-        f"{where}: has no channel of EEG, MEG, sEEG or ECoG that data.raw.exclude leaves, it has {_counted(types)}; "
-        "set data.raw.channels to the channels to use."
+        f"{where}: has no channel of EEG, MEG, sEEG or ECoG that data.raw.exclude leaves, it has {len(types)} "
+        f"channels: {counted}; set data.raw.channels to the channels to use."
     )
-
-
-def _counted(types: Mapping[str, str]) -> str:
-    """Return the number of channels, and of those of each type with the first names."""
-    kinds = [(kind, [name for name in types if types[name] == kind]) for kind in dict.fromkeys(types.values())]
-    of_kinds = ", ".join(f"{len(names)} {kind} ({shortlist(names, 4)})" for kind, names in kinds)
-    return f"{len(types)} channels: {of_kinds}"
 
 
 def sensor_types(types: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
@@ -237,13 +235,10 @@ def is_raw(source: str) -> bool:
 def refuse_nested(source: str) -> None:
     """Raise UserError if a source is an empty folder, or a folder with recordings only in its subfolders."""
     folder = Path(source)
-    if not folder.is_dir():
-        return
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
-    if not inside:
+    if folder.is_dir() and not inside:
         raise UserError(f"{source}: this folder holds no files; give a folder that holds recordings.")
-    nested = [path for path in inside if _has_suffix(path)]
-    if nested and not any(path.parent == folder for path in inside):
+    if (nested := [path for path in inside if _has_suffix(path)]) and not any(path.parent == folder for path in inside):
         first = nested[0].relative_to(folder)
         pattern = folder.joinpath(*["*"] * (len(first.parts) - 1), f"*{first.suffix}")
         raise UserError(
@@ -256,32 +251,29 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
     """Return the recordings in files, folders and globs, ordered by task, subject, session and run.
 
     `names` is a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
-    `session`, `run`; with a slash it also matches folders. `task` is the task of files whose names state none. The
-    types in `channels` (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if
-    no recording is found, two have the same name, `names` does not match a name, or mne-bids is missing.
+    `session`, `run`; with a slash it also matches folders. `task` is that of files whose names state none. Types in
+    `channels` (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if no
+    recording is found, two have the same name, or a name does not match `names`.
     """
     files: dict[Path, RawFile] = {}
     for source in sources:
-        root = Path(source)
-        bids = (root / BIDS).exists()
-        for path in _bids_paths(root, channels) if bids else _paths(root, source):
+        bids = Path(source, BIDS).exists()
+        for path in _bids_paths(Path(source), channels) if bids else _paths(source):
             files[path.absolute()] = _identify(path, bids, names, task)
     if not files:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected files that MNE reads ({', '.join(SUFFIXES)}), or a "
             "BIDS folder with EEG, MEG or iEEG."
         )
-    of_name: dict[tuple[str, str], list[RawFile]] = {}
-    for file in files.values():
-        of_name.setdefault((file.task, file.name), []).append(file)
-    for same in of_name.values():
-        if len(same) > 1:
-            first = same[0].path
-            raise UserError(
-                f"{first}: {len(same)} files are called {first.name}, and all would be the subject {same[0].subject}; "
-                f"where folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups "
-                "`session` and `run` tell recordings of one subject apart)."
-            )
+    counts = collections.Counter((file.task, file.name) for file in files.values())
+    if same := [file for file in files.values() if counts[file.task, file.name] > 1]:
+        first = same[0].path
+        raise UserError(
+            f"{first}: {counts[same[0].task, same[0].name]} files are called {first.name}, and all would be the "
+            f"subject {same[0].subject}; where folders name the subjects, set "
+            f"data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups `session` and `run` tell recordings of one "
+            "subject apart)."
+        )
     return sorted(files.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
 
 
@@ -289,22 +281,23 @@ def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
     """Return the recordings of one datatype: of one that `channels` name, else of the first that is there."""
     wanted = {name.lower() for name in channels}
     asked = [name for name, kinds in DATATYPES.items() if wanted & {name, *kinds}][::-1]  # a folder `meg` may have EEG
-    files = {name: filter(_has_suffix, sorted(root.glob(f"sub-*/**/*_{name}.*"))) for name in DATATYPES}
-    found = {name: [path for path in files[name] if not _NOT_RECORDINGS.search(path.name)] for name in files}
-    there = {name: found[name] for name in dict.fromkeys([*asked, *DATATYPES]) if found[name]}
+    there = {}
+    for name in dict.fromkeys([*asked, *DATATYPES]):
+        paths = filter(_has_suffix, sorted(root.glob(f"sub-*/**/*_{name}.*")))
+        if found := [path for path in paths if not _NOT_RECORDINGS.search(path.name)]:
+            there[name] = found
     for name in list(there)[1:]:
         many = count_of(len(there[name]), "recording")
         print(f"{root}: also has {many} of the datatype {name}, which data.raw.channels={name} takes.", file=sys.stderr)
     return next(iter(there.values()), [])
 
 
-def _paths(root: Path, source: str) -> list[Path]:
-    if root.is_dir() and not _has_suffix(root):
-        paths = sorted(root.glob("*"))
-    elif root.exists() or root.is_symlink():
+def _paths(source: str) -> list[Path]:
+    root = Path(source)
+    is_folder = root.is_dir() and not _has_suffix(root)
+    if not is_folder and os.path.lexists(root):
         return [root]
-    else:
-        paths = matches(source)
+    paths = sorted(root.glob("*")) if is_folder else matches(source)
     return [path for path in paths if _has_suffix(path) and not path.name.startswith(".")]
 
 
@@ -319,13 +312,14 @@ def stem_of(path: Path) -> str:
 
 
 def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
+    entities = {"subject": stem_of(path)}
     if bids or (not names and path.name.startswith("sub-")):
         entities = library("mne_bids", "mne").get_entities_from_fname(path.name, on_error="ignore")
     elif names:
+        parts = path.absolute().parts
+        tries = range(1, len(parts) + 1 if "/" in names else 2)
         try:
             # With a slash the expression matches the name with as few parent folders as needed.
-            parts = path.absolute().parts
-            tries = range(1, len(parts) + 1 if "/" in names else 2)
             match = next(filter(None, (re.search(names, "/".join(parts[-count:])) for count in tries)), None)
         except re.error as error:
             raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
@@ -335,15 +329,11 @@ def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
                 "the group (?P<subject>...)."
             )
         entities = match.groupdict()
-    else:
-        entities = {"subject": stem_of(path)}
     if not entities.get("subject"):
         raise UserError(f"{path}: its name tells no subject; expected sub-NAME as in BIDS, or give data.raw.names.")
-    return RawFile(path, entities["subject"], entities.get("task") or task or TASK, entities.get("session") or "",
-                   entities.get("run") or "", bids)  # fmt: skip
+    session, run = (entities.get(name) or "" for name in ("session", "run"))
+    return RawFile(path, entities["subject"], entities.get("task") or task or TASK, session, run, bids)
 
-
-# Read the events of a recording, from a table beside it or from its annotations, and match their codes.
 
 # Marker types of BrainVision. MNE writes `TYPE/description`, also in copies as FIF, EDF or BIDS.
 TYPES = ("Comment", "Stimulus", "Response", "New Segment", "SyncStatus", "Optic", "Toggle", "Time 0", "Bad Interval")
@@ -370,9 +360,9 @@ def spellings(code: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def patterns(pattern: str, *, typed: bool) -> tuple["re.Pattern[str]", ...]:
-    """Compile all spellings of a user's pattern, in which `*` stands for any text.
+    """Compile all spellings of a user's pattern; `*` is any text.
 
-    If the code to match has a marker type (`typed`), a marker type in the pattern must be equal to it.
+    If the code to match has a marker type (`typed`), one in the pattern must be equal to it.
     """
     marker, bare = split_type(pattern)
     prefix = marker if typed or bare.startswith("*") else ""
@@ -402,8 +392,7 @@ class Event:
     def match(self, pattern: str) -> "re.Match[str] | None":
         """Return the match of the first code that fits `pattern`, in which `*` stands for any text.
 
-        The spellings `S101`, `S 101` and `101` are equivalent. A pattern with a marker type matches codes of this type
-        and codes without a type.
+        `S101`, `S 101` and `101` are equal. A pattern with a marker type matches codes of this type and of none.
         """
         tries = (
             expression.fullmatch(form)
@@ -416,48 +405,41 @@ class Event:
 
 def events_table(file: RawFile) -> Path | None:
     """Return the path of a recording's table of events, `NAME_events.tsv` or `.csv`; None if there is none."""
-    stem = stem_of(file.path)
-    places = (file.path.with_name(f"{stem}_events{suffix}") for suffix in (".tsv", ".csv"))
+    places = (file.path.with_name(f"{stem_of(file.path)}_events{suffix}") for suffix in (".tsv", ".csv"))
     return next((place for place in places if place.is_file()), None)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the column names and the rows of a TSV or CSV file with a header; blank lines are skipped.
-
-    Raises UserError if the file is missing, is not UTF-8 text, or a line has another number of cells than the header.
-    """
+    """Return columns and rows of a TSV or CSV file with a header, without blank lines; UserError if it is damaged."""
     lines = [(number, [cell.strip() for cell in cells]) for number, cells in read_cells(path)]
     header = lines[0][1] if lines else []
     if not any(header):
         raise UserError(f"{path}: the table is empty; expected a header and a line for each event.")
     if len(header) == 1 and ";" in header[0]:
         raise UserError(f"{path}: its cells are separated by semicolons; save it with commas (.csv) or tabs (.tsv).")
-    rows = []
-    for number, cells in lines[1:]:
-        if not any(cells):
-            continue
+    filled = [(number, cells) for number, cells in lines[1:] if any(cells)]
+    for number, cells in filled:
         if len(cells) != len(header):
             raise UserError(
                 f"{path}, line {number}: expected {len(header)} cells as in the header, found {len(cells)}; repair or "
                 "remove the line."
             )
-        rows.append(dict(zip(header, cells, strict=True)))
-    return header, rows
+    return header, [dict(zip(header, cells, strict=True)) for _, cells in filled]
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:
-    """Return column names and events (ordered by onset) of a table with `onset` and perhaps `duration` in seconds.
+    """Return columns and events, by onset, of a table with `onset` and perhaps `duration` in seconds.
 
-    Raises UserError as `read_table` does, or if there is no column `onset`, or if a time is not a number.
+    Raises UserError if the table is damaged, or a time is missing or no number.
     """
     columns, rows = read_table(path)
     if "onset" not in columns:
         raise UserError(f"{path}: there is no column 'onset', there are {', '.join(columns)}; expected seconds in it.")
     events = []
     for number, row in enumerate(rows, 1):
-        onset, duration = _seconds(path, number, row, "onset"), 0.0
-        if row.get("duration", "n/a").lower() not in MISSING:
-            duration = _seconds(path, number, row, "duration")
+        onset = _seconds(path, number, row, "onset")
+        has_end = row.get("duration", "").lower() not in MISSING
+        duration = _seconds(path, number, row, "duration") if has_end else 0.0
         codes = tuple(row[name] for name in CODES if row.get(name, "").lower() not in MISSING)
         events.append(Event(onset, duration, codes, row))
     return columns, sorted(events, key=lambda event: event.onset)
@@ -474,22 +456,13 @@ def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:
-    """Yield the annotations of an MNE recording as events; the description is both the code and the column `text`.
-
-    Equal annotations are one event: BrainVision may have a marker for each channel.
-    """
-    rate = float(raw.info["sfreq"])
-    seen: set[tuple[float, float, str]] = set()
-    for mark in raw.annotations:
-        description = str(mark["description"])
-        equal = (float(mark["onset"]), float(mark["duration"]), description)
-        if equal in seen:
-            continue
-        seen.add(equal)
+    """Yield the annotations of an MNE recording as events; the description is both the code and the column `text`."""
+    marks = ((float(mark["onset"]), float(mark["duration"]), str(mark["description"])) for mark in raw.annotations)
+    for onset, duration, description in dict.fromkeys(marks):  # BrainVision may have a marker for each channel
         # In BrainVision a marker without duration lasts one sample.
-        duration = float(mark["duration"]) if mark["duration"] * rate > 1.5 else 0.0
+        duration = duration if duration * raw.info["sfreq"] > 1.5 else 0.0
         # MNE counts onsets from the start of the whole recording, also in a file cropped to a part of it.
-        yield Event(float(mark["onset"]) - raw.first_time, duration, (description,), {text: description})
+        yield Event(onset - raw.first_time, duration, (description,), {text: description})
 
 
 def is_marked_bad(event: Event) -> bool:
