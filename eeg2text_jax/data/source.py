@@ -80,17 +80,15 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
 
 def matches(source: str) -> list[Path]:
     """Return the paths that a glob matches, sorted. Raises UserError if there is none."""
-    paths = sorted(map(Path, glob.glob(source, recursive=True)))
-    if not paths:
-        raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
-    return paths
+    if paths := sorted(map(Path, glob.glob(source, recursive=True))):
+        return paths
+    raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
 
 
 def is_pointer(path: Path) -> bool:
     """Return whether a file is a pointer of git-annex or git-lfs, which stands for data that are not downloaded."""
-    if path.is_dir() or path.stat().st_size >= 1024:  # pointers are smaller
-        return False
-    head = path.read_bytes()
+    is_small = not path.is_dir() and path.stat().st_size < 1024  # as pointers are
+    head = path.read_bytes() if is_small else b""
     return b"/annex/objects/" in head or head.startswith(b"version https://git-lfs")
 
 
@@ -107,8 +105,6 @@ def read_cells(path: Path) -> list[tuple[int, list[str]]]:
     reader = csv.reader(text.splitlines(keepends=True))
     return [(reader.line_num, cells) for cells in reader]
 
-
-# Counts of the samples that `prepare` kept and dropped, with notes for the user.
 
 _MOST_ROWS = 120  # a longer table has one row per task
 SHOWN_TEXTS = 3
@@ -138,16 +134,16 @@ class Tally:
     def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
         """Record which columns `names` of the source `where` are not `used`, with a note on how to use them.
 
-        `roles` maps the optional fields of `config.data.columns` to the names of their columns.
+        `roles` are the optional fields of `config.data.columns` with the names of their columns.
         """
         self.unused += [name for name in names if name not in used]
         if not self.unused:
             return
-        sentences = [f"{where}: columns not used: {', '.join(self.unused)}"]
-        for field, name in roles.items():
-            if name not in names and (near := nearest(name, self.unused, 0.6)):
-                sentences.append(f"if {near!r} is the {field}, give data.columns.{field}={near}")
-        self.notes.append(f"{'; '.join(sentences)}.")
+        alike = {field: nearest(name, self.unused, 0.6) for field, name in roles.items() if name not in names}
+        hints = [
+            f"; if {near!r} is the {field}, give data.columns.{field}={near}" for field, near in alike.items() if near
+        ]
+        self.notes.append(f"{where}: columns not used: {', '.join(self.unused)}{''.join(hints)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
         """Return the number of dropped samples by reason, most frequent first; "" stands for all subjects or tasks."""
@@ -180,8 +176,8 @@ class Tally:
 
     def report(self) -> str:
         """Return the table, the first texts, and notes on texts that may be no sentences."""
-        notes = [f"note: {note}" for note in mark_notes(self._texts.elements())]
-        return "\n".join([self.table(), *([first_texts(self._texts)] if self._texts else []), *notes])
+        shown = [first_texts(self._texts)] if self._texts else []
+        return "\n".join([self.table(), *shown, *(f"note: {note}" for note in mark_notes(self._texts.elements()))])
 
 
 def are_codes(texts: Iterable[str]) -> bool:

@@ -49,9 +49,9 @@ class Texts:
         self.keys = tuple(key for key in KEYS if key in columns)
         if column not in columns or not {"trial", "code"} & set(self.keys):
             raise UserError(
-                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text can name another column) "
-                "and `trial` or `code`; if texts differ between subjects, sessions, tasks or runs, also `subject`, "
-                "`session`, `task` or `run`."
+                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text can name another "
+                "column) and `trial` or `code`; if texts differ between subjects, sessions, tasks or runs, also "
+                "`subject`, `session`, `task` or `run`."
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
