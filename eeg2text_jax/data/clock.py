@@ -158,7 +158,7 @@ class Clock:
 
     @functools.cached_property
     def in_time(self) -> dict[str, np.ndarray]:
-        """Row numbers of each recording's samples of known time, in order of time; without recordings that have none."""
+        """Row numbers of the samples of known time in order of time, of each recording that has some."""
         begin = self.onset if self.in_seconds else self.order
         timed = {name: rows[self.timed[rows]] for name, rows in self.recordings().items()}
         return {name: rows[np.argsort(begin[rows], kind="stable")] for name, rows in timed.items() if len(rows)}

@@ -240,11 +240,11 @@ def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.n
     return onset, duration, slow
 
 
-# Synthetic fMRI of story listening is a BIDS folder with the files of a scanner and an aligner. Stories are random walks
-# as above, at about one word per TR. Maps that the subjects partly share turn the latent vector of a word into a smooth
-# voxel pattern `lag_tr` frames after the word, and a weaker one a frame later, on top of drift and noise. `groups`
-# divides a story into that many scenes with disjoint vocabularies, in random order. Music precedes each story, and some
-# words have no time, as with a real aligner.
+# Synthetic fMRI of story listening is a BIDS folder with the files of a scanner and an aligner. Stories are random
+# walks as above, at about one word per TR. Maps that the subjects partly share turn the latent vector of a word into a
+# smooth voxel pattern `lag_tr` frames after the word, and a weaker one a frame later, on top of drift and noise.
+# `groups` divides a story into that many scenes with disjoint vocabularies, in random order. Music precedes each story,
+# and some words have no time, as with a real aligner.
 
 Event = tuple[float, float, str, str]  # onset, duration, trial_type, stim_file
 Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end; None if not found in the audio
