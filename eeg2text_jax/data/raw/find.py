@@ -101,7 +101,7 @@ class RawSpec:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference of each type that `reference` names: "average", "bipolar", or EEG channels with commas."""
+        """The reference of each type in `reference`: "average", "bipolar", or EEG channels with commas."""
         found: dict[str, list[str]] = {}
         for part in filter(None, map(str.strip, self.reference.split(","))):
             kind, colon, how = part.partition(":")
@@ -110,7 +110,7 @@ class RawSpec:
         return {kind: ",".join(parts) for kind, parts in found.items()}
 
     def features_are(self, channels: Sequence[str], types: Sequence[str] = ()) -> str:
-        """Return a description of the F columns, which `check.names_of` parses; `types` are all "eeg" by default."""
+        """Return a description of the F columns, which `check.names_of` parses; `types` are "eeg" by default."""
         types, counts = types or ("eeg",) * len(channels), ""
         if set(types) - {"eeg"}:
             counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in dict.fromkeys(types))})"
@@ -140,11 +140,11 @@ class RawSpec:
         return self.features == "waves"
 
     def ratio(self, rate: float) -> fractions.Fraction:
-        """Return the ratio of `resample` to a recording's `rate` (Hz), with a denominator that resampling can take."""
+        """Return the ratio of `resample` to `rate` (Hz), with a denominator that resampling can take."""
         return fractions.Fraction(self.resample / rate).limit_denominator(1000)
 
     def check_rate(self, rate: float, what: str) -> None:
-        """Raise UserError if `resample`, or twice a band or filter, does not fit the `rate` (Hz) of the recording."""
+        """Raise UserError if `resample`, a band or a filter does not fit a recording's `rate` (Hz)."""
         if self.resample and abs(float(self.ratio(rate)) * rate / self.resample - 1) > 1e-3:
             raise UserError(
                 f"{what}: has {rate:g} samples a second, too many for data.raw.resample={self.resample:g}; expected "
@@ -161,7 +161,7 @@ class RawSpec:
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """The file of one recording of one subject; `bids`: it is in a BIDS folder."""
+    """The file of one recording of one subject; `bids`: in a BIDS folder."""
 
     path: Path
     subject: str
@@ -182,15 +182,15 @@ class RawFile:
 
     @property
     def here(self) -> bool:
-        """Whether the file is downloaded, rather than a dangling link or a pointer of git-annex or git-lfs."""
+        """Whether the file is downloaded, not a dangling link or a pointer of git-annex or git-lfs."""
         return self.path.exists() and not is_pointer(self.path)
 
 
 def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, where: str) -> tuple[str, ...]:
     """Return the channels that `spec` selects of a recording; `types` are MNE's types by name.
 
-    By default they are of one datatype: of the folder in BIDS, `datatype`, else MEG, else sEEG and ECoG, else EEG.
-    Raises UserError if a name, type or pattern in `spec.channels` selects nothing, or no channel is left.
+    By default those of one datatype: of the folder in BIDS, `datatype`, else MEG, sEEG and ECoG, or EEG. Raises
+    UserError if a part of `spec.channels` selects nothing, or no channel is left.
     """
     usable = {
         name: kind for name, kind in types.items() if kind in SENSORS and not (kind == "eeg" and NOT_EEG.match(name))
@@ -220,12 +220,12 @@ def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, wher
 
 
 def sensor_types(types: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the type of each channel in `names`; a channel of another type that the user named counts as EEG."""
+    """Return the type of each channel; one of another type that the user named counts as EEG."""
     return tuple(types[name] if types[name] in SENSORS else "eeg" for name in names)
 
 
 def is_raw(source: str) -> bool:
-    """Return whether a source is a file or glob of raw recordings, a folder with such files, or a BIDS folder."""
+    """Return whether a source is a recording, a glob of them, a folder with some, or a BIDS folder."""
     path = Path(source)
     if path.is_dir() and not _has_suffix(path):
         return (path / BIDS).exists() or any(map(_has_suffix, path.iterdir()))
@@ -233,7 +233,7 @@ def is_raw(source: str) -> bool:
 
 
 def refuse_nested(source: str) -> None:
-    """Raise UserError if a source is an empty folder, or a folder with recordings only in its subfolders."""
+    """Raise UserError if a source is an empty folder, or has recordings only in its subfolders."""
     folder = Path(source)
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     if folder.is_dir() and not inside:
@@ -251,9 +251,9 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
     """Return the recordings in files, folders and globs, ordered by task, subject, session and run.
 
     `names` is a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
-    `session`, `run`; with a slash it also matches folders. `task` is that of files whose names state none. Types in
-    `channels` (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if no
-    recording is found, two have the same name, or a name does not match `names`.
+    `session`, `run`; with a slash it also matches folders. `task` is that of files whose names state none. `channels`
+    (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if there is no
+    recording, two have one name, or a name does not fit `names`.
     """
     files: dict[Path, RawFile] = {}
     for source in sources:
@@ -278,7 +278,7 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
 
 
 def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
-    """Return the recordings of one datatype: of one that `channels` name, else of the first that is there."""
+    """Return the recordings of one datatype: one that `channels` name, else the first that is there."""
     wanted = {name.lower() for name in channels}
     asked = [name for name, kinds in DATATYPES.items() if wanted & {name, *kinds}][::-1]  # a folder `meg` may have EEG
     there = {}
@@ -306,7 +306,7 @@ def _has_suffix(path: Path) -> bool:
 
 
 def stem_of(path: Path) -> str:
-    """Return a recording's file name without its ending and without `_raw`, `_eeg`, `_meg` or `_ieeg`."""
+    """Return the name of a file without its ending and `_raw`, `_eeg`, `_meg` or `_ieeg`."""
     ending = max((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), key=len, default="")
     return _ENDINGS.sub("", path.name[: len(path.name) - len(ending)])
 
@@ -342,17 +342,14 @@ _TRIGGER = re.compile(r"S *0*(\d+)")
 
 
 def split_type(description: str) -> tuple[str, str]:
-    """Split `Comment/a text` into the marker type with its slash (empty if there is none) and the rest."""
+    """Split `Comment/a text` into the marker type with its slash, or "", and the rest."""
     match = _TYPED.fullmatch(description)
     return (match[1], match[2].strip()) if match else ("", description)
 
 
 @functools.lru_cache(maxsize=4096)
 def spellings(code: str) -> tuple[str, ...]:
-    """Return equivalent spellings of a code: `S 101` -> `S 101`, `S101`, `101`.
-
-    If the code has a marker type (`Stimulus/S 101`), spellings without the type come first.
-    """
+    """Return the spellings of a code, those without marker type first: `S 101` -> `S 101`, `S101`, `101`."""
     marker, bare = split_type(code)
     forms = [bare, *_trigger(bare)]
     return tuple(dict.fromkeys(forms + [marker + form for form in forms] + [code]))
@@ -382,7 +379,7 @@ NO_EVENTS = ("bad", "edge")  # prefixes of annotations that MNE uses for data to
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """An event of a recording; times are seconds from the recording's first sample."""
+    """An event of a recording; times are seconds from the first sample."""
 
     onset: float
     duration: float
@@ -404,13 +401,13 @@ class Event:
 
 
 def events_table(file: RawFile) -> Path | None:
-    """Return the path of a recording's table of events, `NAME_events.tsv` or `.csv`; None if there is none."""
+    """Return a recording's table of events, `NAME_events.tsv` or `.csv`, if it is there."""
     places = (file.path.with_name(f"{stem_of(file.path)}_events{suffix}") for suffix in (".tsv", ".csv"))
     return next((place for place in places if place.is_file()), None)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return columns and rows of a TSV or CSV file with a header, without blank lines; UserError if it is damaged."""
+    """Return columns and rows of a TSV or CSV file with a header; raise UserError if it is damaged."""
     lines = [(number, [cell.strip() for cell in cells]) for number, cells in read_cells(path)]
     header = lines[0][1] if lines else []
     if not any(header):
@@ -456,7 +453,7 @@ def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:
-    """Yield the annotations of an MNE recording as events; the description is both the code and the column `text`."""
+    """Yield the annotations of an MNE recording; the description is both the code and the column `text`."""
     marks = ((float(mark["onset"]), float(mark["duration"]), str(mark["description"])) for mark in raw.annotations)
     for onset, duration, description in dict.fromkeys(marks):  # BrainVision may have a marker for each channel
         # In BrainVision a marker without duration lasts one sample.

@@ -81,10 +81,9 @@ class Recording:
         return float(self.raw.info["sfreq"])
 
     def volts(self, begin: float, end: float) -> tuple[np.ndarray, float]:
-        """Return values `[channels, samples]` in large units from `begin` to `end`, and the time of the first sample.
+        """Return values `[channels, samples]` in large units from `begin` to `end`, and the time of the first one.
 
-        Times (seconds) outside the recording are clipped. Raises UnreadableRecording for a damaged file, UserError for
-        NaN.
+        Times (seconds) outside the recording are clipped. Raises UnreadableRecording, or UserError for NaN.
         """
         start = max(int(np.floor(begin * self.rate)), 0)
         stop = min(int(np.ceil(end * self.rate)), self.raw.n_times)
@@ -143,9 +142,9 @@ def _types(raw: Any) -> Types:
 
 
 def _note_on_left(raw: Any, left: Types, stated: Types, spec: RawSpec, kind: str) -> list[str]:
-    """Return a note on the channels `left` out that the user did not exclude, each with its type and unit.
+    """Return a note on the channels `left` out that the user did not exclude, with types and units.
 
-    Many channels of one type become a count with the first names; `kind` is the type of the channels used.
+    Many of one type become a count with the first names; `kind` is a type of the channels used.
     """
     of: Types = {}  # channel -> why it is left out
     for name, now in left.items():
@@ -164,7 +163,7 @@ def _note_on_left(raw: Any, left: Types, stated: Types, spec: RawSpec, kind: str
 
 @contextlib.contextmanager
 def _mne_errors(file: RawFile) -> Iterator[None]:
-    """Turn MNE's exceptions into UnreadableRecording, and suppress its warnings about names and headers."""
+    """Turn MNE's exceptions into UnreadableRecording, and suppress its warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
@@ -182,8 +181,8 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
 def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, list[str]]:
     """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read the other sidecars.
 
-    Return MNE's object, the type of each channel in the table, and warnings. Raises UserError if `channels.tsv` is
-    damaged, or, without `wanted` channels, has no row for a channel of EEG.
+    Return MNE's object, the type of each channel in the table, and warnings. Raises UserError if the table is damaged,
+    or, without `wanted` channels, lacks a channel of EEG.
     """
     bids, warned = library("mne_bids", "mne"), []
     path = bids.get_bids_path_from_fname(file.path)
@@ -218,7 +217,7 @@ def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -
 
 
 def _rows(table: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of `channels.tsv`: channel -> its cells by column. Raises UserError if it is malformed."""
+    """Return the rows of `channels.tsv` by channel. Raises UserError if it is malformed."""
     columns, lines = read_table(table)
     if lacking := [column for column in ("name", "type") if column not in columns]:
         raise UserError(f"{table}: there is no column {lacking[0]!r}, there are {', '.join(columns)[:200]}.")
@@ -230,9 +229,9 @@ def _rows(table: Path) -> dict[str, dict[str, str]]:
 
 
 def factors(file: RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.ndarray, list[str]]:
-    """Return factors `[channels, 1]` that convert MNE's values to volts, and the channels without a unit of voltage.
+    """Return factors `[channels, 1]` from MNE's values to volts, and the channels without a unit of voltage.
 
-    MNE converts units that it knows. `unit` is the unit of the other channels; if it is "", they raise UserError.
+    Those are in `unit`; if it is "", they raise UserError.
     """
     units, applied = getattr(raw, "_orig_units", None) or {}, _applied_factors(raw)
     scales, without = np.ones((len(names), 1)), []
@@ -252,7 +251,7 @@ def factors(file: RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.nd
 
 
 def unit_of(raw: Any, name: str) -> str:
-    """Return a channel's unit as the file states it; "" for volts, their multiples, and if the file states none."""
+    """Return a channel's unit as the file states it; "" for multiples of volts, and if it states none."""
     unit = (getattr(raw, "_orig_units", None) or {}).get(name)
     return "" if unit is None or _symbol(unit) in _KNOWN else str(unit)
 
@@ -262,7 +261,7 @@ def _symbol(unit: Any) -> str:
 
 
 def _applied_factors(raw: Any) -> dict[str, float]:
-    """Return channel -> factor that MNE applied to get volts; it leaves nV in EDF, and `uv`, unconverted."""
+    """Return channel -> factor that MNE applied to get volts; nV in EDF, and `uv`, it leaves unconverted."""
     extras = _extras(raw)
     if "physical_min" in extras and len(extras["ch_names"]) == len(extras["units"]):
         return dict(zip(extras["ch_names"], map(float, extras["units"]), strict=True))
@@ -272,7 +271,7 @@ def _applied_factors(raw: Any) -> dict[str, float]:
 
 
 def check_ranges(file: RawFile, raw: Any, names: Sequence[str]) -> None:
-    """Raise UnreadableRecording if a channel in `names` of EDF or BDF declares an empty or infinite physical range."""
+    """Raise UnreadableRecording if a channel of EDF or BDF declares an empty or infinite physical range."""
     extras = _extras(raw)
     if "physical_max" not in extras:
         return
@@ -292,7 +291,7 @@ def _extras(raw: Any) -> dict[str, Any]:
 
 
 def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
-    """Open recordings as a source. Raises UserError if there is none, or their tables of events are faulty."""
+    """Open recordings as a source. Raises UserError if there is none, or a table of events is faulty."""
     recordings = RawRecordings(sources, spec, tally)
     return Source(recordings, recordings.provenance, recordings.features_are)
 
@@ -384,7 +383,7 @@ class RawRecordings:
         self.provenance |= {"dropped": tally.drops(), "notes": list(tally.notes)}
 
     def _why(self) -> str:
-        """Return advice for the most frequent reason of drops, to append to the message that all were dropped."""
+        """Return advice for the most frequent reason of drops, to append to a message."""
         drops = self._tally.drops()
         if (most := next(iter(drops))) == BEYOND and self._beyond:
             return (
@@ -491,7 +490,7 @@ class RawRecordings:
 def described(
     info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: RawSpec
 ) -> tuple[str, dict[str, Any]]:
-    """Return the meaning of the features of a recording (MNE's `info`), and what the provenance says of its channels.
+    """Return the meaning of the features of a recording (MNE's `info`), and its channels for the provenance.
 
     Types are named unless all are EEG; waves have a rate.
     """
@@ -509,7 +508,7 @@ def described(
 
 
 def _absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> str:
-    """Return the message that no recording is downloaded; it counts the sentences in their tables of events."""
+    """Return the message that no recording is downloaded, with the sentences of their tables of events."""
     sentences, dropped = sum(len(readings) for readings, _ in read), sum(drops.total() for _, drops in read)
     return (
         f"{', '.join(sources)}: none of {len(files)} recordings of {len({file.subject for file in files})} subjects is "

@@ -66,7 +66,7 @@ class Texts:
                 )
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
-        """Return the text of a trial, found by its number or `codes`; "" if the table has none."""
+        """Return the text of a trial by its number or `codes`; "" if the table has none."""
         by_code = "code" in self.keys
         self._looked_up.update(_key("code", code) for code in codes if by_code)
         for code in itertools.chain.from_iterable(map(spellings, codes)) if by_code else [""]:
@@ -78,7 +78,7 @@ class Texts:
         return ""
 
     def check_trials(self, file: RawFile, trials: int) -> None:
-        """Raise UserError if a recording has another number of trials than the table has texts for it."""
+        """Raise UserError if a recording has more or fewer trials than the table has texts for it."""
         if "code" in self.keys or not trials:
             return
         ours = tuple(_key(name, getattr(file, name)) for name in self.keys[:-1])
@@ -96,7 +96,7 @@ class Texts:
             )
 
     def check_durations(self, file: RawFile, durations: Sequence[float], texts: Sequence[str], unit: float) -> None:
-        """Raise UserError if durations (seconds) do not fit the numbers of characters, of `unit` seconds each.
+        """Raise UserError if durations do not fit the numbers of characters, of `unit` seconds each.
 
         A sentence may be shown for a constant number of further characters.
         """
@@ -130,7 +130,7 @@ class Texts:
             )
 
     def mismatch(self, files: Sequence[RawFile]) -> str:
-        """Return a sentence that explains why no trial of the recordings has a text."""
+        """Return a sentence on why no trial of the recordings has a text."""
         for place, name in enumerate(self.keys):
             theirs = {key[place] for key in self._texts}
             ours = theirs if name in ("trial", "code") else {_key(name, getattr(file, name)) for file in files}
@@ -153,8 +153,8 @@ class Texts:
 def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]]]:
     """Return columns and rows of Excel files with a text a row, in the order of the trials, as `read_table` does.
 
-    `{run}` in the name stands for digits: then the rows have a column `run`. Texts are in the column `column`, else in
-    the first one that is not of numbers. Raises UserError if there is no file, or no text.
+    `{run}` in the name stands for digits, which become a column `run`. Texts are in the column `column`, else in the
+    first one without numbers. Raises UserError if there is no file, or no text.
     """
     openpyxl = library("openpyxl", "xlsx")
     before, there, after = path.name.partition("{run}")
@@ -182,7 +182,7 @@ def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]
 
 
 def _key(name: str, value: str) -> str:
-    """Normalize a cell of a key column: `Stimulus/S101`, `S 101`, `101` are one code, `01`, `1`, `1.0` one number."""
+    """Normalize a cell of a key column: `Stimulus/S101`, `S 101`, `101` are one code, `01`, `1.0` one number."""
     if name == "code":
         marker, bare = split_type(value)
         value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
@@ -197,7 +197,7 @@ Span = tuple[float, float]  # start and end, seconds
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """One sentence in a recording, from `begin` to `end` in seconds; `words` are empty if words have no times."""
+    """A sentence in a recording; times in seconds; `words` are empty if words have no times."""
 
     text: str
     begin: float
@@ -210,8 +210,8 @@ def readings(
 ) -> tuple[list[Reading], collections.Counter[str]]:
     """Return the sentences of a recording and the number of dropped ones by reason.
 
-    `events` are in order of time, `columns` those of their table (empty for annotations); `texts` is the user's table,
-    None if the events have the texts. Raises UserError if no event can begin a sentence, or two sentences overlap.
+    `events` are in order of time, `columns` those of their table (empty for annotations); `texts` is None if the events
+    have the texts. Raises UserError if no event can begin a sentence, or two sentences overlap.
     """
     dropped: collections.Counter[str] = collections.Counter()
     begins = _begins(file, events, columns, spec)
@@ -251,7 +251,7 @@ def readings(
 
 
 def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
-    """Return a message that explains why no event of a recording begins a sentence."""
+    """Return the message why no event of a recording begins a sentence."""
     events = [event for event in events if not is_marked_bad(event)]
     codes = list(dict.fromkeys(code for event in events for code in event.codes))
     if not codes:
@@ -275,7 +275,7 @@ def refuse_codes(file: RawFile, texts: Collection[str]) -> None:
 
 
 def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, codes: tuple[str, str]) -> str:
-    """Return the message on two overlapping sentences; the shorter may be an annotated word of the longer one.
+    """Return the message on two overlapping sentences; the shorter may be a word of the longer one.
 
     `codes` are those of both in a table of events; "" for annotations.
     """
@@ -326,7 +326,7 @@ def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec
 
 
 def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec: RawSpec, texts: Texts | None) -> str:
-    """Return the text of the sentence that `event` begins, or ""; `trial` is its number from 1."""
+    """Return the text of the sentence number `trial`, from 1, that `event` begins, or ""."""
     if texts is not None:
         return texts.find(file, trial, event.codes)
     if columns and spec.text in columns:
@@ -338,7 +338,7 @@ def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec:
 
 
 def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> tuple[Span, ...]:
-    """Return the spans of a sentence's words or fixations; an event without duration lasts until the next one."""
+    """Return the spans of a sentence's words; an event without duration lasts until the next one."""
     words = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
     stops = [*(event.onset for event in words), end][1:]
     spans = [
@@ -349,7 +349,7 @@ def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> 
 
 
 def windows(reading: Reading, window: float, step: float) -> tuple[Span, ...]:
-    """Return windows (start, end) of `window` seconds every `step` seconds; a shorter sentence is one window."""
+    """Return spans of `window` seconds every `step` seconds; a shorter sentence is one."""
     if (rest := reading.end - reading.begin - window) < 0:
         return ((reading.begin, reading.end),)
     starts = (reading.begin + i * step for i in range(int(rest / step + 1e-9) + 1))
@@ -362,7 +362,7 @@ NOISY, CONSTANT = 20.0, 1e-3
 
 
 class Flat(ValueError):
-    """The logarithm of the power of a constant channel was requested; `args[0]` is the channel's number."""
+    """The logarithm of the power of a constant channel was requested; `args[0]` is its number."""
 
 
 class Short(ValueError):
@@ -374,7 +374,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
 
     The amplitude is the magnitude of the analytic signal (Hilbert transform) of the band-passed voltage, as in ZuCo;
     the power is its square. `volts` `[channels, samples]`, `rate` a second, have a margin in which the filters settle;
-    `spans` are in seconds from the first sample. Raises Flat if a channel is constant and `spec.log` is set, Short.
+    `spans` are in seconds from the first sample. Raises Short, or Flat for a constant channel if `spec.log` is set.
     """
     volts, rate = _resampled(volts, rate, spec)
     if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
@@ -431,7 +431,7 @@ def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.nd
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """Convert a span in seconds to samples: start and end (exclusive), clipped to `n`, at least one sample."""
+    """Convert seconds to samples: start and end (exclusive), clipped to `n`, at least one sample."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
 
@@ -440,7 +440,7 @@ _CONTACT = re.compile(r"(.*?)(\d+)$")  # name of a shaft or grid, and number of 
 
 
 def bipolar_pairs(channels: Sequence[str], types: Sequence[str], spec: RawSpec) -> list[tuple[str, tuple[str, str]]]:
-    """Return the pairs of neighboring contacts whose difference is used, each with its name such as `LA1-LA2`."""
+    """Return the pairs of neighboring contacts whose difference is used, with names such as `LA1-LA2`."""
     pairs = []
     for name, kind in zip(channels, types, strict=True):
         if spec.references.get(kind) == BIPOLAR and (match := _CONTACT.match(name)):

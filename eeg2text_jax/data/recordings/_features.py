@@ -76,7 +76,7 @@ class Sentence:
 
 
 class Structs(Protocol):
-    """A MATLAB struct array of sentences or words; what it lacks is empty. Damaged values raise Damaged."""
+    """A MATLAB struct array of sentences or words; what it lacks is empty. Raises Damaged."""
 
     fields: frozenset[str]
     count: int
@@ -87,11 +87,11 @@ class Structs(Protocol):
     def numbers(self, name: str, i: int) -> np.ndarray: ...
 
     def words(self, i: int) -> "Structs | np.ndarray | None":
-        """Return the words of sentence `i`, or the numbers in their place (None: something else)."""
+        """Return the words of sentence `i`, or the numbers in their place (None: neither)."""
 
 
 def make_sentence(sentences: Structs, i: int, fields: Fields, number: int) -> Sentence:
-    """Make a sentence of struct `i`; Damaged is raised with its `number` in the file, from 0."""
+    """Make a sentence of struct `i`; messages have its `number` in the file, from 0."""
     try:
         content = sentences.text(i)
         means = tuple(sentences.numbers(name, i) for name in fields.sentence)
@@ -125,15 +125,15 @@ ABSURD = f"above {LARGEST:g} µV"
 
 
 class Dropped(Exception):
-    """The sentence gives no sample; the message is the reason shown in the drop counts."""
+    """The sentence gives no sample; the message is the reason."""
 
 
 def default_sample(sentence: Sentence | None, measure: str, non_words: str, zscore: bool) -> tuple[np.ndarray, str]:
     """Return features float32 `[W, F]`, F band-major, of the fixated words, and the text of the sentence.
 
-    `sentence` is None if the scripts of Wang & Ji found it missing; `measure` is one of `MEASURES` (under SFD only
-    words that were fixated once have EEG); `non_words`, tokens without any letter or digit, are to `keep` or `skip`;
-    `zscore` standardizes each word (ddof 1) over its own F values. Raises Dropped if no word has usable EEG.
+    `sentence` is None if the scripts of Wang & Ji found it missing; under the `measure` SFD only words that were
+    fixated once have EEG; `non_words`, without any letter or digit, are to `keep` or `skip`; `zscore` standardizes each
+    word (ddof 1) over its F values. Raises Dropped if no word has usable EEG.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
@@ -163,7 +163,7 @@ def _stack_eeg(words: list[Word]) -> np.ndarray:
 
 
 def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
-    """Check features `[W, F]` in µV and, if `zscore`, standardize each word over its F values; return float32.
+    """Check features `[W, F]` in µV and, if `zscore`, standardize each word; return float32.
 
     Raises Dropped if a value is NaN or absurdly large, or all values of a word are equal.
     """
@@ -180,7 +180,7 @@ def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
 
 
 def _is_fixated(word: Word) -> bool:
-    """Return whether a word was fixated. Raises Dropped if the count is no whole number or contradicts the EEG."""
+    """Return whether a word was fixated. Raises Dropped if the count contradicts the EEG."""
     count = word.fixations or 0.0
     if count < 0 or not count.is_integer() or (not count and any(band.size for band in word.eeg)):
         raise Dropped("fixations contradict EEG")

@@ -259,7 +259,7 @@ class Decoder:
 
 
 def byte_order(header: bytes) -> str | None:
-    """Return the byte order, `"<"` or `">"`, in the 128-byte header of a Level 5 file; None for another header."""
+    """Return the byte order, `"<"` or `">"`, of a 128-byte header of Level 5; None for another header."""
     order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
     return order if order and struct.unpack(f"{order}H", header[124:126])[0] >> 8 == 1 else None
 
@@ -267,8 +267,8 @@ def byte_order(header: bytes) -> str | None:
 class StructArray:
     """The struct array called `name` in a Level 5 file; iterating yields the `wanted` fields of each struct.
 
-    Fields are bytes that `Decoder.array` decodes. The file is consistent only if the iteration ends without an error.
-    Raises Damaged if the bytes violate the format, LookupError (names of all variables) if none is called `name`.
+    Fields are bytes for `Decoder.array`; they are right only if the iteration ends without an error. Raises Damaged if
+    the bytes violate the format, LookupError (names of all variables) if none is called `name`.
     """
 
     def __init__(self, file: BinaryIO, name: str, wanted: frozenset[str]):
@@ -293,7 +293,7 @@ class StructArray:
             raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
 
     def _variables(self, file: BinaryIO) -> Iterator[_Plain]:
-        """Yield a source for each variable of the file; the source begins with the variable's `miMATRIX` tag."""
+        """Yield the bytes of each variable of the file, from its `miMATRIX` tag on."""
         position, end = HEADER, Path(file.name).stat().st_size
         while position < end:
             file.seek(position)

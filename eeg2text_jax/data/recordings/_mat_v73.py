@@ -32,10 +32,7 @@ _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeErro
 
 
 def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
-    """Yield the sentences of one subject in the order of the file.
-
-    Raises UnreadableRecording for a damaged file; the caller must then discard the sentences yielded before.
-    """
+    """Yield sentences as `read_mat_v5` does."""
     try:
         with h5py.File(path, "r") as file:
             yield from _sentences(path, file, fields)
@@ -64,8 +61,8 @@ def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence
 class _References:
     """All object references of a file, to check that no two lead to the same array.
 
-    A changed byte can redirect a reference to another word's array, which no other check detects. Only the empty array
-    may be shared: MATLAB stores it once.
+    A changed byte can redirect one to another word's array, which no other check detects. Only the empty array may be
+    shared: MATLAB stores it once.
     """
 
     def __init__(self, file: h5py.File):
@@ -73,7 +70,7 @@ class _References:
         self._added: list[tuple[np.ndarray, h5g.GroupID, bytes]] = []  # addresses; where they stand
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
-        """Add the references in the field `name` of `group`. Raises Damaged or ValueError if their number is absurd."""
+        """Add the references in the field `name` of `group`; raise Damaged if their number is absurd."""
         count = math.prod(dataset.shape)
         if count > _MOST_ENTRIES:
             raise Damaged(f"{name.decode()} claims {count} entries")
@@ -152,12 +149,12 @@ def _targets(file: h5py.File, dataset: h5d.DatasetID) -> list[Target]:
 
 
 def _is_empty(target: Target) -> bool:
-    """Return whether an object is MATLAB's `[]`, stored as its dimensions (0, 0) in place of values."""
+    """Return whether an object is MATLAB's `[]`, stored as its dimensions (0, 0)."""
     return isinstance(target, h5d.DatasetID) and (h5a.exists(target, b"MATLAB_empty") or target.shape == (2,))
 
 
 def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
-    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds` are the allowed kinds of dtype."""
+    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds` are allowed kinds of dtype."""
     if target is None or _is_empty(target):
         return np.empty(0)
     if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:

@@ -55,9 +55,8 @@ class RecordingFile:
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
     """Return the recordings in files, folders and globs, ordered by task and subject, and notes on ignored files.
 
-    Subfolders are searched, too. `task` is the task of pickles, whose names may not state it. Raises UserError if a
-    source does not exist or has no recordings, if the name of a file lacks subject or task, or if two files have the
-    same subject and task.
+    Subfolders are searched, too. `task` is that of pickles whose names do not state it. Raises UserError if there is no
+    recording, a file's name lacks subject or task, or two files have both in common.
     """
     if task and task not in TASKS:
         raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
@@ -91,7 +90,7 @@ def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def layout(path: Path) -> str:
-    """Return the format of a file by its content: `mat-v5`, `mat-v7.3` or `pickle`; else raise UnreadableRecording."""
+    """Return `mat-v5`, `mat-v7.3` or `pickle`, by a file's content; else raise UnreadableRecording."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER)
@@ -206,7 +205,7 @@ class _Unpickler(pickle.Unpickler):
 def load_plain(file: BinaryIO) -> Any:
     """Load a pickle of numbers, text, containers and numeric arrays, which `array` converts.
 
-    Raises Forbidden if it names another class or function (nothing was executed), and any Exception if it is damaged.
+    Raises Forbidden if it names another class or function (nothing was executed), any Exception if it is damaged.
     """
     content = _Unpickler(file).load()
     if file.read(1):
@@ -215,7 +214,7 @@ def load_plain(file: BinaryIO) -> Any:
 
 
 def array(value: Any) -> np.ndarray:
-    """Convert a loaded array, number or empty list to a flat array. Raises TypeError for other values."""
+    """Flatten a loaded array, number or empty list. Raises TypeError for other values."""
     if isinstance(held := getattr(value, "value", value), np.ndarray):
         return held.ravel()
     if isinstance(value, int | float) or (isinstance(value, list) and not value):
@@ -229,9 +228,7 @@ PICKLED = ("GD", "FFD", "TRT")
 def read_pickle(path: Path, fields: Fields) -> dict[str, list[Sentence | None]]:
     """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
 
-    Raises:
-      UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that is refused.
-      UserError: the measure is not in these pickles.
+    Raises UnreadableRecording for another, damaged or refused file, UserError for a measure not in these pickles.
     """
     if fields.measure not in PICKLED:
         raise UserError(
@@ -312,8 +309,7 @@ class RecordingSpec:
 class Recordings:
     """The samples of ZuCo's files, ordered by task, subject, sentence; iterating completes `tally` and `provenance`.
 
-    A file is read completely before its first sample is yielded, so a damaged file yields none. The constructor raises
-    UserError for an unusable source; iterating raises it if no sample is found, or, with `strict`, for a damaged file.
+    A file is read completely before its first sample is yielded, so a damaged file yields none.
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
@@ -387,7 +383,7 @@ class Recordings:
         return samples
 
     def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
-        """Return notes on sentences whose text differs from that of the task's first subject at the same index."""
+        """Return notes on texts that differ from those of the task's first subject at the same index."""
         first, reference = self._texts.setdefault(task, (subject, texts))
         notes = []
         if len(texts) != len(reference):
@@ -404,7 +400,7 @@ class Recordings:
 
 
 def _has_other_tokens(sentence: Sentence | None) -> bool:
-    """Return whether a sentence's text and its list of words differ in their tokens that have a letter or digit."""
+    """Return whether text and list of words differ in their tokens that have a letter or digit."""
     if sentence is None or sentence.words is None:
         return False
     pair = sentence.content.split(" "), sentence.tokens
