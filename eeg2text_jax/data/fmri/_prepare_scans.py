@@ -24,21 +24,7 @@ from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.clock import STORY_TIME
 from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import to_half
-from eeg2text_jax.data.fmri._scans import (
-    FILE,
-    FmriSpec,
-    Scan,
-    Story,
-    Transcript,
-    align_stories,
-    correct_onsets,
-    find_scans,
-    frame_texts,
-    not_here,
-    read_transcript,
-    select,
-    window_starts,
-)
+from eeg2text_jax.data.fmri import _scans
 from eeg2text_jax.data.source import Tally
 
 BLOCK = 8  # frames per block: 3.5 MB of float32 on the usual grid, which fits the processor's cache
@@ -57,7 +43,7 @@ class Run:
     damaged, or no voxel varies; the caller then leaves out this scan.
     """
 
-    def __init__(self, path: Path, spec: FmriSpec, tr: float):
+    def __init__(self, path: Path, spec: _scans.FmriSpec, tr: float):
         self._spec, self._voxels = spec, int(np.prod(spec.grid))
         offset = self._read_header(path, tr)
         self._frame_bytes = self._voxels * self._dtype.itemsize
@@ -173,7 +159,7 @@ class Run:
 NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 
 
-def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
+def prepare_scans(root: Path, spec: _scans.FmriSpec, out: Path, tally: Tally) -> None:
     """Write the data file of the scans below `root`, and count its windows in `tally`.
 
     Raises UserError if no scan is usable, or, with `spec.strict`, if any scan is unusable.
@@ -196,19 +182,21 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
 class _Work:
     """State of writing the data file: transcripts, unusable scans and notes so far."""
 
-    def __init__(self, root: Path, spec: FmriSpec, tally: Tally):
+    def __init__(self, root: Path, spec: _scans.FmriSpec, tally: Tally):
         self._root, self._spec, self._tally = root, spec, tally
-        self._selection = select(root, find_scans(root), spec)
+        self._selection = _scans.select(root, _scans.find_scans(root), spec)
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
-        self._transcripts: dict[str, Transcript | UserError] = {}
-        self._corrected: dict[str, Transcript] = {}  # stimulus -> transcript with corrected onsets
-        self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # kind -> (scan, message)
+        self._transcripts: dict[str, _scans.Transcript | UserError] = {}
+        self._corrected: dict[str, _scans.Transcript] = {}  # stimulus -> transcript with corrected onsets
+        self._problems: dict[str, list[tuple[_scans.Scan, str]]] = collections.defaultdict(
+            list
+        )  # kind -> (scan, message)
         self._files: list[dict[str, Any]] = []
         self._story_time: list[tuple[int, float, float]] = []  # (frame, its time in the audio, TR), see `clock.py`
         self._usual_tr: dict[str, float] = {}  # stimulus -> TR in seconds, see `usual_tr`
         self._oddities: list[str] = []  # notes
 
-    def usable(self) -> list[Scan]:
+    def usable(self) -> list[_scans.Scan]:
         """Return the selected scans that have an image, a story and its transcript; count all others as dropped.
 
         Raises UserError if there is no such scan, or with `strict` if one selected scan is unusable.
@@ -218,7 +206,7 @@ class _Work:
                 self._drop(scan, reason)
         usable = []
         for scan in self._selection.wanted:
-            if problem := scan.problem or not_here(scan.image) or self._transcript_problem(scan):
+            if problem := scan.problem or _scans.not_here(scan.image) or self._transcript_problem(scan):
                 self._refuse(scan, problem)
             else:
                 usable.append(scan)
@@ -237,10 +225,10 @@ class _Work:
             if n < most[name]
         ]
         self._usual_tr = usual_tr(usable)
-        placed = align_stories([scan.stories for scan in usable])
+        placed = _scans.align_stories([scan.stories for scan in usable])
         return [dataclasses.replace(scan, stories=stories) for scan, stories in zip(usable, placed, strict=True)]
 
-    def _note_missing_stories(self, scans: list[Scan]) -> None:
+    def _note_missing_stories(self, scans: list[_scans.Scan]) -> None:
         """Add a note on each scan whose table of events has fewer stories of an audio file than another table."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
         most = functools.reduce(
@@ -251,19 +239,19 @@ class _Work:
                 if n < most[name]:
                     self._oddities.append(f"{scan.stem}: its events have {n} of the {most[name]} stories of {name}.")
 
-    def _transcript_problem(self, scan: Scan) -> str:
+    def _transcript_problem(self, scan: _scans.Scan) -> str:
         """Read the transcripts of a scan's stories; return the problem (`KIND|SENTENCE`) of a faulty one, or ""."""
         for name in (story.stimulus for story in scan.stories):
             if name not in self._transcripts:
                 try:
-                    self._transcripts[name] = read_transcript(self._transcripts_at / name / FILE)
+                    self._transcripts[name] = _scans.read_transcript(self._transcripts_at / name / _scans.FILE)
                 except UserError as error:
                     self._transcripts[name] = error
             if isinstance(transcript := self._transcripts[name], UserError):
                 return str(transcript)
         return ""
 
-    def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
+    def runs(self, scans: Sequence[_scans.Scan]) -> Iterator[Run | UserError]:
         """Yield the image of each scan or its error, in order; background threads read the next images."""
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             left = iter(scans)
@@ -278,7 +266,7 @@ class _Work:
                     if isinstance(run := unread.result(), Run):
                         run.close()
 
-    def _read(self, scan: Scan) -> Run | UserError:
+    def _read(self, scan: _scans.Scan) -> Run | UserError:
         try:
             return Run(scan.image, self._spec, scan.tr)
         except UserError as error:
@@ -286,7 +274,7 @@ class _Work:
                 raise
             return error
 
-    def add(self, scan: Scan, run: Run | UserError, writer: VolumeWriter) -> None:
+    def add(self, scan: _scans.Scan, run: Run | UserError, writer: VolumeWriter) -> None:
         """Write the windows of a scan; leave it out if its image is damaged."""
         if isinstance(run, UserError):
             self._refuse(scan, str(run))
@@ -297,9 +285,9 @@ class _Work:
             size = scan.image.stat().st_size
             self._files.append({"name": scan.image.name, "bytes": size, "tr": scan.tr, "frames": run.length})
 
-    def _add_story(self, scan: Scan, story: Story, run: Run, writer: VolumeWriter) -> None:
+    def _add_story(self, scan: _scans.Scan, story: _scans.Story, run: Run, writer: VolumeWriter) -> None:
         spec, tally, frames = self._spec, self._tally, story.frames(scan.tr)
-        segments = frame_texts(self._transcript(scan, story), story, scan.tr)
+        segments = _scans.frame_texts(self._transcript(scan, story), story, scan.tr)
         first, last = frames.start + spec.lag_tr, min(frames.stop + spec.lag_tr, run.length)
         blocks = run.frames(first, last) if last - first >= spec.window else ()
         block_starts = [writer.add_frames(block) for block in blocks]
@@ -307,7 +295,7 @@ class _Work:
         if block_starts:
             self._story_time.append((block_starts[0], round(story_start, 6), scan.tr))
         key, stop = (scan.subject, story.stimulus), frames.stop + spec.lag_tr
-        for start in window_starts(frames, spec.window, spec.stride):
+        for start in _scans.window_starts(frames, spec.window, spec.stride):
             place = start - frames.start
             text = " ".join(filter(None, segments[place : place + spec.window]))
             if start + spec.lag_tr + spec.window > run.length:
@@ -328,7 +316,7 @@ class _Work:
                 "are dropped."
             )
 
-    def _transcript(self, scan: Scan, story: Story) -> Transcript:
+    def _transcript(self, scan: _scans.Scan, story: _scans.Story) -> _scans.Transcript:
         """Return the transcript of a story, corrected and checked at first use."""
         name = story.stimulus
         if story.moved:
@@ -337,8 +325,8 @@ class _Work:
                 "from most other tables; the onset of the story in its table is used."
             )
         if name not in self._corrected:
-            transcript = cast(Transcript, self._transcripts[name])
-            transcript, note = correct_onsets(transcript, name, story.onset - story.audio_start, scan.tr)
+            transcript = cast(_scans.Transcript, self._transcripts[name])
+            transcript, note = _scans.correct_onsets(transcript, name, story.onset - story.audio_start, scan.tr)
             self._oddities += [note] if note else []
             self._corrected[name] = transcript
             starts = transcript.starts[np.isfinite(transcript.starts)]
@@ -346,7 +334,7 @@ class _Work:
                 self._oddities.append(f"the transcript of {name} has {n} words that begin before the preceding word.")
         return self._corrected[name]
 
-    def _refuse(self, scan: Scan, problem: str) -> None:
+    def _refuse(self, scan: _scans.Scan, problem: str) -> None:
         kind, _, sentence = problem.partition("|")
         if self._spec.strict:
             raise UserError(
@@ -355,10 +343,10 @@ class _Work:
         self._problems[kind].append((scan, sentence))
         self._drop(scan, kind)
 
-    def _drop(self, scan: Scan, reason: str) -> None:
+    def _drop(self, scan: _scans.Scan, reason: str) -> None:
         spec = self._spec
         for story in scan.stories:
-            lost = len(window_starts(story.frames(scan.tr), spec.window, spec.stride))
+            lost = len(_scans.window_starts(story.frames(scan.tr), spec.window, spec.stride))
             self._tally.dropped[scan.subject, story.stimulus, reason] += lost
         if not scan.stories:
             self._tally.dropped[scan.subject, scan.task, reason] += 1
@@ -384,14 +372,14 @@ class _Work:
             )
         if self._transcripts_at.is_dir():
             played = {story.stimulus for scan in self._selection.wanted for story in scan.stories}
-            if unused := sorted({path.parent.name for path in self._transcripts_at.glob(f"*/{FILE}")} - played):
+            if unused := sorted({path.parent.name for path in self._transcripts_at.glob(f"*/{_scans.FILE}")} - played):
                 self._tally.notes.append(
                     f"{len(unused)} transcripts are of audio that no selected scan played: {', '.join(unused)}."
                 )
         self._tally.notes += dict.fromkeys(self._oddities)
 
     def provenance(self) -> dict[str, Any]:
-        paths = {name: self._transcripts_at / name / FILE for name in sorted(self._transcripts)}
+        paths = {name: self._transcripts_at / name / _scans.FILE for name in sorted(self._transcripts)}
         return {
             "source": self._root.name,
             "fmri": {name: value for name, value in dataclasses.asdict(self._spec).items() if name != "transcripts"},
@@ -403,7 +391,7 @@ class _Work:
         }
 
 
-def usual_tr(scans: Sequence[Scan]) -> dict[str, float]:
+def usual_tr(scans: Sequence[_scans.Scan]) -> dict[str, float]:
     """Return stimulus -> repetition time (TR, seconds) that most of its scans have; in a tie, the shortest."""
     trs_of: dict[str, list[float]] = collections.defaultdict(list)
     for scan in scans:

@@ -17,23 +17,7 @@ from eeg2text_jax.base.packages import library
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.datafile import HALF_RANGE, electrodes
-from eeg2text_jax.data.raw.find import (
-    DATATYPES,
-    NOT_EEG,
-    SENSORS,
-    VOLTS,
-    Event,
-    RawFile,
-    RawSpec,
-    annotations,
-    events_table,
-    find_raw,
-    read_events,
-    read_table,
-    select_channels,
-    sensor_types,
-    split_type,
-)
+from eeg2text_jax.data.raw import find
 from eeg2text_jax.data.raw.sentences import (
     NO_END,
     NO_TEXT,
@@ -56,7 +40,7 @@ from eeg2text_jax.data.source import Sample, Source, Tally, UnreadableRecording,
 
 Types = dict[str, str]  # channel -> its type in a BIDS folder's `channels.tsv`
 ELECTRIC = ("eeg", "seeg", "ecog")  # types in volts
-_KNOWN = {name.lower(): volts for name, volts in VOLTS.items()}
+_KNOWN = {name.lower(): volts for name, volts in find.VOLTS.items()}
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
 SHORT = "too short for the filters (data.raw.margin helps)"
@@ -68,7 +52,7 @@ Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and reason 
 class Recording:
     """An open recording: the selected channels and how to read them."""
 
-    file: RawFile
+    file: find.RawFile
     raw: Any  # MNE's object
     channels: tuple[str, ...]
     types: tuple[str, ...]  # of `channels`: eeg | mag | grad | seeg | ecog
@@ -101,7 +85,7 @@ class Recording:
         return values.astype(np.float64, copy=False) * self.factor, start / self.rate
 
 
-def open_recording(file: RawFile, spec: RawSpec) -> Recording:
+def open_recording(file: find.RawFile, spec: find.RawSpec) -> Recording:
     """Open a file with MNE, or with mne-bids in a BIDS folder.
 
     Raises UnreadableRecording if MNE cannot read the file, UserError if it lacks EEG, a channel or a channel's unit.
@@ -115,8 +99,8 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
         else:
             raw, stated, warned = mne.io.read_raw(file.path, preload=False, verbose="error", **options), {}, []
     types = _types(raw)
-    names = select_channels(types, spec, file.datatype, str(file.path))
-    kinds = sensor_types(types, names)
+    names = find.select_channels(types, spec, file.datatype, str(file.path))
+    kinds = find.sensor_types(types, names)
     if spec.references.get("eeg") == "average" and kinds.count("eeg") == 1:
         raise UserError(
             f"{file.path}: has only one channel, so nothing is left after the average reference; set "
@@ -126,7 +110,7 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
         warned.append(f"{file.path}: marks these channels as bad, but they are kept: {', '.join(bad)}.")
     check_ranges(file, raw, names)
     electric = [name for name, kind in zip(names, kinds, strict=True) if kind in ELECTRIC]
-    factor = np.array([[SENSORS[kind].factor] for kind in kinds])
+    factor = np.array([[find.SENSORS[kind].factor] for kind in kinds])
     factor[[name in electric for name in names]], without = factors(file, raw, electric, spec.units)
     notes = []
     if not spec.channels and (left := {name: kind for name, kind in types.items() if name not in names}):
@@ -141,7 +125,7 @@ def _types(raw: Any) -> Types:
     return dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
 
 
-def _note_on_left(raw: Any, left: Types, stated: Types, spec: RawSpec, kind: str) -> list[str]:
+def _note_on_left(raw: Any, left: Types, stated: Types, spec: find.RawSpec, kind: str) -> list[str]:
     """Return a note on the channels `left` out that the user did not exclude, with types and units.
 
     Many of one type become a count with the first names; `kind` is a type of the channels used.
@@ -149,12 +133,12 @@ def _note_on_left(raw: Any, left: Types, stated: Types, spec: RawSpec, kind: str
     of: Types = {}  # channel -> why it is left out
     for name, now in left.items():
         if name not in spec.exclude and now != "stim":
-            why = "by its name" if now == "eeg" and NOT_EEG.match(name) else now
+            why = "by its name" if now == "eeg" and find.NOT_EEG.match(name) else now
             of[name] = stated.get(name, why) + (f", unit {unit!r}" if (unit := unit_of(raw, name)) else "")
-    many = {why: n for why, n in collections.Counter(of.values()).items() if why.lower() in SENSORS and n > 4}
+    many = {why: n for why, n in collections.Counter(of.values()).items() if why.lower() in find.SENSORS and n > 4}
     shown = [f"{n} {why} ({shortlist([name for name in of if of[name] == why], 3)})" for why, n in many.items()]
     shown += [f"{name} ({why})" for name, why in of.items() if why not in many]
-    wanted = next(name for name, kinds in DATATYPES.items() if kind in kinds).upper().replace("IEEG", "iEEG")
+    wanted = next(name for name, kinds in find.DATATYPES.items() if kind in kinds).upper().replace("IEEG", "iEEG")
     return [
         f"{count_of(len(of), 'channel was', 'channels were')} left out, as not {wanted} by type, unit or name: "
         f"{', '.join(shown)}; to use some of them, set data.raw.channels to all channels to use."
@@ -162,7 +146,7 @@ def _note_on_left(raw: Any, left: Types, stated: Types, spec: RawSpec, kind: str
 
 
 @contextlib.contextmanager
-def _mne_errors(file: RawFile) -> Iterator[None]:
+def _mne_errors(file: find.RawFile) -> Iterator[None]:
     """Turn MNE's exceptions into UnreadableRecording, and suppress its warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -178,7 +162,7 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
 
-def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, list[str]]:
+def open_bids(file: find.RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, list[str]]:
     """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read the other sidecars.
 
     Return MNE's object, the type of each channel in the table, and warnings. Raises UserError if the table is damaged,
@@ -196,7 +180,7 @@ def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -
     if not table:
         return raw, {}, warned
     types = _types(raw)
-    if absent := [name for name, kind in types.items() if name not in rows and kind in SENSORS and not wanted]:
+    if absent := [name for name, kind in types.items() if name not in rows and kind in find.SENSORS and not wanted]:
         others = [name for name in rows if name not in types]
         what = f"; it has rows for {', '.join(others[:5])}, which the recording lacks" if others else ""
         raise UserError(
@@ -218,7 +202,7 @@ def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -
 
 def _rows(table: Path) -> dict[str, dict[str, str]]:
     """Return the rows of `channels.tsv` by channel. Raises UserError if it is malformed."""
-    columns, lines = read_table(table)
+    columns, lines = find.read_table(table)
     if lacking := [column for column in ("name", "type") if column not in columns]:
         raise UserError(f"{table}: there is no column {lacking[0]!r}, there are {', '.join(columns)[:200]}.")
     rows: dict[str, dict[str, str]] = {}
@@ -228,7 +212,7 @@ def _rows(table: Path) -> dict[str, dict[str, str]]:
     return rows
 
 
-def factors(file: RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.ndarray, list[str]]:
+def factors(file: find.RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.ndarray, list[str]]:
     """Return factors `[channels, 1]` from MNE's values to volts, and the channels without a unit of voltage.
 
     Those are in `unit`; if it is "", they raise UserError.
@@ -240,12 +224,12 @@ def factors(file: RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.nd
             scales[i] = volts / applied.get(name, volts)
         elif name in units:
             without.append(name)
-            scales[i] = VOLTS.get(unit, 1.0) / applied.get(name, 1.0)
+            scales[i] = find.VOLTS.get(unit, 1.0) / applied.get(name, 1.0)
     if without and not unit:
         raise UserError(
             f"{file.path}: gives channel {without[0]!r} in {str(units[without[0]])!r}, no unit of voltage that MNE "
             f"knows ({count_of(len(without), 'such channel')}); set data.raw.units to their unit, one of "
-            f"{', '.join(VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
+            f"{', '.join(find.VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
         )
     return scales, without
 
@@ -270,7 +254,7 @@ def _applied_factors(raw: Any) -> dict[str, float]:
     return {}
 
 
-def check_ranges(file: RawFile, raw: Any, names: Sequence[str]) -> None:
+def check_ranges(file: find.RawFile, raw: Any, names: Sequence[str]) -> None:
     """Raise UnreadableRecording if a channel of EDF or BDF declares an empty or infinite physical range."""
     extras = _extras(raw)
     if "physical_max" not in extras:
@@ -290,7 +274,7 @@ def _extras(raw: Any) -> dict[str, Any]:
     return extras[0] if isinstance(extras[0], dict) else {}
 
 
-def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
+def open_raw(sources: Sequence[str], spec: find.RawSpec, tally: Tally) -> Source:
     """Open recordings as a source. Raises UserError if there is none, or a table of events is faulty."""
     recordings = RawRecordings(sources, spec, tally)
     return Source(recordings, recordings.provenance, recordings.features_are)
@@ -302,24 +286,22 @@ class RawRecordings:
     The constructor reads all tables of events, so that their faults are reported before any signal is read.
     """
 
-    def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
+    def __init__(self, sources: Sequence[str], spec: find.RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
         self._unmatched: list[str] = []  # messages on recordings without a sentence
         self._marker_types: dict[str, None] = {}  # marker types that were removed from texts
         self._files_of_note: dict[str, list[Path]] = {}  # note -> files that it is about
-        self._file_of: dict[tuple[tuple[str, float], ...], RawFile] = {}  # (text, onset) of its sentences -> file
-        self._copies: list[tuple[RawFile, RawFile]] = []  # two files with the same sentences at the same times
+        self._file_of: dict[tuple[tuple[str, float], ...], find.RawFile] = {}  # (text, onset) of its sentences -> file
+        self._copies: list[Sequence[find.RawFile]] = []  # pairs with the same sentences at the same times
         self._beyond = ""  # message on the first sentence that lies outside its recording
-        self._files = find_raw(sources, spec.names, spec.task, spec.channels)
+        self._files = find.find_raw(sources, spec.names, spec.task, spec.channels)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._of_tables: dict[Path, Found] = {}
         for file in self._files:
-            if table := events_table(file):
-                columns, events = read_events(table)
+            if table := find.events_table(file):
+                columns, events = find.read_events(table)
                 self._of_tables[file.path] = self._readings(file, events, columns)
-        if not any(file.here for file in self._files):
-            raise UserError(_absent(sources, self._files, list(self._of_tables.values())))
-        first = self._first()
+        first = self._first(sources)
         self.channels, self.types, self.rate = first.channels, first.types, spec.resample or first.rate
         self.features_are, about = described(first.raw.info, self.channels, self.types, self.rate, spec)
         self._numbers = SentenceNumbers()
@@ -328,12 +310,12 @@ class RawRecordings:
         if not spec.is_waves:
             del self.provenance["features"]
 
-    def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
+    def _readings(self, file: find.RawFile, events: Sequence[find.Event], columns: Sequence[str]) -> Found:
         """Return the sentences that events define, and drops by reason; `columns`: of the events' table, if any."""
         sentences, dropped = readings(file, events, columns, self._spec, self._texts)
         texts = dict.fromkeys(reading.text for reading in sentences)
         for event in events if self._texts is None else ():
-            marker, text = split_type(event.columns.get(self._spec.text, ""))
+            marker, text = find.split_type(event.columns.get(self._spec.text, ""))
             if marker and " ".join(text.split()) in texts:
                 self._marker_types[repr(marker)] = None
         if not (columns or self._spec.begin or self._texts):
@@ -342,14 +324,24 @@ class RawRecordings:
             self._unmatched.append(no_sentence(file, events, self._spec))
         return sentences, dropped
 
-    def _first(self) -> Recording:
+    def _first(self, sources: Sequence[str]) -> Recording:
         errors = []
-        for file in filter(lambda file: file.here, self._files):
+        for file in self._files:
             try:
-                return open_recording(file, self._spec)
+                if file.here:
+                    return open_recording(file, self._spec)
             except UnreadableRecording as error:
                 errors.append(error)
-        raise errors[0]
+        if errors:
+            raise errors[0]
+        tables = self._of_tables.values()
+        raise UserError(
+            f"{', '.join(sources)}: none of {len(self._files)} recordings of "
+            f"{len({file.subject for file in self._files})} subjects is downloaded, though {len(tables)} tables of "
+            f"events are ({sum(len(found) for found, _ in tables)} sentences with a text and an end, "
+            f"{sum(dropped.total() for _, dropped in tables)} without); fetch the files, as with `datalad get` or "
+            f"`openneuro-py`; the first is {self._files[0].path}."
+        )
 
     def __iter__(self) -> Iterator[Sample]:
         tally = self._tally
@@ -399,7 +391,7 @@ class RawRecordings:
             return "; if events are codes, give a table of texts by `trial` or `code` with data.raw.texts"
         return f"; {self._texts.mismatch(self._files)}".removesuffix(".")
 
-    def _samples(self, file: RawFile, title: str) -> Iterator[Sample]:
+    def _samples(self, file: find.RawFile, title: str) -> Iterator[Sample]:
         if not file.here:
             return
         recording = open_recording(file, self._spec)
@@ -411,7 +403,7 @@ class RawRecordings:
                 "need one rate: set data.raw.resample."
             )
         if (found := self._of_tables.get(file.path)) is None:
-            events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
+            events = sorted(find.annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
             found = self._readings(file, events, ())
             # MNE annotates the places where recordings were concatenated
             if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
@@ -443,7 +435,7 @@ class RawRecordings:
         )  # fmt: skip
         self.provenance["files"].append({"name": file.path.name, "sha256": digest})
 
-    def _note(self, file: RawFile, *notes: str) -> None:
+    def _note(self, file: find.RawFile, *notes: str) -> None:
         """Record notes on a file; equal notes on several files become one."""
         for note in notes:
             self._files_of_note.setdefault(note, []).append(file.path)
@@ -478,8 +470,8 @@ class RawRecordings:
             for one in (self, recording)
         )
         if ours != theirs:
-            what = [f"lacks {', '.join(sorted(ours - theirs)[:5])}"] if ours - theirs else []
-            what += [f"also has {', '.join(sorted(theirs - ours)[:5])}"] if theirs - ours else []
+            others = {"lacks": ours - theirs, "also has": theirs - ours}
+            what = [f"{verb} {', '.join(sorted(names)[:5])}" for verb, names in others.items() if names]
             raise UserError(
                 f"{recording.file.path}: {' and '.join(what)}, compared with the {len(ours)} channels of the first "
                 "recording; set data.raw.channels to the channels that all recordings have, or leave some out with "
@@ -488,7 +480,7 @@ class RawRecordings:
 
 
 def described(
-    info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: RawSpec
+    info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: find.RawSpec
 ) -> tuple[str, dict[str, Any]]:
     """Return the meaning of the features of a recording (MNE's `info`), and its channels for the provenance.
 
@@ -505,13 +497,3 @@ def described(
     if spec.is_waves:
         spec, about["sfreq"] = dataclasses.replace(spec, resample=rate), rate
     return spec.features_are(names, kinds), about
-
-
-def _absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> str:
-    """Return the message that no recording is downloaded, with the sentences of their tables of events."""
-    sentences, dropped = sum(len(readings) for readings, _ in read), sum(drops.total() for _, drops in read)
-    return (
-        f"{', '.join(sources)}: none of {len(files)} recordings of {len({file.subject for file in files})} subjects is "
-        f"downloaded, though {len(read)} tables of events are ({sentences} sentences with a text and an end, {dropped} "
-        f"without); fetch the files, as with `datalad get` or `openneuro-py`; the first is {files[0].path}."
-    )

@@ -50,7 +50,7 @@ def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence
             path, f"is an HDF5 file but no ZuCo recording: expected a group sentenceData, found {contents}."
         )
     references = _References(file)
-    sentences = _Structs(file, group, references)
+    sentences = _Structs(references, group)
     if missing := {"content", "word"} - set(sentences.fields):
         raise UnreadableRecording(path, f"its sentenceData has no {', '.join(sorted(missing))}.")
     for i in range(sentences.count):
@@ -66,7 +66,7 @@ class _References:
     """
 
     def __init__(self, file: h5py.File):
-        self._file = file
+        self.file = file
         self._added: list[tuple[np.ndarray, h5g.GroupID, bytes]] = []  # addresses; where they stand
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
@@ -88,14 +88,14 @@ class _References:
                 return
             for place in np.flatnonzero(np.isin(targets, list(shared))):
                 if targets[place] in shared:
-                    if not _is_empty(_targets(self._file, h5o.open(group, name))[place]):
+                    if not _is_empty(_targets(self.file, h5o.open(group, name))[place]):
                         raise Damaged("two of its references lead to the same array")
                     shared.discard(int(targets[place]))
 
 
 class _Structs(Structs):
-    def __init__(self, file: h5py.File, group: h5g.GroupID, references: _References):
-        self._file, self._references = file, references
+    def __init__(self, references: _References, group: h5g.GroupID):
+        self._references = references
         self._members = {name.decode(): open_own(group, name) for name in group}
         self._targets: dict[str, list[Target]] = {}
         self.fields, self.count = frozenset(self._members), 1
@@ -117,7 +117,7 @@ class _Structs(Structs):
         if self._is_single or name not in self._members:
             return self._members.get(name)
         if name not in self._targets:
-            self._targets[name] = _targets(self._file, self._members[name])
+            self._targets[name] = _targets(self._references.file, self._members[name])
         return self._targets[name][i]
 
     def text(self, i: int) -> str:
@@ -134,8 +134,7 @@ class _Structs(Structs):
 
     def words(self, i: int) -> "_Structs | np.ndarray":
         word = self._field("word", i)
-        is_group = isinstance(word, h5g.GroupID)
-        return _Structs(self._file, word, self._references) if is_group else self.numbers("word", i)
+        return _Structs(self._references, word) if isinstance(word, h5g.GroupID) else self.numbers("word", i)
 
 
 def _holds_references(member: Target) -> bool:

@@ -15,18 +15,7 @@ import numpy as np
 from eeg2text_jax.base import kinds
 from eeg2text_jax.base.errors import UserError, count_of, first_line
 from eeg2text_jax.base.files import file_digest
-from eeg2text_jax.data.recordings._features import (
-    BANDS,
-    CHANNELS,
-    LARGEST,
-    MEASURES,
-    Dropped,
-    Fields,
-    Sentence,
-    Word,
-    default_sample,
-    wang_ji_sample,
-)
+from eeg2text_jax.data.recordings import _features
 from eeg2text_jax.data.recordings._mat_v5 import HEADER, byte_order, read_mat_v5
 from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
 from eeg2text_jax.data.source import Sample, Tally, UnreadableRecording, matches, read_recordings
@@ -65,12 +54,12 @@ def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[Record
     for source in sources:
         for path in _paths(source):
             file = _identify(path, task)
-            if file is not None:
+            if isinstance(file, RecordingFile):
                 file_of[path.resolve()] = file
             elif Path(source).is_file():
-                raise UserError(f"{path}: {_expectation(path)}")
+                raise UserError(f"{path}: {file}")
             else:
-                ignored.append(f"{path}: passed over; {_expectation(path)}")
+                ignored.append(f"{path}: passed over; {file}")
     if not file_of:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected results<SUBJECT>_<SR|NR|TSR>.mat or a task's pickle."
@@ -110,31 +99,24 @@ def layout(path: Path) -> str:
 
 def _paths(source: str) -> list[Path]:
     path = Path(source)
-    if path.is_dir():
-        paths = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
-    elif path.is_file():
+    if path.is_file():
         return [path]
-    else:
-        paths = matches(source)
+    is_folder = path.is_dir()
+    paths = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES) if is_folder else matches(source)
     return [p for p in paths if p.is_file() and not p.name.startswith(".")]
 
 
-def _identify(path: Path, task: str) -> RecordingFile | None:
+def _identify(path: Path, task: str) -> RecordingFile | str:
+    """Return the recording of a name, or what is wrong with the name."""
     if path.suffix in (".pickle", ".pkl"):
         task = task or next((name for pattern, name in _PICKLED_TASK if pattern.search(path.name)), "")
-        return RecordingFile(path, "", task) if task else None
-    match = _SUBJECT_FILE.match(path.name)
-    if match is None:
-        return None
+        what = f"its name tells no task; give --task=, one of {', '.join(TASKS)}."
+        return RecordingFile(path, "", task) if task else what
+    if (match := _SUBJECT_FILE.match(path.name)) is None:
+        return "its name tells no subject and task; expected results<SUBJECT>_<SR|NR|TSR>.mat."
     subject, task = match.groups()
     # Both releases have NR and TSR, with different sentences; subject codes begin with Z (1.0) or with Y or X (2.0).
     return RecordingFile(path, subject, f"{task}v2" if subject[0] in "XY" and task != "SR" else task)
-
-
-def _expectation(path: Path) -> str:
-    if path.suffix in (".pickle", ".pkl"):
-        return f"its name tells no task; give --task=, one of {', '.join(TASKS)}."
-    return "its name tells no subject and task; expected results<SUBJECT>_<SR|NR|TSR>.mat."
 
 
 # The pickles of Wang & Ji's scripts (and of NeuSpeech's copy) hold one task of all subjects: only fixated words, with
@@ -198,9 +180,6 @@ class _Unpickler(pickle.Unpickler):
             raise Forbidden(f"{module}.{name}")
         return _ALLOWED[module, name]
 
-    def persistent_load(self, pid: Any) -> Any:
-        raise Forbidden("a persistent id")
-
 
 def load_plain(file: BinaryIO) -> Any:
     """Load a pickle of numbers, text, containers and numeric arrays, which `array` converts.
@@ -225,7 +204,7 @@ def array(value: Any) -> np.ndarray:
 PICKLED = ("GD", "FFD", "TRT")
 
 
-def read_pickle(path: Path, fields: Fields) -> dict[str, list[Sentence | None]]:
+def read_pickle(path: Path, fields: _features.Fields) -> dict[str, list[_features.Sentence | None]]:
     """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
 
     Raises UnreadableRecording for another, damaged or refused file, UserError for a measure not in these pickles.
@@ -256,19 +235,18 @@ def read_pickle(path: Path, fields: Fields) -> dict[str, list[Sentence | None]]:
     return subjects
 
 
-def _sentence(item: Any, fields: Fields) -> Sentence:
-    words = tuple(_word(word, fields) for word in item["word"])
+def _sentence(item: Any, fields: _features.Fields) -> _features.Sentence:
+    words = []
+    for word in item["word"]:
+        measured, count = word["word_level_EEG"][fields.measure], array(word["nFixations"])
+        eeg = tuple(array(measured[name]) for name in fields.word)
+        words.append(_features.Word(_text(word["content"]), float(count.item()), eeg))
     contents, every = [word.content for word in words], item["word_tokens_all"]
     fixated = [token for token, mask in zip(every, item["word_tokens_with_mask"], strict=True) if mask != "[MASK]"]
     if contents != item["word_tokens_has_fixation"] or contents != fixated:
         raise ValueError("the words of a sentence contradict its list of tokens")
     means = tuple(array(item["sentence_level_EEG"][name]) for name in fields.sentence)
-    return Sentence(_text(item["content"]), words, tuple(map(_text, every)), frozenset(), means)
-
-
-def _word(item: Any, fields: Fields) -> Word:
-    measured, count = item["word_level_EEG"][fields.measure], array(item["nFixations"])
-    return Word(_text(item["content"]), float(count.item()), tuple(array(measured[name]) for name in fields.word))
+    return _features.Sentence(_text(item["content"]), tuple(words), tuple(map(_text, every)), frozenset(), means)
 
 
 def _text(value: Any) -> str:
@@ -284,8 +262,8 @@ WANG_JI = "wang-ji"
 class RecordingSpec:
     """Settings for reading ZuCo's recordings: the fields of `config.data.recordings`."""
 
-    measure: Annotated[str, kinds.one_of(*MEASURES)]
-    bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*BANDS))]
+    measure: Annotated[str, kinds.one_of(*_features.MEASURES)]
+    bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*_features.BANDS))]
     non_words: Annotated[str, kinds.one_of("keep", "skip")]
     zscore: Annotated[bool, kinds.flag()]
     compat: Annotated[str, kinds.one_of("", WANG_JI)]
@@ -303,7 +281,7 @@ class RecordingSpec:
     def features_are(self) -> str:
         """The meaning of a sample's F columns."""
         unit = "z-scores per word" if self.zscore else "µV"
-        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {CHANNELS} channels, band-major"
+        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x 105 channels, band-major"
 
 
 class Recordings:
@@ -313,7 +291,7 @@ class Recordings:
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
-        self._spec, self._fields, self._tally = spec, Fields(spec.measure, spec.bands), tally
+        self._spec, self._fields, self._tally = spec, _features.Fields(spec.measure, spec.bands), tally
         self._files, notes = find_recordings(sources, spec.task)
         tally.notes += notes
         self._done: list[tuple[str, str, Path]] = []  # subject, task and file of what was read
@@ -335,7 +313,7 @@ class Recordings:
         how = layout(file.path)
         tally = Tally()  # of this file alone, so that a damaged file adds nothing
         samples: list[Sample] = []
-        sentences_of: dict[str, Iterable[Sentence | None]]
+        sentences_of: dict[str, Iterable[_features.Sentence | None]]
         if how == "pickle":
             sentences_of = read_pickle(file.path, self._fields)
         else:
@@ -355,7 +333,7 @@ class Recordings:
         return samples
 
     def _subject(
-        self, file: RecordingFile, subject: str, sentences: Iterable[Sentence | None], how: str, tally: Tally
+        self, file: RecordingFile, subject: str, sentences: Iterable[_features.Sentence | None], how: str, tally: Tally
     ) -> list[Sample]:
         spec, samples, texts, other_tokens, absurd = self._spec, [], [], 0, 0
         for index, sentence in enumerate(sentences):
@@ -363,11 +341,13 @@ class Recordings:
             other_tokens += _has_other_tokens(sentence)
             try:
                 if spec.compat:
-                    features, text = wang_ji_sample(sentence, how, spec.zscore)
-                    absurd += any(np.abs(band).max(initial=0) > LARGEST for word in sentence.words for band in word.eeg)
+                    features, text = _features.wang_ji_sample(sentence, how, spec.zscore)
+                    absurd += any(
+                        np.abs(band).max(initial=0) > _features.LARGEST for word in sentence.words for band in word.eeg
+                    )
                 else:
-                    features, text = default_sample(sentence, spec.measure, spec.non_words, spec.zscore)
-            except Dropped as reason:
+                    features, text = _features.default_sample(sentence, spec.measure, spec.non_words, spec.zscore)
+            except _features.Dropped as reason:
                 tally.dropped[subject, file.task, str(reason)] += 1
             else:
                 recording = f"{subject}/{file.task}"  # files have no onsets, sentences are in the order of the task
@@ -378,7 +358,7 @@ class Recordings:
             many = count_of(other_tokens, "sentence")
             tally.notes.append(f"{who}: in {many} the words are not the tokens of the text.")
         if absurd:
-            tally.notes.append(f"{who}: {absurd} sentences kept with values above {LARGEST:g} µV.")
+            tally.notes.append(f"{who}: {absurd} sentences kept with values above {_features.LARGEST:g} µV.")
         tally.notes += self._compare(who, subject, file.task, texts)
         return samples
 
@@ -399,7 +379,7 @@ class Recordings:
         return notes
 
 
-def _has_other_tokens(sentence: Sentence | None) -> bool:
+def _has_other_tokens(sentence: _features.Sentence | None) -> bool:
     """Return whether text and list of words differ in their tokens that have a letter or digit."""
     if sentence is None or sentence.words is None:
         return False
