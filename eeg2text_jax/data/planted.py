@@ -80,10 +80,8 @@ class SyntheticSpec:
 
 def _check_groups(section: str, spec: "SyntheticSpec | PlantedSpec") -> None:
     if spec.vocabulary < 20 * spec.groups:
-        raise UserError(
-            f"data.{section}.vocabulary is {spec.vocabulary} for {spec.groups} groups; expected at least 20 words for "
-            "each group."
-        )
+        what = f"data.{section}.vocabulary is {spec.vocabulary} for {spec.groups} groups"
+        raise UserError(f"{what}; expected at least 20 words for each group.")
 
 
 def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
@@ -317,8 +315,7 @@ class PlantedSpec:
     def __post_init__(self) -> None:
         if self.heard > self.stories:
             raise UserError(
-                f"data.synthetic_fmri.heard is {self.heard}; expected at most data.synthetic_fmri.stories "
-                f"({self.stories})."
+                f"data.synthetic_fmri.heard is {self.heard}; expected at most its stories ({self.stories})."
             )
         _check_groups("synthetic_fmri", self)
 

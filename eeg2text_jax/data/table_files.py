@@ -213,8 +213,8 @@ def _check_words(path: Path, sentences: list[list[Row]], roles: Roles, tally: Ta
         )
     if roles.word is None and roles.number is None and lines > len(sentences):
         tally.notes.append(
-            f"{path}: {lines} lines make {len(sentences)} recordings, because consecutive lines of one sentence count "
-            "as its windows; a column `sentence_index` would tell repeated recordings apart."
+            f"{path}: {lines} lines make {len(sentences)} recordings, as consecutive lines of one sentence count as "
+            "its windows; a column `sentence_index` would tell repeated recordings apart."
         )
 
 
@@ -227,11 +227,10 @@ def _is_number(cell: str) -> bool:
 
 
 def _feature(path: Path, line: int, column: int, cell: str) -> float:
-    value = float(cell) if _is_number(cell) else np.nan
-    if not abs(value) <= LARGEST:
-        expected = "a finite number" if _is_number(cell) else "a number"
-        raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
-    return value
+    if (is_number := _is_number(cell)) and abs(value := float(cell)) <= LARGEST:
+        return value
+    expected = "a finite number" if is_number else "a number"
+    raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
 
 
 ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
@@ -303,22 +302,21 @@ def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, A
 
 def _arrays(pa: Any, column: Any, name: str, where: str) -> Iterator[np.ndarray]:
     """Yield each cell of a column of lists as an array `[F]` or `[W, F]`."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     for chunk in column.chunks:
         storage = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
-        inner = _items(pa, storage.type)
-        nested = inner is not None and _items(pa, inner) is not None
-        numbers = _items(pa, inner) if nested else inner
-        if numbers is None or not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
+        numbers, depth = storage.type, 0
+        while any(is_list(numbers) for is_list in lists):
+            numbers, depth = numbers.value_type, depth + 1
+        if depth not in (1, 2) or not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
             raise UserError(
                 f"{where}: column {name!r} is of type {storage.type}; expected lists of numbers [features], or lists "
                 "of such lists [words, features]."
             )
         for cell in storage:
             if (words := cell.values) is None:
-                raise UserError(
-                    f"{where}: column {name!r} has an empty cell; expected features in every row; remove the row."
-                )
-            if not nested:
+                raise UserError(f"{where}: column {name!r} has an empty cell; expected features in every row.")
+            if depth == 1:
                 yield words.to_numpy(zero_copy_only=False)
                 continue
             widths = set(words.value_lengths().to_pylist()) or {0}
@@ -328,11 +326,6 @@ def _arrays(pa: Any, column: Any, name: str, where: str) -> Iterator[np.ndarray]
                     "number for every word."
                 )
             yield words.flatten().to_numpy(zero_copy_only=False).reshape(len(words), *widths)
-
-
-def _items(pa: Any, kind: Any) -> Any:
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return kind.value_type if any(is_list(kind) for is_list in lists) else None
 
 
 def _parquet(path: Path) -> Any:

@@ -337,9 +337,7 @@ class _Work:
     def _refuse(self, scan: _scans.Scan, problem: str) -> None:
         kind, _, sentence = problem.partition("|")
         if self._spec.strict:
-            raise UserError(
-                f"{scan.image}: {sentence}; repair the scan, or set data.fmri.strict=False to leave such scans out."
-            )
+            raise UserError(f"{scan.image}: {sentence}; repair it, or set data.fmri.strict=False to leave it out.")
         self._problems[kind].append((scan, sentence))
         self._drop(scan, kind)
 
@@ -373,9 +371,8 @@ class _Work:
         if self._transcripts_at.is_dir():
             played = {story.stimulus for scan in self._selection.wanted for story in scan.stories}
             if unused := sorted({path.parent.name for path in self._transcripts_at.glob(f"*/{_scans.FILE}")} - played):
-                self._tally.notes.append(
-                    f"{len(unused)} transcripts are of audio that no selected scan played: {', '.join(unused)}."
-                )
+                what = "transcripts are of audio that no selected scan played"
+                self._tally.notes.append(f"{len(unused)} {what}: {', '.join(unused)}.")
         self._tally.notes += dict.fromkeys(self._oddities)
 
     def provenance(self) -> dict[str, Any]:

@@ -71,9 +71,7 @@ def read_stories(path: Path) -> tuple[Story, ...]:
         if row["trial_type"] != STORY:
             continue
         if (file := row["stim_file"]) in _EMPTY:
-            raise UserError(
-                f"no audio named|a story in {path.name} names no audio file (stim_file), so it has no transcript"
-            )
+            raise UserError(f"no audio named|a story in {path.name} names no audio file (stim_file)")
         if not file.isprintable():
             raise UserError(f"unreadable events|{path.name} names an audio file {file!r}, which is no name")
         name = (Path(file).name.rpartition(".")[0] or file).removesuffix("_audio")
@@ -83,10 +81,8 @@ def read_stories(path: Path) -> tuple[Story, ...]:
     stories.sort(key=lambda story: story.onset)
     for before, after in itertools.pairwise(stories):
         if after.onset < before.onset + before.duration:
-            raise UserError(
-                f"overlapping stories|in {path.name} the story at {after.onset:g} s begins before the one at "
-                f"{before.onset:g} s has ended"
-            )
+            what = f"the story at {after.onset:g} s begins before the one at {before.onset:g} s has ended"
+            raise UserError(f"overlapping stories|in {path.name} {what}")
     return tuple(stories)
 
 
@@ -110,10 +106,8 @@ def _rows(path: Path) -> list[dict]:
                     f"a story has onset {onset} s (expected 0 or more) and duration {duration} s (above 0)"
                 )
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(
-            f"unreadable events|{path.name} is no table of onset, duration, trial_type and stim_file "
-            f"({first_line(error)})"
-        ) from error
+        what = f"{path.name} is no table of onset, duration, trial_type and stim_file ({first_line(error)})"
+        raise UserError(f"unreadable events|{what}") from error
     return rows
 
 
@@ -181,9 +175,8 @@ def read_transcript(path: Path) -> Transcript:
                 words.append(" ".join(word.split()))
                 starts.append(seconds)
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(
-            f"unreadable transcript|{path} is no table of word, token, start and end ({first_line(error)})"
-        ) from error
+        what = f"{path} is no table of word, token, start and end ({first_line(error)})"
+        raise UserError(f"unreadable transcript|{what}") from error
     if not np.isfinite(starts).any():
         raise UserError(f"unreadable transcript|{path} has no word with a time")
     return Transcript(tuple(words), np.array(starts))
@@ -347,10 +340,8 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
     """
     tasks = {scan.task for scan in scans}
     if unknown := [name for name in spec.tasks if name not in tasks]:
-        raise UserError(
-            f"data.fmri.tasks names {unknown[0]!r}, which {root} does not have; expected some of "
-            f"{', '.join(sorted(tasks))}."
-        )
+        known = ", ".join(sorted(tasks))
+        raise UserError(f"data.fmri.tasks names {unknown[0]!r}, which {root} does not have; expected some of {known}.")
     on_grid = [scan for scan in scans if scan.slices in (0, spec.grid[2]) and scan.task in (spec.tasks or tasks)]
     if not on_grid:
         raise UserError(

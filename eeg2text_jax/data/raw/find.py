@@ -270,9 +270,8 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
         first = same[0].path
         raise UserError(
             f"{first}: {counts[same[0].task, same[0].name]} files are called {first.name}, and all would be the "
-            f"subject {same[0].subject}; where folders name the subjects, set "
-            f"data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups `session` and `run` tell recordings of one "
-            "subject apart)."
+            f"subject {same[0].subject}; where folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/"
+            f"{stem_of(first)}' (groups `session` and `run` tell recordings of one subject apart)."
         )
     return sorted(files.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
 
@@ -324,10 +323,7 @@ def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
         except re.error as error:
             raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
         if match is None or "subject" not in match.groupdict():
-            raise UserError(
-                f"{path}: data.raw.names ({names!r}) finds no subject in this name; expected a regular expression with "
-                "the group (?P<subject>...)."
-            )
+            raise UserError(f"{path}: data.raw.names ({names!r}) finds no subject here; it needs (?P<subject>...).")
         entities = match.groupdict()
     if not entities.get("subject"):
         raise UserError(f"{path}: its name tells no subject; expected sub-NAME as in BIDS, or give data.raw.names.")
@@ -417,10 +413,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     filled = [(number, cells) for number, cells in lines[1:] if any(cells)]
     for number, cells in filled:
         if len(cells) != len(header):
-            raise UserError(
-                f"{path}, line {number}: expected {len(header)} cells as in the header, found {len(cells)}; repair or "
-                "remove the line."
-            )
+            raise UserError(f"{path}, line {number}: has {len(cells)} cells, the header {len(header)}; mend the line.")
     return header, [dict(zip(header, cells, strict=True)) for _, cells in filled]
 
 
@@ -444,12 +437,11 @@ def read_events(path: Path) -> tuple[list[str], list[Event]]:
 
 def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
     try:
-        value = float(row[name])
+        if math.isfinite(value := float(row[name])):
+            return value
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise UserError(f"{path}, event {number}: {name} is {row[name]!r}; expected seconds.")
-    return value
+        pass
+    raise UserError(f"{path}, event {number}: {name} is {row[name]!r}; expected seconds.")
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:

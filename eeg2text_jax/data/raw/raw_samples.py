@@ -261,11 +261,9 @@ def check_ranges(file: find.RawFile, raw: Any, names: Sequence[str]) -> None:
         return
     for name, low, high in zip(extras["ch_names"], extras["physical_min"], extras["physical_max"], strict=False):
         if name in names and not (np.isfinite([low, high]).all() and low != high):
-            raise UnreadableRecording(
-                file.path,
-                f"channel {name!r} has the physical minimum {low:g} and maximum {high:g}; expected two different "
-                "finite numbers. Mend the header, or leave the channel out with data.raw.exclude.",
-            )
+            what = f"channel {name!r} has the physical minimum {low:g} and maximum {high:g}"
+            advice = "Mend the header, or leave the channel out with data.raw.exclude."
+            raise UnreadableRecording(file.path, f"{what}; expected two different finite numbers. {advice}")
 
 
 def _extras(raw: Any) -> dict[str, Any]:

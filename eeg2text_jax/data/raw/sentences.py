@@ -84,23 +84,22 @@ class Texts:
         ours = tuple(_key(name, getattr(file, name)) for name in self.keys[:-1])
         numbers = [key[-1] for key in self._texts if key[:-1] == ours]
         if "0" in numbers:
-            raise UserError(
-                f"{self.path}: has a trial 0, but trials count from 1 in each recording; add 1 to them all."
-            )
+            raise UserError(f"{self.path}: has a trial 0, but trials count from 1 in each recording; add 1 to all.")
         if numbers and len(numbers) != trials:
             raise UserError(
                 f"{self.path}: has {len(numbers)} texts for {file.path.name}, in which {trials} events begin a "
                 "sentence, so that texts may be shifted; count trials from 1 in each recording (columns `subject` and "
-                "`run` tell recordings apart); give trials without a text, such as practice, a row with n/a, or leave "
-                "their codes out with data.raw.skip; remove rows of trials that were not recorded."
+                "`run` tell recordings apart), give trials without a text a row with n/a, or leave their codes out "
+                "with data.raw.skip, and remove rows of trials that were not recorded."
             )
 
-    def check_durations(self, file: RawFile, durations: Sequence[float], texts: Sequence[str], unit: float) -> None:
+    def check_durations(self, file: RawFile, readings: Sequence["Reading"], unit: float) -> None:
         """Raise UserError if durations do not fit the numbers of characters, of `unit` seconds each.
 
         A sentence may be shown for a constant number of further characters.
         """
-        shown, lengths = np.rint(np.array(durations) / unit).astype(int), np.array([len(text) for text in texts])
+        shown = np.rint(np.array([reading.end - reading.begin for reading in readings]) / unit).astype(int)
+        lengths = np.array([len(reading.text) for reading in readings])
 
         def fits(shift: int) -> float:
             trials = np.arange(max(shift, 0), len(shown) + min(shift, 0))
@@ -143,8 +142,7 @@ class Texts:
 
     def notes(self) -> list[str]:
         """Return a note if rows of the table were not used."""
-        unused = [key for key in self._texts if key not in self._used]
-        if not unused:
+        if not (unused := [key for key in self._texts if key not in self._used]):
             return []
         first = ", ".join(f"{name} {value}" for name, value in zip(self.keys, unused[0], strict=True))
         return [f"{self.path}: {len(unused)} of {len(self._texts)} texts belong to no trial here (first: {first})."]
@@ -245,8 +243,7 @@ def readings(
         previous = code
         sentences.append(reading)
     if texts is not None and spec.seconds_per_character and sentences:
-        shown = [reading.end - reading.begin for reading in sentences]
-        texts.check_durations(file, shown, [reading.text for reading in sentences], spec.seconds_per_character)
+        texts.check_durations(file, sentences, spec.seconds_per_character)
     return sentences, dropped
 
 
@@ -268,9 +265,8 @@ def refuse_codes(file: RawFile, texts: Collection[str]) -> None:
     if are_codes(texts):
         shown = ", ".join(list(dict.fromkeys(texts))[:3])
         raise UserError(
-            f"{file.path}: its annotations are no texts but look like codes ({shown}, ...); give "
-            "data.raw.begin, the code that begins a sentence ('*': any), and data.raw.texts, a table of texts by "
-            "`code` or `trial`."
+            f"{file.path}: its annotations are no texts but look like codes ({shown}, ...); give data.raw.begin, the "
+            "code that begins a sentence ('*': any), and data.raw.texts, a table of texts by `code` or `trial`."
         )
 
 

@@ -342,11 +342,8 @@ def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
                 structs = _Structs(array.decoder, element, 1, lambda name, _, element=element: (element[name],))
                 yield make_sentence(structs, 0, fields, number)
         except LookupError as error:
-            raise UnreadableRecording(
-                path,
-                "is a MATLAB file but no ZuCo recording: expected a struct array sentenceData, "
-                f"found {', '.join(map(str, error.args)) or 'nothing'}.",
-            ) from error
+            what = "is a MATLAB file but no ZuCo recording: expected a struct array sentenceData, found"
+            raise UnreadableRecording(path, f"{what} {', '.join(map(str, error.args)) or 'nothing'}.") from error
         except Damaged as error:
             raise UnreadableRecording(path, f"is damaged or cut short ({error}); fetch it again.") from error
 

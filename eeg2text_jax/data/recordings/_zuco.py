@@ -224,14 +224,12 @@ def read_pickle(path: Path, fields: _features.Fields) -> dict[str, list[_feature
             items = content.pop(subject)
             subjects[subject] = [None if item is None else _sentence(item, fields) for item in items]
     except Forbidden as error:
-        raise UnreadableRecording(
-            path, f"refused, nothing was executed: it names {error}, and recordings hold only arrays, text and numbers."
-        ) from error
+        what = f"it names {error}, and recordings hold only arrays, text and numbers"
+        raise UnreadableRecording(path, f"refused, nothing was executed: {what}.") from error
     except Exception as error:  # a damaged pickle makes the C unpickler raise nearly anything
         reason = f"missing {first_line(error)}" if isinstance(error, KeyError) else first_line(error)
-        raise UnreadableRecording(
-            path, f"is damaged or not a pickle by Wang & Ji's scripts ({type(error).__name__}: {reason})."
-        ) from error
+        what = f"is damaged or not a pickle by Wang & Ji's scripts ({type(error).__name__}: {reason})."
+        raise UnreadableRecording(path, what) from error
     return subjects
 
 
@@ -273,15 +271,14 @@ class RecordingSpec:
 
     def __post_init__(self) -> None:
         if self.compat and self.measure not in PICKLED:
-            raise UserError(
-                f"data.recordings.measure is {self.measure!r}; expected GD, FFD or TRT with compat={WANG_JI}."
-            )
+            what = f"data.recordings.measure is {self.measure!r}"
+            raise UserError(f"{what}; expected GD, FFD or TRT with compat={WANG_JI}.")
 
     @property
     def features_are(self) -> str:
         """The meaning of a sample's F columns."""
-        unit = "z-scores per word" if self.zscore else "µV"
-        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x 105 channels, band-major"
+        unit, size = "z-scores per word" if self.zscore else "µV", f"{_features.CHANNELS} channels"
+        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {size}, band-major"
 
 
 class Recordings:
@@ -370,11 +367,10 @@ class Recordings:
             notes.append(f"{who}: has {len(texts)} sentences, {first} has {len(reference)}; matched by index.")
         other = [i for i, (a, b) in enumerate(zip(texts, reference, strict=False)) if a and b and a != b]
         if other:
-            many = count_of(len(other), "sentence has", "sentences have")
+            many, i = count_of(len(other), "sentence has", "sentences have"), other[0]
             notes.append(
-                f"{who}: {many} another text than {first}'s of the same index "
-                f"(the first is {other[0]}: {texts[other[0]][:40]!r}, {reference[other[0]][:40]!r}); matched by index, "
-                "so do not split by index."
+                f"{who}: {many} another text than {first}'s of the same index (the first is {i}: {texts[i][:40]!r}, "
+                f"{reference[i][:40]!r}); matched by index, so do not split by index."
             )
         return notes
 
