@@ -179,12 +179,7 @@ class Clock:
         return {"index": index, **seconds, "share": index / last}
 
     def at_same_place(
-        self,
-        rows: np.ndarray,
-        among: np.ndarray,
-        form: str,
-        within: np.ndarray | None = None,
-        apart: np.ndarray | None = None,
+        self, rows: np.ndarray, among: np.ndarray, form: str, within: Any = None, apart: Any = None
     ) -> np.ndarray:
         """Return for each sample of `rows` `[R]` the sample of another recording at the nearest place, int64 `[R]`.
 

@@ -323,7 +323,7 @@ def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
         except re.error as error:
             raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
         if match is None or "subject" not in match.groupdict():
-            raise UserError(f"{path}: data.raw.names ({names!r}) finds no subject here; it needs (?P<subject>...).")
+            raise UserError(f"{path}: data.raw.names ({names!r}) finds no subject in this name; give (?P<subject>...).")
         entities = match.groupdict()
     if not entities.get("subject"):
         raise UserError(f"{path}: its name tells no subject; expected sub-NAME as in BIDS, or give data.raw.names.")

@@ -22,12 +22,12 @@ from eeg2text_jax.data.raw.sentences import (
     NO_END,
     NO_TEXT,
     Flat,
-    Levels,
     Reading,
     Short,
     Texts,
     band_power,
     bipolar_pairs,
+    level_notes,
     no_sentence,
     readings,
     refuse_codes,
@@ -77,10 +77,10 @@ class Recording:
         if not (finite := np.isfinite(values)).all():
             broken = np.flatnonzero(~finite.all(axis=1))
             first = (start + np.flatnonzero(~finite.all(axis=0))[0]) / self.rate
+            where = f"at {first:.1f} s ({shortlist(self.channels[i] for i in broken)})"
             raise UserError(
-                f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity at {first:.1f} "
-                f"s ({shortlist(self.channels[i] for i in broken)}); repair the recording, or leave these channels out "
-                "with data.raw.exclude."
+                f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity {where}; mend "
+                "the recording, or leave these channels out with data.raw.exclude."
             )
         return values.astype(np.float64, copy=False) * self.factor, start / self.rate
 
@@ -102,10 +102,7 @@ def open_recording(file: find.RawFile, spec: find.RawSpec) -> Recording:
     names = find.select_channels(types, spec, file.datatype, str(file.path))
     kinds = find.sensor_types(types, names)
     if spec.references.get("eeg") == "average" and kinds.count("eeg") == 1:
-        raise UserError(
-            f"{file.path}: has only one channel, so nothing is left after the average reference; set "
-            "data.raw.reference to ''."
-        )
+        raise UserError(f"{file.path}: an average reference leaves nothing of one channel; set data.raw.reference=''.")
     if bad := [name for name in raw.info["bads"] if name in names]:
         warned.append(f"{file.path}: marks these channels as bad, but they are kept: {', '.join(bad)}.")
     check_ranges(file, raw, names)
@@ -183,10 +180,10 @@ def open_bids(file: find.RawFile, wanted: tuple[str, ...], options: dict[str, st
     if absent := [name for name, kind in types.items() if name not in rows and kind in find.SENSORS and not wanted]:
         others = [name for name in rows if name not in types]
         what = f"; it has rows for {', '.join(others[:5])}, which the recording lacks" if others else ""
+        many = count_of(len(absent), "such channel")
         raise UserError(
-            f"{table}: has no row for channel {absent[0]!r} of {file.path.name} "
-            f"({count_of(len(absent), 'such channel')}){what}. Mend the table, or name the channels to take with "
-            "data.raw.channels."
+            f"{table}: has no row for channel {absent[0]!r} of {file.path.name} ({many}){what}. Mend the table, or "
+            "name the channels to take with data.raw.channels."
         )
     stated = {name: row["type"] for name, row in rows.items() if name in types}
     for name, kind in stated.items():
@@ -289,7 +286,7 @@ class RawRecordings:
         self._unmatched: list[str] = []  # messages on recordings without a sentence
         self._marker_types: dict[str, None] = {}  # marker types that were removed from texts
         self._files_of_note: dict[str, list[Path]] = {}  # note -> files that it is about
-        self._file_of: dict[tuple[tuple[str, float], ...], find.RawFile] = {}  # (text, onset) of its sentences -> file
+        self._file_of: dict[tuple[Any, ...], find.RawFile] = {}  # (text, onset) of its sentences -> file
         self._copies: list[Sequence[find.RawFile]] = []  # pairs with the same sentences at the same times
         self._beyond = ""  # message on the first sentence that lies outside its recording
         self._files = find.find_raw(sources, spec.names, spec.task, spec.channels)
@@ -353,9 +350,9 @@ class RawRecordings:
             first, second = self._copies[0]
             many = count_of(len(self._copies), "recording has", "recordings have")
             tally.notes.append(
-                f"{many} the same sentences at the same times as another one, such as "
-                f"{second.path.name} ({second.subject}) and {first.path.name} ({first.subject}); if one is a copy "
-                "of the other, for example a filtered one, prepare only one of them."
+                f"{many} the same sentences at the same times as another one, such as {second.path.name} "
+                f"({second.subject}) and {first.path.name} ({first.subject}); if one is a copy of the other, for "
+                "example a filtered one, prepare only one of them."
             )
         if self._marker_types:
             tally.notes.append(f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}.")
@@ -407,7 +404,7 @@ class RawRecordings:
             if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
                 self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
         sentences, dropped = found
-        levels = Levels(recording.channels, recording.types)
+        levels: list[np.ndarray] = []
         key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
         if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer may agree by chance
             self._copies.append((first, file))
@@ -427,7 +424,7 @@ class RawRecordings:
                     about = (features, reading.text, file.subject, file.task, index)
                     yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
-        self._note(file, *levels.notes())
+        self._note(file, *level_notes(levels, recording.channels, recording.types))
         digest = file_digest(file.path) if file.path.is_file() else content_digest(
             {str(path.relative_to(file.path)): file_digest(path) for path in file.path.rglob("*") if path.is_file()}
         )  # fmt: skip
@@ -438,7 +435,7 @@ class RawRecordings:
         for note in notes:
             self._files_of_note.setdefault(note, []).append(file.path)
 
-    def _features(self, recording: Recording, reading: Reading, levels: Levels) -> np.ndarray | str:
+    def _features(self, recording: Recording, reading: Reading, levels: list[np.ndarray]) -> np.ndarray | str:
         """Return the features of a sentence, float32 `[W, F]`, or the reason why it is dropped."""
         spec, rate, seconds = self._spec, recording.rate, recording.raw.n_times / recording.rate
         if reading.begin < 0 or reading.end > seconds + 0.5 / rate:
@@ -447,7 +444,7 @@ class RawRecordings:
             )
             return BEYOND
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
-        levels.add(volts)
+        levels.append(volts.std(axis=1))
         order = [recording.channels.index(name) for name in self.channels]
         volts, names, _ = rereference(volts[order], self.channels, self.types, spec, str(recording.file.path))
         try:
@@ -472,8 +469,7 @@ class RawRecordings:
             what = [f"{verb} {', '.join(sorted(names)[:5])}" for verb, names in others.items() if names]
             raise UserError(
                 f"{recording.file.path}: {' and '.join(what)}, compared with the {len(ours)} channels of the first "
-                "recording; set data.raw.channels to the channels that all recordings have, or leave some out with "
-                "data.raw.exclude."
+                "recording; set data.raw.channels to those of all recordings, or leave some out with data.raw.exclude."
             )
 
 

@@ -50,8 +50,7 @@ class Texts:
         if column not in columns or not {"trial", "code"} & set(self.keys):
             raise UserError(
                 f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text can name another "
-                "column) and `trial` or `code`; if texts differ between subjects, sessions, tasks or runs, also "
-                "`subject`, `session`, `task` or `run`."
+                "column) and `trial` or `code`; where texts differ, also `subject`, `session`, `task` or `run`."
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
@@ -60,10 +59,7 @@ class Texts:
             key = tuple(_key(name, row[name]) for name in self.keys)
             if self._texts.setdefault(key, row[column]) != row[column]:
                 named = ", ".join(f"{name} {row[name]}" for name in self.keys)
-                raise UserError(
-                    f"{path}: has two texts for {named}; add a column that tells them apart (`subject`, `session`, "
-                    "`task` or `run`)."
-                )
+                raise UserError(f"{path}: has two texts for {named}; add a column such as `subject` or `run`.")
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
         """Return the text of a trial by its number or `codes`; "" if the table has none."""
@@ -123,10 +119,9 @@ class Texts:
         theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
         ours = {int(code) for code in self._looked_up if code.isdecimal()}
         if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:
-            raise UserError(
-                f"{self.path}: has the codes {min(theirs)} to {max(theirs)}, and the events have {min(ours)} to "
-                f"{max(ours)}: texts would be shifted by {abs(shift)}; write the codes as the events have them."
-            )
+            codes = f"the codes {min(theirs)} to {max(theirs)}, and the events have {min(ours)} to {max(ours)}"
+            advice = "write the codes as the events have them"
+            raise UserError(f"{self.path}: has {codes}: texts would be shifted by {abs(shift)}; {advice}.")
 
     def mismatch(self, files: Sequence[RawFile]) -> str:
         """Return a sentence on why no trial of the recordings has a text."""
@@ -134,10 +129,9 @@ class Texts:
             theirs = {key[place] for key in self._texts}
             ours = theirs if name in ("trial", "code") else {_key(name, getattr(file, name)) for file in files}
             if not theirs & ours:
-                return (
-                    f"{self.path}: its column {name} has {', '.join(sorted(theirs)[:3])}; the recordings' {name} is "
-                    f"{', '.join(sorted(ours)[:3])}; write them alike, or give data.raw.names."
-                )
+                there, here = (", ".join(sorted(values)[:3]) for values in (theirs, ours))
+                what = f"its column {name} has {there}; the recordings' {name} is {here}"
+                return f"{self.path}: {what}; write them alike, or give data.raw.names."
         return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
 
     def notes(self) -> list[str]:
@@ -481,33 +475,22 @@ def rereference(
     return np.stack(values), tuple(name for name, _ in made), tuple(type_of[one] for _, (one, _) in made)
 
 
-class Levels:
-    """Standard deviation of each channel, before re-referencing, to warn of implausible ones.
+def level_notes(levels: Sequence[np.ndarray], channels: Sequence[str], types: Sequence[str]) -> list[str]:
+    """Return notes, for each type, on constant or noisy channels, and on an implausible unit.
 
-    Values are in the large units of the channels' `types`, by default volts.
+    `levels` are standard deviations `[channels]`, before re-referencing, in the large units of the channels' types.
     """
-
-    def __init__(self, channels: Sequence[str], types: Sequence[str] = ()):
-        self._channels, self._types = channels, np.array(types or ["eeg"] * len(channels))
-        self._found: list[np.ndarray] = []
-
-    def add(self, volts: np.ndarray) -> None:
-        """Add the values `[channels, samples]` of a sentence."""
-        self._found.append(volts.std(axis=1))
-
-    def notes(self) -> list[str]:
-        """Return notes, for each type, on constant or noisy channels, and on an implausible unit."""
-        kinds = dict.fromkeys(self._types.tolist() if self._found else [])
-        return [note for kind in kinds for note in self._notes_on(kind, np.median(self._found, axis=0))]
-
-    def _notes_on(self, kind: str, sizes: np.ndarray) -> list[str]:
-        sensor, ours = SENSORS[kind], self._types == kind
+    sizes = np.median(levels, axis=0) if levels else np.empty(0)
+    notes = []
+    for kind in dict.fromkeys(types if levels else ()):
+        sensor, ours = SENSORS[kind], np.array(types) == kind
         usual = float(np.median(sizes[ours]))
-        notes = []
-        if constant := self._some(ours & (sizes <= CONSTANT * usual)):
+        odd = (ours & (sizes <= CONSTANT * usual), ours & (sizes > NOISY * usual) & (usual > 0))
+        constant, noisy = (shortlist(channels[i] for i in np.flatnonzero(which)) for which in odd)
+        if constant:
             notes.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
                          "data.raw.exclude if they are dead.")  # fmt: skip
-        if noisy := self._some(ours & (sizes > NOISY * usual) & (usual > 0)):
+        if noisy:
             why = "loose: the average reference spreads noise" if kind == "eeg" else "faulty"
             notes.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
                          f"data.raw.exclude if they were {why}.")  # fmt: skip
@@ -517,7 +500,4 @@ class Levels:
             typical = f"{sensor.name} has about {sensor.usual:.0e} {sensor.mne}"
             notes.append(f"{median} has a standard deviation of about {usual:.0e} {sensor.mne}; {typical}: is the unit "
                          f"right? MNE expects {sensor.in_words}; no verdict depends on it.")  # fmt: skip
-        return notes
-
-    def _some(self, which: np.ndarray) -> str:
-        return shortlist(self._channels[i] for i in np.flatnonzero(which).tolist())
+    return notes
