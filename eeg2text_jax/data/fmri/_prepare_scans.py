@@ -228,17 +228,6 @@ class _Work:
         placed = _scans.align_stories([scan.stories for scan in usable])
         return [dataclasses.replace(scan, stories=stories) for scan, stories in zip(usable, placed, strict=True)]
 
-    def _note_missing_stories(self, scans: list[_scans.Scan]) -> None:
-        """Add a note on each scan whose table of events has fewer stories of an audio file than another table."""
-        counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
-        most = functools.reduce(
-            operator.or_, (times for _, times in counts)
-        )  # audio file -> largest number in one scan
-        for scan, times in counts:
-            for name, n in times.items():
-                if n < most[name]:
-                    self._oddities.append(f"{scan.stem}: its events have {n} of the {most[name]} stories of {name}.")
-
     def _transcript_problem(self, scan: _scans.Scan) -> str:
         """Read the transcripts of a scan's stories; return the problem (`KIND|SENTENCE`) of a faulty one, or ""."""
         for name in (story.stimulus for story in scan.stories):

@@ -486,7 +486,7 @@ def level_notes(levels: Sequence[np.ndarray], channels: Sequence[str], types: Se
         sensor, ours = SENSORS[kind], np.array(types) == kind
         usual = float(np.median(sizes[ours]))
         odd = (ours & (sizes <= CONSTANT * usual), ours & (sizes > NOISY * usual) & (usual > 0))
-        constant, noisy = (shortlist(channels[i] for i in np.flatnonzero(which)) for which in odd)
+        constant, noisy = (shortlist(channels[i] for i in np.flatnonzero(which).tolist()) for which in odd)
         if constant:
             notes.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
                          "data.raw.exclude if they are dead.")  # fmt: skip

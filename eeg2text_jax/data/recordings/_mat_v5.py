@@ -339,7 +339,8 @@ def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
             if missing := {"content", "word"} - set(array.fields):
                 raise UnreadableRecording(path, f"its sentenceData has no field {', '.join(sorted(missing))}.")
             for number, element in enumerate(array):
-                structs = _Structs(array.decoder, element, 1, lambda name, _, element=element: (element[name],))
+                place = {name: (data,) for name, data in element.items()}
+                structs = _Structs(array.decoder, place, 1, lambda name, _: place[name])  # noqa: B023 - used at once
                 yield make_sentence(structs, 0, fields, number)
         except LookupError as error:
             what = "is a MATLAB file but no ZuCo recording: expected a struct array sentenceData, found"

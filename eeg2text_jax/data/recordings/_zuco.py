@@ -310,7 +310,7 @@ class Recordings:
         how = layout(file.path)
         tally = Tally()  # of this file alone, so that a damaged file adds nothing
         samples: list[Sample] = []
-        sentences_of: dict[str, Iterable[_features.Sentence | None]]
+        sentences_of: dict[str, Any]
         if how == "pickle":
             sentences_of = read_pickle(file.path, self._fields)
         else:
