@@ -1,9 +1,8 @@
 """Times of samples: when a sample was recorded, and which milliseconds of a story's audio an fMRI window covers.
 
-Scans of one story may differ in repetition time (TR), so equal numbers of frames cover different words; therefore
-windows are compared by milliseconds of audio. The provenance of a data file of volumes has under `story_time`, for each
-story of a scan: its first frame in the file, the time in the audio (in seconds) at which that frame would begin without
-lag, and the TR.
+Scans of one story may differ in repetition time (TR), so windows are compared by milliseconds of audio. The provenance
+of a data file of volumes has under `story_time`, for each story of a scan: its first frame in the file, the time in the
+audio (seconds) at which that frame would begin without lag, and the TR.
 """
 
 import dataclasses
@@ -47,16 +46,14 @@ class Clock:
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
         """Make a Clock of `columns` (name -> N values); a recording without `order` gets the order of its onsets.
 
-        Raises UserError if onset and order of a recording contradict each other.
+        Raises UserError if both contradict each other.
         """
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)
-        clock = cls(recording, onset, duration, order.copy())
-        for rows in clock.recordings().values():
-            if (order[rows] < 0).all() and np.isfinite(onset[rows]).all():
-                clock.order[rows[np.argsort(onset[rows], kind="stable")]] = np.arange(len(rows))
-        order = clock.order
+        clock = cls(recording, onset, duration, order)
         for name, rows in clock.recordings().items():
+            if (order[rows] < 0).all() and np.isfinite(onset[rows]).all():
+                order[rows[np.argsort(onset[rows], kind="stable")]] = np.arange(len(rows))
             rows = rows[np.isfinite(onset[rows]) & (order[rows] >= 0)]
             rows = rows[np.lexsort((onset[rows], order[rows]))]
             if (back := np.flatnonzero(np.diff(onset[rows]) < 0)).size:
@@ -94,26 +91,22 @@ class Clock:
     def spans(self) -> np.ndarray:
         """Start and end of each sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown.
 
-        Time is counted from the first sample of each recording, because a recorder may count from its own start, from
-        midnight or from 1970.
+        Time counts from the first sample of each recording: a recorder may count from midnight or from 1970.
         """
         begin = np.where(self.timed, self.onset if self.in_seconds else self.order, np.nan)
-        for rows in self.recordings().values():
-            if self.timed[rows].any():
-                begin[rows] -= np.nanmin(begin[rows])
+        for rows in self.in_time.values():
+            begin[rows] -= begin[rows[0]]
         return np.stack([begin, begin + (np.nan_to_num(self.duration) if self.in_seconds else 0)], axis=1)
 
     @functools.cached_property
     def since_first(self) -> np.ndarray:
         """Time since the first sample of each recording, float64 `[N]`, with long breaks shortened; NaN if unknown.
 
-        A break of more than `BREAK` median steps counts as `BREAK` steps. Otherwise one wrong onset, or a night between
-        two sessions, would be nearly all of the recording's time.
+        A break of more than `BREAK` median steps counts as `BREAK` steps: one wrong onset, or a night between two
+        sessions, would else be nearly all of the recording's time.
         """
         elapsed = self.spans[:, 0].copy()
-        for rows in self.recordings().values():
-            rows = rows[self.timed[rows]]
-            rows = rows[np.argsort(elapsed[rows], kind="stable")]
+        for rows in self.in_time.values():
             steps = np.diff(elapsed[rows])
             if (steps > 0).any():
                 usual = np.quantile(steps[steps > 0], 0.5, method="lower")
@@ -123,45 +116,38 @@ class Clock:
     @functools.cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """First and last onset (order, without onsets) of each recording, as its source has them."""
-        begin = self.onset if self.in_seconds else self.order.astype(float)
-        begins = {name: begin[rows[self.timed[rows]]] for name, rows in self.recordings().items()}
-        return {name: (float(times.min()), float(times.max())) for name, times in begins.items() if len(times)}
+        begin = self.onset if self.in_seconds else self.order
+        return {name: (float(begin[rows[0]]), float(begin[rows[-1]])) for name, rows in self.in_time.items()}
 
-    def said_ranges(self, most: int = 3) -> str:
-        """Return the number of recordings and the first and last onset (or order) of the first `most` of them."""
+    def said_ranges(self) -> str:
+        """Return the number of recordings and the first and last onset (or order) of the first three of them."""
         shown = [f"{name} {first:.10g} to {last:.10g}" for name, (first, last) in self.ranges.items()]
         many = count_of(len(shown), "recording")
-        return f"{many}, from first to last sample in {self.unit}: {shortlist(shown, most)}"
+        return f"{many}, from first to last sample in {self.unit}: {shortlist(shown, 3)}"
 
     def notes(self, *, repeated: bool = False) -> list[str]:
         """Return sentences about onsets that are hardly seconds, or that have long breaks between them.
 
-        `repeated`: a sample may have several rows (of several conditions or seeds), so equal onsets count once.
+        `repeated`: a sample may have several rows (of conditions or seeds), so equal onsets count once.
         """
-        odd: dict[str, list[str]] = {"unit": [], "break": []}
-        for name, rows in self.recordings().items() if self.in_seconds else ():
-            begin = np.sort(self.onset[rows[self.timed[rows]]])
-            begin = np.unique(begin) if repeated else begin
+        units, breaks = [], []
+        for name, rows in self.in_time.items() if self.in_seconds else ():
+            begin = np.unique(self.onset[rows]) if repeated else self.onset[rows]
             if len(steps := np.diff(begin)) == 0:
                 continue
             usual, at = float(np.quantile(steps, 0.5, method="lower")), int(np.argmax(steps))
             if len(steps) >= FEWEST_STEPS and not USUAL_STEPS[0] <= usual <= USUAL_STEPS[1]:
-                odd["unit"].append(f"{name} (a median of {usual:.3g} s)")
+                units.append(f"{name} (a median of {usual:.3g} s)")
             elif steps[at] > LONG_BREAK:
                 between = f"from {begin[at]:.10g} to {begin[at + 1]:.10g} s"
-                odd["break"].append(f"{name} ({between}, {steps[at] / 3600:,.1f} hours)")
-        notes = []
-        if odd["unit"]:
-            notes.append(
-                f"onsets of {count_of(len(odd['unit']), 'recording')} follow each other too fast or too slowly for "
-                f"seconds: {shortlist(odd['unit'], 3)}; are they milliseconds, days or rounded? Expected seconds."
-            )
-        if odd["break"]:
-            notes.append(
-                f"{count_of(len(odd['break']), 'recording has', 'recordings have')} a long break between two onsets: "
-                f"{shortlist(odd['break'], 3)}; correct a wrong onset, or give two recordings two names."
-            )
-        return notes
+                breaks.append(f"{name} ({between}, {steps[at] / 3600:,.1f} hours)")
+        notes = {
+            f"onsets of {count_of(len(units), 'recording')} follow each other too fast or too slowly for seconds: "
+            f"{shortlist(units, 3)}; are they milliseconds, days or rounded? Expected seconds.": units,
+            f"{count_of(len(breaks), 'recording has', 'recordings have')} a long break between two onsets: "
+            f"{shortlist(breaks, 3)}; correct a wrong onset, or give two recordings two names.": breaks,
+        }
+        return [note for note, odd in notes.items() if odd]
 
     def recordings(self) -> dict[str, np.ndarray]:
         """Return the row numbers of each recording's samples, by the recording's name, without unnamed recordings."""
@@ -171,36 +157,35 @@ class Clock:
         return {str(name): group for name, group in zip(names, rows, strict=False) if name}
 
     @functools.cached_property
+    def in_time(self) -> dict[str, np.ndarray]:
+        """Row numbers of the samples of known time in order of time, of each recording that has some."""
+        begin = self.onset if self.in_seconds else self.order
+        timed = {name: rows[self.timed[rows]] for name, rows in self.recordings().items()}
+        return {name: rows[np.argsort(begin[rows], kind="stable")] for name, rows in timed.items() if len(rows)}
+
+    @functools.cached_property
     def places(self) -> dict[str, np.ndarray]:
         """Place of each sample in its recording, by form (`PLACE_FORMS`), float64 `[N]`; NaN if its time is unknown.
 
-        `index` counts samples from the first one of the recording, `seconds` (only if onsets are known) counts from its
-        onset, and `share` is the index over the last index of the recording.
+        `index` counts samples of the recording, `seconds` (if onsets are known) from its first onset, and `share` is
+        the index over the last one.
         """
         index, last = np.full(len(self), np.nan), np.ones(len(self))
-        for rows in self.recordings().values():
-            rows = rows[self.timed[rows]]
-            if not len(rows):
-                continue
-            rank = np.argsort(np.argsort(self.spans[rows, 0], kind="stable"), kind="stable")
-            index[rows] = self.order[rows] - self.order[rows].min() if (self.order[rows] >= 0).all() else rank
+        for rows in self.in_time.values():
+            order = self.order[rows]
+            index[rows] = order - order.min() if (order >= 0).all() else np.arange(len(rows))
             last[rows] = max(index[rows].max(), 1)
         seconds = {"seconds": self.spans[:, 0]} if self.in_seconds else {}
         return {"index": index, **seconds, "share": index / last}
 
     def at_same_place(
-        self,
-        rows: np.ndarray,
-        among: np.ndarray,
-        form: str,
-        within: np.ndarray | None = None,
-        apart: np.ndarray | None = None,
+        self, rows: np.ndarray, among: np.ndarray, form: str, within: Any = None, apart: Any = None
     ) -> np.ndarray:
         """Return for each sample of `rows` `[R]` the sample of another recording at the nearest place, int64 `[R]`.
 
-        Candidates are the row numbers `among`; places are compared in `form`, a key of `places`. `within` and `apart`
-        are labels of all samples `[N]`: a candidate has the label `within` of the sample (None: no limit) and another
-        label `apart` (None: another recording). The result is -1 for a sample of unknown time, or without a candidate.
+        Candidates are the row numbers `among`; places are compared in `form`, a key of `places`. Of the labels `[N]`, a
+        candidate has that of `within` of the sample, and another of `apart` (None: of the recording). The result is -1
+        for a sample of unknown time, or without a candidate.
         """
         place, counterparts = self.places[form], np.full(len(rows), -1)
         label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]
@@ -216,22 +201,22 @@ class Clock:
         return counterparts
 
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
+        """Return another sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
 
         Distance runs from the end of the earlier sample to the start of the later one; among overlapping samples the
-        nearest onset wins. A sample is never its own neighbor. Candidates are the row numbers `among` `[C]`, without
-        those for which `barred(i, candidates) -> bool [C]` is true for sample `i`. Returns neighbors int64 `[R]` (-1:
-        none) and their distances in `unit`, float64 `[R]` (infinite: none).
+        nearest onset wins. Candidates are the row numbers `among` `[C]`, without those for which
+        `barred(i, candidates) -> bool [C]` is true for sample `i`. Returns neighbors int64 `[R]` (-1: none) and their
+        distances in `unit`, float64 `[R]` (infinite: none).
         """
         neighbors, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
         inside = np.zeros(len(self), bool)
-        inside[among] = True
-        inside &= self.timed
+        inside[among] = self.timed[among]
         candidates = {name: members[inside[members]] for name, members in self.recordings().items()}
         for k, i in enumerate(rows.tolist()):
             near = candidates.get(self.recording[i], among[:0]) if self.timed[i] else among[:0]
             near = near[near != i]
-            near = near if barred is None or not len(near) else near[~barred(i, near)]
+            if barred is not None and len(near):
+                near = near[~barred(i, near)]
             if len(near):
                 apart, onsets = gaps(self.spans[i], self.spans[near]), abs(self.spans[near, 0] - self.spans[i, 0])
                 best = np.lexsort((onsets, apart))[0]
@@ -254,20 +239,17 @@ def runs_of(task: np.ndarray, recording: np.ndarray) -> np.ndarray:
 
 def sessions_of(subject: np.ndarray, recording: np.ndarray) -> np.ndarray:
     """Return subject and session (`ses-X` in the name of the recording) of each sample `[N]`; else the recording."""
-    return np.array(
-        [f"{s} {m[0]}" if (m := _SESSION.search(r)) else r for s, r in zip(subject, recording, strict=True)]
-    )
+    pairs = zip(subject, recording, strict=True)
+    return np.array([f"{s} {m[0]}" if (m := _SESSION.search(r)) else r for s, r in pairs])
 
 
 def order_likeness(clock: Clock, text: np.ndarray) -> float:
-    """Return how alike the orders of texts `[N]` are: the mean rank correlation of places over pairs of recordings.
+    """Return the mean rank correlation of the places of texts `[N]` over pairs of recordings; 0 without a pair.
 
-    A pair counts if it shares `FEWEST_COMMON` texts or more; at most `MOST_PAIRS` pairs are compared. 0 without a pair.
+    A pair shares `FEWEST_COMMON` texts or more; at most `MOST_PAIRS` pairs are compared.
     """
     first = []
-    for rows in clock.recordings().values():
-        rows = rows[clock.timed[rows]]
-        rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
+    for rows in clock.in_time.values():
         first.append({name: place for place, name in reversed(list(enumerate(text[rows].tolist())))})
     pairs = [(a, b) for a, b in itertools.combinations(first, 2) if len(a.keys() & b.keys()) >= FEWEST_COMMON]
     correlations = []
@@ -307,17 +289,15 @@ def clock_of_rows(rows: Sequence[Any]) -> Clock:
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """Return a dict of recording, onset, duration and order that a row states; empty if onset and order are missing.
+    """Return the recording, onset, duration and order that a row states; empty if it has neither onset nor order.
 
     `row` has values by column, texts or numbers; `where` is its location, for messages; `named` maps names in
-    `CLOCK_COLUMNS` to columns of the table (None: the same names). A row with an onset or an order but no recording is
-    of the recording `default`; "" discards such times. Raises UserError if a value is no finite number, a duration or
-    an order is negative, or an order is above `MOST_WHOLE`.
+    `CLOCK_COLUMNS` to columns (None: the same names). A row without a recording is of the recording `default`; ""
+    discards its times. Raises UserError for an impossible value.
     """
     time: dict[str, Any] = {}
     for name, kind in CLOCK_COLUMNS.items():
-        column = named[name] if named else name
-        value = row.get(column)
+        value = row.get(column := named[name] if named else name)
         if value is None or value != value or not str(value).strip():
             continue
         try:
@@ -335,7 +315,7 @@ def parse_time(
 
 
 class Stretches(NamedTuple):
-    """The audio of stories cut at every start and end of a window; the pieces (stretches) are numbered."""
+    """The audio of stories, cut at every start and end of a window into numbered stretches."""
 
     windows: np.ndarray  # int64 [N, 2], first stretch of each window and number of its stretches
     lengths: np.ndarray  # int64 [stretches], milliseconds
@@ -344,7 +324,7 @@ class Stretches(NamedTuple):
 def times_of(data: Any) -> np.ndarray:
     """Return start and end of each window in its story, int64 `[N, 2]`, in milliseconds of the audio.
 
-    In files of earlier versions, which lack `story_time`, a segment (one TR) counts as one second.
+    In files of earlier versions, without `story_time`, a segment (one TR) counts as one second.
     """
     table: Sequence[tuple[float, float, float]] = data.provenance.get(STORY_TIME, ())
     if not table:
@@ -357,17 +337,15 @@ def times_of(data: Any) -> np.ndarray:
 
 def stretches(data: Any) -> Stretches:
     """Cut stories at all window starts and ends, so that windows share a stretch if and only if they overlap."""
-    times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), []
-    so_far = 0
-    stories = np.unique(data.task.astype(str), return_inverse=True)[1]
-    for story in range(stories.max() + 1):
+    times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), np.zeros(0, np.int64)
+    stories = data.task.astype(str)
+    for story in np.unique(stories):
         rows = stories == story
         ends = np.unique(times[rows])
         place = np.searchsorted(ends, times[rows])
-        windows[rows] = np.stack([so_far + place[:, 0], place[:, 1] - place[:, 0]], axis=1)
-        lengths.append(np.diff(ends))
-        so_far += len(ends) - 1
-    return Stretches(windows, np.concatenate(lengths))
+        windows[rows] = np.stack([len(lengths) + place[:, 0], place[:, 1] - place[:, 0]], axis=1)
+        lengths = np.append(lengths, np.diff(ends))
+    return Stretches(windows, lengths)
 
 
 def parse_span(value: Any, where: str) -> list[float]:

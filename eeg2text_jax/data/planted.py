@@ -1,10 +1,10 @@
-"""Synthetic EEG features with an adjustable amount of information about the words.
+"""Synthetic data: EEG features, waves, fMRI of stories and raw recordings, with adjustable information about the words.
 
-Sentences are random walks over an artificial vocabulary in which every word has four likely successors. So a language
-model alone predicts about half of the words, and teacher-forced scores exceed free-running ones as with real text. The
-features of a word are its latent vector times a matrix of the subject. With `signal` below 1 a part of the vector is
-drawn anew at each occurrence; means and covariances stay equal, so null data (`signal=0`) differ from planted data in
-information alone.
+Sentences are random walks over an artificial vocabulary in which every word has four likely successors, so that a
+language model alone predicts about half of the words, and teacher-forced scores exceed free-running ones as with real
+text. The features of a word are its latent vector times a matrix of the subject. With `signal` below 1 a part of the
+vector is drawn anew at each occurrence; means and covariances stay equal, so null data (`signal=0`) differ from planted
+data in information alone.
 """
 
 import csv
@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -35,8 +35,8 @@ REFERENCE = 0.5  # standard deviation of each feature's constant shift in a reco
 def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
     """Draw the drift of a recording at `times` (seconds), float64 `[T, F]`, of variance about 1 without pops.
 
-    It is the sum of mixed sources with 1/f power below `SLOWEST`, of electrode pops (decaying jumps of one feature in
-    ten), and of a constant shift, as after a new reference.
+    It sums mixed sources with 1/f power below `SLOWEST`, electrode pops (decaying jumps of one feature in ten), and a
+    constant shift, as after a new reference.
     """
     seconds = float(times.max()) + 1
     frequency = np.arange(1, max(2, int(SLOWEST * 2 * seconds))) / (2 * seconds)
@@ -75,11 +75,13 @@ class SyntheticSpec:
     seed: Annotated[int, kinds.whole(0)]
 
     def __post_init__(self) -> None:
-        if self.vocabulary < 20 * self.groups:
-            raise UserError(
-                f"data.synthetic.vocabulary is {self.vocabulary} for {self.groups} groups; expected at least 20 words "
-                "for each group."
-            )
+        _check_groups("synthetic", self)
+
+
+def _check_groups(section: str, spec: "SyntheticSpec | PlantedSpec") -> None:
+    if spec.vocabulary < 20 * spec.groups:
+        what = f"data.{section}.vocabulary is {spec.vocabulary} for {spec.groups} groups"
+        raise UserError(f"{what}; expected at least 20 words for each group.")
 
 
 def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
@@ -112,7 +114,7 @@ def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.nda
 
 
 def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Draw sentences, each as word numbers `[W]`: the groups take turns, and share no words."""
+    """Draw sentences `[W]` as `make_sentences` does; groups take turns, and share no words."""
     if spec.groups == 1:
         return make_sentences(spec, rng)
     words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
@@ -124,12 +126,12 @@ def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.
 def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
     """Yield the samples: each subject reads all sentences, in one recording per task; tasks take sentences in turn.
 
-    The sentences do not depend on `signal` or `drift`: planted data and null data (`signal=0`) of one seed share them.
+    The sentences do not depend on `signal` or `drift`, so planted data and null data of one seed share them.
     """
     text_rng = np.random.default_rng([spec.seed, 0])
     vocabulary = make_vocabulary(spec.vocabulary, text_rng)
     sentences = grouped_sentences(spec, text_rng)
-    n_words = np.array([len(sentence) for sentence in sentences])
+    n_words, read = np.array([len(sentence) for sentence in sentences]), np.concatenate(sentences)
     rng = np.random.default_rng([spec.seed, 1])
     latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
     shared = rng.standard_normal((LATENT_WIDTH, spec.features))
@@ -137,25 +139,17 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
         of_subject = rng.standard_normal((LATENT_WIDTH, spec.features))
         mixing = np.sqrt(1 - SUBJECT_MIXING) * shared + np.sqrt(SUBJECT_MIXING) * of_subject
         offset = 0.5 * rng.standard_normal(spec.features)
-        read = np.concatenate(sentences)
         fresh = rng.standard_normal((len(read), LATENT_WIDTH))
         source = spec.signal * latent[read] + np.sqrt(1 - spec.signal**2) * fresh
         noise = SENSOR_NOISE * rng.standard_normal((len(read), spec.features))
         features = source @ mixing / np.sqrt(LATENT_WIDTH) + offset + noise
-        ends = np.cumsum(n_words)
         onset, duration, slow = _times(spec, subject, n_words)
         features = features + spec.drift * slow
-        for index, (sentence, end) in enumerate(zip(sentences, ends, strict=True)):
-            yield Sample(
-                features=features[end - len(sentence) : end],
-                sentence=" ".join(vocabulary[word] for word in sentence),
-                subject=f"S{subject + 1:02d}",
-                task=f"T{index % spec.tasks + 1}",
-                sentence_index=index // spec.tasks,
-                recording=f"S{subject + 1:02d}/T{index % spec.tasks + 1}",
-                onset=float(onset[index]),
-                duration=float(duration[index]),
-            )
+        who = f"S{subject + 1:02d}"
+        for index, (sentence, end) in enumerate(zip(sentences, np.cumsum(n_words), strict=True)):
+            text, task = " ".join(vocabulary[word] for word in sentence), f"T{index % spec.tasks + 1}"
+            yield Sample(features[end - len(sentence) : end], text, who, task, index // spec.tasks, f"{who}/{task}",
+                         float(onset[index]), float(duration[index]))  # fmt: skip
 
 
 CARRIERS, WHITE = (4, 16), 0.3  # fewest and most waves of a word in a channel; standard deviation of added noise
@@ -169,10 +163,9 @@ HEAD = 0.09  # metres, radius
 
 
 def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
-    """Return synthetic waves of `spec.features` channels: a word lasts `seconds`, its features are amplitudes of waves.
+    """Return synthetic waves of `spec.features` channels, `rate` a second; a word lasts `seconds`.
 
-    The waves have 1, 2, 3, ... periods in a word, at most 16. Their amplitudes in a channel are features of
-    `synthetic_samples`, so signal and drift mean the same.
+    It has waves of 1, 2, 3, ... periods, at most 16, whose amplitudes in a channel are features of `synthetic_samples`.
     """
     length, width = round(seconds * rate), spec.features
     carriers = min(CARRIERS[1], (length - 1) // 2)
@@ -232,13 +225,12 @@ def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.n
             continue
         per_recording = () if spec.order == "same_for_all" else (2 + subject,)
         rng = np.random.default_rng([spec.seed, task, *per_recording])
-        shown = rng.permutation(len(numbers))
+        shown = numbers[rng.permutation(len(numbers))]
         if spec.order == "blocks":  # one group after the other
-            group = numbers % spec.groups
-            rank = rng.permutation(group.max() + 1)
-            shown = shown[np.argsort(rank[group[shown]], kind="stable")]
-        duration[numbers] = WORD_SECONDS * n_words[numbers].astype(float)
-        onset[numbers[shown]] = np.concatenate([[0.0], np.cumsum(duration[numbers[shown]] + PAUSE)[:-1]])
+            group = shown % spec.groups
+            shown = shown[np.argsort(rng.permutation(group.max() + 1)[group], kind="stable")]
+        duration[shown] = WORD_SECONDS * n_words[shown]
+        onset[shown] = np.concatenate([[0.0], np.cumsum(duration[shown] + PAUSE)[:-1]])
         if spec.drift:
             inside = sentence_of % spec.tasks == task
             times = onset[sentence_of[inside]] + WORD_SECONDS * place[inside]
@@ -246,17 +238,11 @@ def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.n
     return onset, duration, slow
 
 
-# Synthetic fMRI of story listening as a BIDS folder, with an adjustable amount of information about the words.
-#
-# Stories are random walks over an artificial vocabulary (as in `planted.py`), at about one word per TR. Maps that
-# the subjects partly share turn the latent vector of a word into a smooth voxel pattern. The pattern appears `lag_tr`
-# frames after the word, and weaker one frame later, on top of slow drift and noise. With `signal` below 1, a random
-# vector replaces a part of the word's vector at each occurrence, so null data differ from planted data in information
-# alone. `groups` divides a story into that many scenes with disjoint vocabularies, in random order; `drift` adds a slow
-# drift that is independent of the words.
-#
-# The files are those of a scanner and an aligner: NIfTI, sidecars, events and align.csv. Music precedes each story, and
-# some words have no time, as with a real aligner.
+# Synthetic fMRI of story listening is a BIDS folder with the files of a scanner and an aligner. Stories are random
+# walks as above, at about one word per TR. Maps that the subjects partly share turn the latent vector of a word into a
+# smooth voxel pattern `lag_tr` frames after the word, and a weaker one a frame later, on top of drift and noise.
+# `groups` divides a story into that many scenes with disjoint vocabularies, in random order. Music precedes each story,
+# and some words have no time, as with a real aligner.
 
 Event = tuple[float, float, str, str]  # onset, duration, trial_type, stim_file
 Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end; None if not found in the audio
@@ -272,10 +258,7 @@ def write_scan(
     root: Path, subject: str, task: str, volumes: np.ndarray, tr: float, events: Sequence[Event], *, run: str = "",
     packed: bool = True,
 ) -> Path:  # fmt: skip
-    """Write image, sidecar and events of a scan; return the path of the image.
-
-    `volumes` are `[X, Y, Z, frames]` in the dtype to store; `packed` writes `.nii.gz`.
-    """
+    """Write `volumes` `[X, Y, Z, frames]` (`packed`: `.nii.gz`), sidecar and events; return the image's path."""
     nibabel = library("nibabel", "fmri")
     folder = root / subject / "func"
     folder.mkdir(parents=True, exist_ok=True)
@@ -288,9 +271,9 @@ def write_scan(
     timing = [round(i * tr / volumes.shape[2], 4) for i in range(volumes.shape[2])]
     sidecar = {"RepetitionTime": tr, "TaskName": task, "SliceTiming": timing}
     (folder / f"{stem}_bold.json").write_text(json.dumps(sidecar))
+    rows = [("onset", "duration", "trial_type", "stim_file"), *events]
     with (folder / f"{stem}_events.tsv").open("w", encoding="utf8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerows([("onset", "duration", "trial_type", "stim_file"), *events])
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(rows)
     return path
 
 
@@ -332,14 +315,9 @@ class PlantedSpec:
     def __post_init__(self) -> None:
         if self.heard > self.stories:
             raise UserError(
-                f"data.synthetic_fmri.heard is {self.heard}; expected at most data.synthetic_fmri.stories "
-                f"({self.stories})."
+                f"data.synthetic_fmri.heard is {self.heard}; expected at most its stories ({self.stories})."
             )
-        if self.vocabulary < 20 * self.groups:
-            raise UserError(
-                f"data.synthetic_fmri.vocabulary is {self.vocabulary} for {self.groups} groups; expected at least 20 "
-                "words for each group."
-            )
+        _check_groups("synthetic_fmri", self)
 
 
 def write_planted(root: Path, spec: PlantedSpec) -> None:
@@ -358,12 +336,12 @@ def write_planted(root: Path, spec: PlantedSpec) -> None:
     for subject in range(spec.subjects):
         maps = np.sqrt(1 - OWN_MAPS) * shared + np.sqrt(OWN_MAPS) * _maps(spec.grid, rng)
         for number in heard[subject]:
-            fresh = rng.standard_normal((len(stories[number][0]), LATENT_WIDTH))
-            source = spec.signal * latent[stories[number][0]] + np.sqrt(1 - spec.signal**2) * fresh
-            volumes = _volumes(spec, source, stories[number][1], maps, brain, rng, (subject, number))
+            spoken, begins = stories[number]
+            fresh = rng.standard_normal((len(spoken), LATENT_WIDTH))
+            source = spec.signal * latent[spoken] + np.sqrt(1 - spec.signal**2) * fresh
+            volumes = _volumes(spec, source, begins, maps, brain, rng, (subject, number))
             file = f"{names[number]}_audio.wav"
-            seconds = spec.frames * TR
-            events = [(MUSIC, ONSET - MUSIC - 0.5, "music", file), (ONSET, seconds, "story", file)]
+            events = [(MUSIC, ONSET - MUSIC - 0.5, "music", file), (ONSET, spec.frames * TR, "story", file)]
             write_scan(root, f"sub-{subject + 1:02d}", names[number], volumes, TR, events)
 
 
@@ -428,12 +406,11 @@ def _volumes(
     spec: PlantedSpec, source: np.ndarray, begins: np.ndarray, maps: np.ndarray, brain: np.ndarray,
     rng: np.random.Generator, scan: tuple[int, int],
 ) -> np.ndarray:  # fmt: skip
-    """Return one scan, int16 `[X, Y, Z, frames]`, of the latent vectors `source` `[words, LATENT_WIDTH]`.
+    """Return one scan, int16 `[X, Y, Z, frames]`, of words with latent vectors `source` `[words, LATENT_WIDTH]`.
 
     `begins` are the onsets of the words, `scan` the numbers of subject and story.
     """
-    first = round(ONSET / TR)
-    length = first + spec.frames + round(AFTER / TR) + spec.lag_tr
+    length = round(ONSET / TR) + spec.frames + round(AFTER / TR) + spec.lag_tr
     drive = np.zeros((length + 1, LATENT_WIDTH))
     frame = np.floor((ONSET + begins) / TR + 1e-9).astype(int) + spec.lag_tr
     np.add.at(drive, frame, source)
@@ -450,11 +427,9 @@ def _volumes(
     return np.ascontiguousarray(np.rint(values).astype(np.int16).T.reshape(*spec.grid, length))
 
 
-# Synthetic raw EEG of reading, written by MNE in common file formats: pink noise, with words encoded as band power.
-#
-# Each word of a small vocabulary has a code: the channels and bands in which oscillations have a higher amplitude while
-# the word is read. With `planted=False` the code of a random word takes its place, so the signal does not tell the
-# words.
+# Synthetic raw EEG of reading, written by MNE in common file formats, is pink noise with words encoded as band power:
+# each word of a small vocabulary has channels and bands in which oscillations have a higher amplitude. With
+# `planted=False` the code of a random word takes its place.
 
 VOCABULARY = ("amber", "brook", "cedar", "delta", "ember", "field", "grove", "haven", "isle", "jetty", "knoll", "larch")
 BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, bands of ZuCo whose filters settle within a word
@@ -538,8 +513,7 @@ def write_recordings(
     for subject in range(subjects):
         volts = scale * voltages(plan, subject, planted=planted, seed=seed)
         info = mne.create_info(["Fz", "Cz", "Pz", "Oz", "C3", "C4"], 128.0, "eeg")
-        raw = mne.io.RawArray(volts, info, verbose="error")
-        _WRITERS[how](folder, f"S{subject + 1}", raw, plan)
+        _write(folder, f"S{subject + 1}", how, mne.io.RawArray(volts, info, verbose="error"), plan)
     if how in ("brainvision", "bids"):
         key = "trial" if how == "brainvision" else "code"
         lines = [f"{key}\ttext", *(f"{i + (1 if key == 'trial' else 1000)}\t{plan.text(i)}" for i in range(sentences))]
@@ -550,47 +524,35 @@ def write_recordings(
     return [f"--config.data.raw.{name}={value}" for name, value in fields[how].items()]
 
 
-def _fif(folder: Path, subject: str, raw, plan: Plan) -> None:
-    import mne
-
-    marks = [(plan.begins[i], plan.end(i) - plan.begins[i], plan.text(i)) for i in range(len(plan.sentences))]
-    marks += [(time, WORD, "a word") for i in range(len(plan.sentences)) for time in plan.word_times(i)]
-    raw.set_annotations(mne.Annotations(*zip(*marks, strict=True)))
-    raw.save(folder / f"{subject}_raw.fif", verbose="error", fmt="double")
-
-
-def _edf(folder: Path, subject: str, raw, plan: Plan) -> None:
-    raw.export(folder / f"{subject}.edf", verbose="error")
-    lines = ["onset\tduration\ttrial_type\ttext"]
+def _write(folder: Path, subject: str, how: str, raw: Any, plan: Plan) -> None:
+    marks: list[tuple[float, float, str, int]] = []  # onset, duration, kind and number of the sentence
     for i in range(len(plan.sentences)):
-        lines.append(f"{plan.begins[i]}\t{plan.end(i) - plan.begins[i]}\tsentence\t{plan.text(i)}")
-        lines += [f"{time}\t{WORD}\tword\tn/a" for time in plan.word_times(i)]
-    (folder / f"{subject}_events.tsv").write_text("\n".join(lines) + "\n")
+        marks.append((plan.begins[i], plan.end(i) - plan.begins[i], "sentence", i))
+        marks += [(time, WORD, "word", i) for time in plan.word_times(i)]
+        marks.append((plan.end(i), 0.0, "end", i))
+    table, begin = folder / f"{subject}_events.tsv", ""
+    if how in ("fif", "edf"):
+        marks = [mark for mark in marks if mark[2] != "end"]
+    if how == "fif":
+        import mne
 
+        texts = [plan.text(i) if kind == "sentence" else "a word" for *_, kind, i in marks]
+        raw.set_annotations(mne.Annotations(*list(zip(*marks, strict=True))[:2], texts))
+        raw.save(folder / f"{subject}_raw.fif", verbose="error", fmt="double")
+        return
+    if how == "bids":
+        import mne_bids
 
-def _brainvision(folder: Path, subject: str, raw, plan: Plan) -> None:
-    raw.export(folder / f"{subject}.vhdr", verbose="error")
-    (folder / f"{subject}_events.tsv").write_text(_codes(plan, lambda i: "begin", "end", mark=""))
-
-
-def _bids(folder: Path, subject: str, raw, plan: Plan) -> None:
-    import mne_bids
-
-    raw.info["line_freq"] = 50
-    path = mne_bids.BIDSPath(subject=subject, task="reading", datatype="eeg", root=folder)
-    mne_bids.write_raw_bids(raw, path, format="BrainVision", allow_preload=True, overwrite=True, verbose="error")
-    table = path.copy().update(suffix="events", extension=".tsv").fpath
-    table.write_text(_codes(plan, lambda i: str(1000 + i), "9", mark="\ufeff"), encoding="utf8")
-
-
-def _codes(plan: Plan, begin, end: str, mark: str) -> str:
-    """Return the text of a table of events with codes and durations of 0, as triggers have; it begins with `mark`."""
-    rows = []
-    for i in range(len(plan.sentences)):
-        rows.append((plan.begins[i], begin(i)))
-        rows += [(time, "word") for time in plan.word_times(i)]
-        rows.append((plan.end(i), end))
-    return f"{mark}onset\tduration\tvalue\n" + "".join(f"{time}\t0.0\t{code}\n" for time, code in rows)
-
-
-_WRITERS = {"fif": _fif, "edf": _edf, "brainvision": _brainvision, "bids": _bids}
+        raw.info["line_freq"] = 50
+        path = mne_bids.BIDSPath(subject=subject, task="reading", datatype="eeg", root=folder)
+        mne_bids.write_raw_bids(raw, path, format="BrainVision", allow_preload=True, overwrite=True, verbose="error")
+        table, begin = path.copy().update(suffix="events", extension=".tsv").fpath, "\ufeff"  # a byte order mark
+    else:
+        raw.export(folder / f"{subject}.{'edf' if how == 'edf' else 'vhdr'}", verbose="error")
+    if how == "edf":
+        cells = [(*mark[:3], plan.text(mark[3]) if mark[2] == "sentence" else "n/a") for mark in marks]
+    else:  # codes with durations of 0, as triggers have
+        codes = [{"sentence": "begin"} if how == "brainvision" else {"sentence": 1000 + i, "end": 9} for *_, i in marks]
+        cells = [(onset, 0.0, code.get(kind, kind)) for (onset, _, kind, _), code in zip(marks, codes, strict=True)]
+    header = ("onset", "duration", "trial_type", "text") if how == "edf" else ("onset", "duration", "value")
+    table.write_text(begin + "".join("\t".join(map(str, row)) + "\n" for row in (header, *cells)), encoding="utf8")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import glob
+import itertools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +31,9 @@ ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Write the data file of `config.source` to `out`, which an error leaves unchanged; return sample counts and notes.
+    """Write the data file of `sources`, by default of `config.source`, to `out`; return sample counts and notes.
 
-    `config` is the section `data` of a configuration; `sources` are files, folders and globs in place of its source.
-    Raises UserError if the source is missing or damaged.
+    Sources are files, folders and globs. Raises UserError if one is missing or damaged; `out` is unchanged then.
     """
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
@@ -41,36 +41,30 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
         prepare_scans(Path(sources[0]), config.fmri, out, tally)
         return tally
     if sources == ("synthetic-fmri",):
-        _prepare_planted(config, out, tally)
+        spec = config.synthetic_fmri
+        with tempfile.TemporaryDirectory() as temporary:
+            root = Path(spec.folder or temporary) / "planted"
+            if root.exists():
+                raise UserError(
+                    f"{root}: exists already; set data.synthetic_fmri.folder to a new folder, or set "
+                    f"data.source={root} to read this one."
+                )
+            write_planted(root, spec)
+            prepare_scans(root, dataclasses.replace(config.fmri, grid=spec.grid, transcripts=""), out, tally)
         return tally
     source = _open(config, sources, tally)
     counted = tally.count(source.samples)
-    first = next(counted, None)  # it tells F, and a faulty source should fail before a file is created
-    if first is None:
+    # It tells F, and a faulty source should fail before a file is created.
+    if (first := next(counted, None)) is None:
         raise UserError(f"{', '.join(sources)}: no sample was found; expected at least one.")
     kind = WaveWriter if "sfreq" in source.provenance else DataWriter
     with kind(out, first.features.shape[1], source.features_are) as writer:
-        writer.add(first)
-        writer.add_all(counted)
-        about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.n_kept.values())}
+        writer.add_all(itertools.chain([first], counted))
+        about = {"reader": f"eeg2text_jax {__version__}", "samples": tally.n_kept.total()}
         about |= {"not_used": tally.unused} if tally.unused else {}
         writer.provenance = {**source.provenance, **about}
     tally.notes += writer.clock().notes()
     return tally
-
-
-def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
-    """Write synthetic fMRI as a BIDS folder and read it; the folder is temporary unless the configuration names one."""
-    spec = config.synthetic_fmri
-    with tempfile.TemporaryDirectory() as temporary:
-        root = Path(spec.folder or temporary) / "planted"
-        if root.exists():
-            raise UserError(
-                f"{root}: exists already; set data.synthetic_fmri.folder to a new folder, or set data.source={root} to "
-                "read this one."
-            )
-        write_planted(root, spec)
-        prepare_scans(root, dataclasses.replace(config.fmri, grid=spec.grid, transcripts=""), out, tally)
 
 
 def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Source:
@@ -83,8 +77,7 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
         path, table = paths[0], config.table
         samples = table_samples(path, table.word_column, table.feature_columns, columns, tally)
         provenance = {"source": path.name, "columns": list(table.feature_columns)}
-        if path.is_file():
-            provenance["sha256"] = file_digest(path)
+        provenance |= {"sha256": file_digest(path)} if path.is_file() else {}
         return Source(samples, provenance, table.features_are or columns.features_are or "numeric columns of a table")
     if len(suffixes) == 1 and (open_them := ARRAYS.get(suffixes.pop())):
         return open_them(paths, columns, tally)
@@ -94,19 +87,20 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     if all(map(is_raw, sources)) and not has_zuco:
         return open_raw(sources, config.raw, tally)
     for source in sources:
-        if source == NO_SOURCE and not Path(source).exists():
+        path, is_glob = Path(source), glob.has_magic(source)
+        if source == NO_SOURCE and not path.exists():
             raise UserError(
                 "data.source names no recordings yet; give --config.data.source=FILES: a BIDS folder, files that "
                 "MNE reads, tables, arrays, Parquet files, or ZuCo's recordings."
             )
-        if (beside := COMPANIONS.get(Path(source).suffix)) and Path(source).exists():
-            raise UserError(f"{source}: is a part of a recording; name {Path(source).with_suffix(beside)} instead.")
+        if (beside := COMPANIONS.get(path.suffix)) and path.exists():
+            raise UserError(f"{source}: is a part of a recording; name {path.with_suffix(beside)} instead.")
         refuse_nested(source)
-        if Path(source).suffix in WORKBOOKS:
+        if path.suffix in WORKBOOKS:
             raise UserError(f"{source}: is a workbook, which is not read; save its sheet as CSV (UTF-8) and name that.")
-        if not (Path(source).exists() or glob.has_magic(source)):
+        if not (path.exists() or is_glob):
             raise UserError(f"{source}: there is no such file or folder; check its name.")
-        if not (Path(source).is_dir() or Path(source).suffix in SUFFIXES or glob.has_magic(source)):
+        if not (path.is_dir() or path.suffix in SUFFIXES or is_glob):
             raise UserError(
                 f"{source!r} is no source; expected 'synthetic', 'synthetic-fmri', one table (.tsv, .csv), arrays "
                 "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, already prepared), files "

@@ -44,16 +44,25 @@ def has_fields(template: str) -> bool:
 def make_prompt(
     tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, values: Mapping[str, str] | None = None
 ) -> Prompt:
-    """Return the token ids of a template; an empty template is the recording alone.
+    """Return the token ids of a template that `template_problem` approves; an empty one is the recording alone.
 
-    `template` contains `PLACE` once, see `template_problem`; `values` fills in its fields (None leaves them, to
-    estimate lengths). With `chat`, the template is the user's message in the tokenizer's chat template; without, the
-    prompt begins with the begin token if the tokenizer adds one to texts. Raises UserError if the tokenizer has no chat
-    template, or its chat template drops the recording.
+    `values` fills in its fields (None leaves them, to estimate lengths). With `chat`, the template is the user's
+    message in the tokenizer's chat template; without, the prompt begins with the begin token if the tokenizer adds one
+    to texts. Raises UserError if the tokenizer has no chat template, or it drops the recording.
     """
     text = _FIELD.sub(lambda match: match[0] if values is None else values[match[1]], template or PLACE)
+    if chat and not tokenizer.chat_template:
+        raise UserError(
+            "text.chat is True and the tokenizer has no chat template; set text.chat=False, or text.tokenizer to one "
+            "with a chat template."
+        )
     if chat:
-        text = _in_chat(tokenizer, text)
+        messages = [{"role": "user", "content": text}]
+        try:
+            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template can raise anything
+            why = first_line(error)
+            raise UserError(f"the tokenizer's chat template cannot be filled in ({why}).") from error
     before, place, after = text.partition(PLACE)
     if not place:
         raise UserError(f"the tokenizer's chat template leaves {PLACE} out; set text.chat=False.")
@@ -68,7 +77,7 @@ def make_prompts(
     """Return the token ids before and after the recording of N samples, int32 `[N, P]` each, padded with -1."""
     keys = list(zip(map(str, subjects), map(str, tasks), strict=True))
     made = {key: make_prompt(tokenizer, template, chat, dict(zip(FIELDS, key, strict=True))) for key in set(keys)}
-    before, after = ([made[key][part] for key in keys] for part in (0, 1))
+    before, after = zip(*(made[key] for key in keys), strict=True)
     return pad_ids(before, max(map(len, before)), -1), pad_ids(after, max(map(len, after)), -1)
 
 
@@ -78,16 +87,3 @@ def pad_ids(ids: Sequence[Sequence[int] | np.ndarray], length: int, filler: int)
     for row, tokens in zip(padded, ids, strict=True):
         row[: len(tokens)] = tokens
     return padded
-
-
-def _in_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
-    if not tokenizer.chat_template:
-        raise UserError(
-            "text.chat is True and the tokenizer has no chat template; set text.chat=False, or text.tokenizer to one "
-            "with a chat template."
-        )
-    try:
-        messages = [{"role": "user", "content": text}]
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # a template can raise anything
-        raise UserError(f"the tokenizer's chat template cannot be filled in ({first_line(error)}).") from error

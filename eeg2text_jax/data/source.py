@@ -5,10 +5,12 @@ import csv
 import dataclasses
 import glob
 import math
+import os
 import re
 import statistics
+import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import numpy as np
 
 from eeg2text_jax.base.errors import UserError, nearest
 from eeg2text_jax.base.files import file_digest
+
+LEFT_OUT = "LEFT OUT: "  # begins the notes on unreadable files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,27 @@ class Source:
     features_are: str  # meaning of the F columns
 
 
+class UnreadableRecording(UserError):
+    """A file is damaged or is no recording; unless `strict` is set, `prepare` reports it and reads the other files."""
+
+    def __init__(self, path: str | os.PathLike[str], problem: str):
+        super().__init__(f"{path}: {problem}")
+
+
+def read_recordings(
+    files: Sequence[Any], read: Callable[[Any, str], Iterable[Sample]], strict: bool, notes: list[str]
+) -> Iterator[Sample]:
+    """Yield the samples that `read(file, "[NUMBER/ALL]")` gives of each file; `notes` name the unreadable files."""
+    for number, file in enumerate(files, 1):
+        try:
+            yield from read(file, f"[{number}/{len(files)}]")
+        except UnreadableRecording as error:
+            if strict:
+                raise
+            notes.append(f"{LEFT_OUT}{error}")
+            print(f"[{number}/{len(files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
+
+
 def files_of(paths: list[Path]) -> list[dict[str, str]]:
     """Return name and SHA-256 of each file, for the provenance. Raises UserError for a missing file."""
     for path in paths:
@@ -55,17 +80,15 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
 
 def matches(source: str) -> list[Path]:
     """Return the paths that a glob matches, sorted. Raises UserError if there is none."""
-    paths = sorted(map(Path, glob.glob(source, recursive=True)))
-    if not paths:
-        raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
-    return paths
+    if paths := sorted(map(Path, glob.glob(source, recursive=True))):
+        return paths
+    raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
 
 
 def is_pointer(path: Path) -> bool:
     """Return whether a file is a pointer of git-annex or git-lfs, which stands for data that are not downloaded."""
-    if path.is_dir() or path.stat().st_size >= 1024:  # pointers are smaller
-        return False
-    head = path.read_bytes()
+    is_small = not path.is_dir() and path.stat().st_size < 1024  # as pointers are
+    head = path.read_bytes() if is_small else b""
     return b"/annex/objects/" in head or head.startswith(b"version https://git-lfs")
 
 
@@ -82,8 +105,6 @@ def read_cells(path: Path) -> list[tuple[int, list[str]]]:
     reader = csv.reader(text.splitlines(keepends=True))
     return [(reader.line_num, cells) for cells in reader]
 
-
-# Counts of the samples that `prepare` kept and dropped, with notes for the user.
 
 _MOST_ROWS = 120  # a longer table has one row per task
 SHOWN_TEXTS = 3
@@ -113,16 +134,16 @@ class Tally:
     def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
         """Record which columns `names` of the source `where` are not `used`, with a note on how to use them.
 
-        `roles` maps the optional fields of `config.data.columns` to the names of their columns.
+        `roles` are the optional fields of `config.data.columns` with the names of their columns.
         """
         self.unused += [name for name in names if name not in used]
         if not self.unused:
             return
-        sentences = [f"{where}: columns not used: {', '.join(self.unused)}"]
-        for field, name in roles.items():
-            if name not in names and (near := nearest(name, self.unused, 0.6)):
-                sentences.append(f"if {near!r} is the {field}, give data.columns.{field}={near}")
-        self.notes.append(f"{'; '.join(sentences)}.")
+        alike = {field: nearest(name, self.unused, 0.6) for field, name in roles.items() if name not in names}
+        hints = [
+            f"; if {near!r} is the {field}, give data.columns.{field}={near}" for field, near in alike.items() if near
+        ]
+        self.notes.append(f"{where}: columns not used: {', '.join(self.unused)}{''.join(hints)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
         """Return the number of dropped samples by reason, most frequent first; "" stands for all subjects or tasks."""
@@ -132,6 +153,15 @@ class Tally:
                 reasons[reason] += n
         return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
+    def said_drops(self, subject: str = "", task: str = "") -> str:
+        return ", ".join(f"{reason} {n}" for reason, n in self.drops(subject, task).items())
+
+    def refuse_none(self, *reasons: str) -> None:
+        """Raise UserError if no sample was kept, with the first unreadable file, else the first of `reasons`."""
+        if not self.n_kept:
+            unreadable = [note.removeprefix(LEFT_OUT) for note in self.notes if note.startswith(LEFT_OUT)]
+            raise UserError(f"no sample to write: {[*unreadable, *reasons][0]}")
+
     def table(self) -> str:
         """Return a table of kept and dropped samples, with reasons: a line per subject and task, and a line of sums."""
         pairs = sorted(self.n_kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
@@ -140,18 +170,14 @@ class Tally:
         lines = [f"{'subject':<10} {'task':<8} {'read':>7} {'kept':>7} {'dropped':>8}"]
         for subject, task in [*pairs, ("", "")]:
             count = sum(n for key, n in self.n_kept.items() if subject in ("", key[0]) and task in ("", key[1]))
-            drops = self.drops(subject, task)
-            dropped = sum(drops.values())
-            why = ", ".join(f"{reason} {n}" for reason, n in drops.items())
-            lines.append(
-                f"{subject or 'all':<10} {task or 'all':<8} {count + dropped:>7} {count:>7} {dropped:>8}  {why}"
-            )
+            dropped, who = sum(self.drops(subject, task).values()), f"{subject or 'all':<10} {task or 'all':<8}"
+            lines.append(f"{who} {count + dropped:>7} {count:>7} {dropped:>8}  {self.said_drops(subject, task)}")
         return "\n".join(map(str.rstrip, lines))
 
     def report(self) -> str:
         """Return the table, the first texts, and notes on texts that may be no sentences."""
-        notes = [f"note: {note}" for note in mark_notes(self._texts.elements())]
-        return "\n".join([self.table(), *([first_texts(self._texts)] if self._texts else []), *notes])
+        shown = [first_texts(self._texts)] if self._texts else []
+        return "\n".join([self.table(), *shown, *(f"note: {note}" for note in mark_notes(self._texts.elements()))])
 
 
 def are_codes(texts: Iterable[str]) -> bool:

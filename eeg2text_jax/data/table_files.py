@@ -1,9 +1,12 @@
-"""Read tables (`.tsv`, `.csv`) with numeric feature columns and one line per word, sentence or window of time.
+"""Read tables (`.tsv`, `.csv`), Parquet files and Hugging Face data sets; write data files as Parquet.
 
-A header identifies columns by name (`data.columns`), all optional: `word`, `sentence`, `sentence_index` (or
-`sentence_id`), `subject`, `task`, and the columns of time if `recording` or `onset` is among them. A sentence continues
-while subject, task and number (or, without numbers, the column `sentence`) stay the same. Without such columns a blank
-line ends a sentence.
+A table has numeric feature columns and one line per word, sentence or window of time. A header identifies columns by
+name (`data.columns`), all optional: `word`, `sentence`, `sentence_index` (or `sentence_id`), `subject`, `task`, and the
+columns of time if `recording` or `onset` is among them. A sentence continues while subject, task and number (without
+numbers, the column `sentence`) stay the same. Without such columns a blank line ends a sentence.
+
+In Parquet files and data sets, a column of features holds lists of numbers (`[F]`) or lists of lists (`[W, F]`) of any
+float or integer type, such as an `Array2D` of datasets. A file written by `eeg2text export-data` is restored exactly.
 """
 
 import dataclasses
@@ -11,7 +14,7 @@ import itertools
 import json
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +43,7 @@ class Roles:
     subject: int | None = None
     task: int | None = None
     number: int | None = None
-    clock: tuple[tuple[str, int], ...] = ()  # pairs (name in `CLOCK_COLUMNS`, column number)
+    clock: dict[str, int] = dataclasses.field(default_factory=dict)  # name in `CLOCK_COLUMNS` -> column number
 
     @property
     def group(self) -> tuple[int, ...]:
@@ -63,13 +66,12 @@ def table_samples(
     `sentence`. Features are in the `feature_columns`; empty: all other columns that are numeric in the first row.
     `tally` collects notes.
 
-    Raises UserError if the file is missing, empty or not text; a line has another number of cells than the first; a
-    feature is not a finite number; a word is empty or all words are numbers; a sentence begins again after it ended.
+    Raises UserError for a damaged or uneven table, a feature that is no finite number, an empty word, numbers in place
+    of words, or a sentence that begins again after it ended.
     """
     path, tally = Path(path), tally or Tally()
     rows = [(line, cells if any(map(str.strip, cells)) else []) for line, cells in read_cells(path)]
-    first = next((cells for _, cells in rows if cells), None)
-    if first is None:
+    if (first := next((cells for _, cells in rows if cells), None)) is None:
         raise UserError(f"{path}: the table is empty; expected one word a line and a blank line between sentences.")
     roles, header = _roles(path, rows, word_column, tuple(feature_columns), columns or Columns())
     if header:
@@ -81,17 +83,17 @@ def table_samples(
     if not sentences:
         raise UserError(f"{path}: the table has a header but no words.")
     _check_words(path, sentences, roles, tally)
-    if header and not feature_columns:
-        names = [first[column].strip() for column in roles.features]
-        tally.notes.append(
-            f"{path}: features are its {len(names)} numeric columns without another role: {', '.join(names)[:200]}."
-        )
     if header:
-        with_role = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
-        with_role += [column for _, column in roles.clock]
-        used = [name.strip() for column, name in enumerate(first) if column in with_role]
+        names = [name.strip() for name in first]
+        shown = [names[column] for column in roles.features]
+        if not feature_columns:
+            tally.notes.append(
+                f"{path}: features are its {len(shown)} numeric columns without another role: {', '.join(shown)[:200]}."
+            )
+        places = (roles.word, roles.sentence, roles.subject, roles.task, roles.number, *roles.clock.values())
+        used = [*shown, *(names[column] for column in places if column is not None)]
         lacking = {role: role for role in ("subject", "task") if getattr(roles, role) is None}
-        tally.not_used([name.strip() for name in first], used, str(path), lacking)
+        tally.not_used(names, used, str(path), lacking)
     numbers = SentenceNumbers()
     for position, sentence in enumerate(sentences):
         yield _sample(path, sentence, roles, position, numbers)
@@ -114,13 +116,12 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
     else:
         index = numbers.of(names["task"], text)
     about = (np.array(features, np.float32), text, names["subject"], names["task"], index)
-    time = parse_time({name: cells[column] for name, column in roles.clock}, f"{path}, line {line}",
-                      default=f"{names['subject']}/{names['task']}")  # fmt: skip
-    return Sample(*about, **time)
+    times = {name: cells[column] for name, column in roles.clock.items()}
+    return Sample(*about, **parse_time(times, f"{path}, line {line}", default=f"{names['subject']}/{names['task']}"))
 
 
 def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
-    """Return a sentence's text: the cell `sentence` if it has several words or no column has words; else all words."""
+    """Return the cell `sentence` if it has several words or no column has words; else all words."""
     line, cells = sentence[0]
     whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
     if roles.word is None:
@@ -139,30 +140,24 @@ def _roles(
 ) -> tuple[Roles, bool]:
     """Return which column has which role (word, subject, ...), and whether the first line is a header."""
     filled = [cells for _, cells in rows if cells][:2]
-    names_of = {
-        "word": (columns.word,),
-        "sentence": (columns.sentence,),
-        "subject": (columns.subject,),
-        "task": (columns.task,),
-        "number": (columns.sentence_index, "sentence_id"),
-    }
     header = [cell.strip().lower() for cell in filled[0]]
     named = len(filled) > 1 and any(map(_is_number, filled[1])) and not any(map(_is_number, filled[0]))
-    column_of: dict[str, int] = {}
-    for role, names in names_of.items():
-        places = [header.index(name.lower()) for name in names if name.lower() in header]
-        column_of |= {role: places[0]} if named and places else {}
-    if word_column:
+    place = {name: header.index(name) for name in header if named}
+
+    def found(names: Iterable[tuple[str, str]]) -> dict[str, int]:
+        return {role: place[name.lower()] for role, name in names if name.lower() in place}
+
+    # The later of two names of a role counts.
+    column_of = found([("number", "sentence_id"), ("number", columns.sentence_index)])
+    column_of |= found((role, getattr(columns, role)) for role in ("word", "sentence", "subject", "task"))
+    if word_column or not {"word", "sentence"} & column_of.keys():
         column_of["word"] = word_column
-    elif "word" not in column_of and "sentence" not in column_of:
-        column_of["word"] = 0
-    times = {name: header.index(getattr(columns, name).lower()) for name in CLOCK_COLUMNS
-             if getattr(columns, name).lower() in header}  # fmt: skip
-    if not named or not {"recording", "onset"} & times.keys():
+    times = found((name, getattr(columns, name)) for name in CLOCK_COLUMNS)
+    if not {"recording", "onset"} & times.keys():
         times = {}  # a column `duration` alone may be a feature
     features = _feature_columns(path, filled, (*column_of.values(), *times.values()), feature_columns)
     is_header = not any(_is_number(filled[0][i]) for i in features)
-    return Roles(features, column_of.pop("word", None), **column_of, clock=tuple(times.items())), is_header
+    return Roles(features, column_of.pop("word", None), **column_of, clock=times), is_header
 
 
 def _feature_columns(
@@ -184,7 +179,7 @@ def _feature_columns(
 def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:
     """Divide rows into sentences at blank lines and changes of the columns of `roles.group`."""
     sentences: list[list[Row]] = []
-    last_line: dict[tuple[str, ...], int] = {}
+    last_line: dict[tuple[str, ...] | None, int] = {}
 
     def key_of(row: Row) -> tuple[str, ...] | None:
         return tuple(row[1][column].strip() for column in roles.group) if row[1] else None
@@ -196,8 +191,7 @@ def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:
         if roles.number is not None and key in last_line:
             raise UserError(
                 f"{path}, line {sentence[0][0]}: sentence {key[-1]!r} begins again after it ended on line "
-                f"{last_line[key]}; put the lines of a sentence together, or give repeated readings numbers of their "
-                "own."
+                f"{last_line[key]}; put the lines of a sentence together, or give repeated readings other numbers."
             )
         sentences.append(sentence)
         last_line[key] = sentence[-1][0]
@@ -219,8 +213,8 @@ def _check_words(path: Path, sentences: list[list[Row]], roles: Roles, tally: Ta
         )
     if roles.word is None and roles.number is None and lines > len(sentences):
         tally.notes.append(
-            f"{path}: {lines} lines make {len(sentences)} recordings, because consecutive lines of one sentence count "
-            "as its windows; a column `sentence_index` would tell repeated recordings apart."
+            f"{path}: {lines} lines make {len(sentences)} recordings, as consecutive lines of one sentence count as "
+            "its windows; a column `sentence_index` would tell repeated recordings apart."
         )
 
 
@@ -233,17 +227,11 @@ def _is_number(cell: str) -> bool:
 
 
 def _feature(path: Path, line: int, column: int, cell: str) -> float:
-    value = float(cell) if _is_number(cell) else np.nan
-    if not abs(value) <= LARGEST:
-        expected = "a finite number" if _is_number(cell) else "a number"
-        raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
-    return value
+    if (is_number := _is_number(cell)) and abs(value := float(cell)) <= LARGEST:
+        return value
+    expected = "a finite number" if is_number else "a number"
+    raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
 
-
-# Read Parquet files and Hugging Face data sets as rows; write data files as Parquet, block by block.
-#
-# A column of features holds lists of numbers (`[F]`) or lists of lists (`[W, F]`) of any float or integer type, such as
-# an `Array2D` of datasets. A file written by `eeg2text export-data` is restored exactly.
 
 ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
 ABOUT = b"eeg2text"  # key in a Parquet file's metadata: JSON of features_are and provenance
@@ -256,10 +244,14 @@ def is_dataset(path: Path) -> bool:
 
 def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
     """Open Parquet files as one source. Raises UserError for a missing file; reading raises it for a damaged one."""
-    about = _about(paths[0])
+    schema = _parquet(paths[0]).schema_arrow
+    try:
+        about = dict(parse_json((schema.metadata or {}).get(ABOUT, b"{}")))  # what `write_parquet` stored
+    except ValueError:
+        about = {}
     described = about.pop("features_are", "")
     provenance = {"source": "parquet", "files": files_of(paths), **about}
-    note_unused(_parquet(paths[0]).schema_arrow.names, columns, paths[0].name, tally)
+    note_unused(schema.names, columns, paths[0].name, tally)
     columns = dataclasses.replace(columns, features_are=columns.features_are or described)
     rows = (row for path in paths for row in parquet_rows(path, columns))
     return source_of_rows(rows, columns, ", ".join(path.name for path in paths), paths[0].name, provenance, tally)
@@ -279,7 +271,7 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
         row
         for name, part in parts.items()
         for table in part.with_format("arrow").iter(ROWS)
-        for row in table_rows(table, columns, f"{folder}{f' ({name})' if name else ''}")
+        for row in table_rows(table, columns, f"{folder} ({name})" if name else str(folder))
     )
     provenance = {"source": "datasets", "name": folder.name, "parts": {name: len(part) for name, part in parts.items()}}
     return source_of_rows(rows, columns, str(folder), folder.name, provenance, tally)
@@ -310,39 +302,30 @@ def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, A
 
 def _arrays(pa: Any, column: Any, name: str, where: str) -> Iterator[np.ndarray]:
     """Yield each cell of a column of lists as an array `[F]` or `[W, F]`."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     for chunk in column.chunks:
         storage = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
-        inner = _items(pa, storage.type)
-        nested = inner is not None and _items(pa, inner) is not None
-        numbers = _items(pa, inner) if nested else inner
-        if numbers is None or not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
+        numbers, depth = storage.type, 0
+        while any(is_list(numbers) for is_list in lists):
+            numbers, depth = numbers.value_type, depth + 1
+        if depth not in (1, 2) or not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
             raise UserError(
                 f"{where}: column {name!r} is of type {storage.type}; expected lists of numbers [features], or lists "
                 "of such lists [words, features]."
             )
         for cell in storage:
-            if cell.values is None:
+            if (words := cell.values) is None:
+                raise UserError(f"{where}: column {name!r} has an empty cell; expected features in every row.")
+            if depth == 1:
+                yield words.to_numpy(zero_copy_only=False)
+                continue
+            widths = set(words.value_lengths().to_pylist()) or {0}
+            if len(widths) > 1 or None in widths:
                 raise UserError(
-                    f"{where}: column {name!r} has an empty cell; expected features in every row; remove the row."
+                    f"{where}: a cell of {name!r} has words with different numbers of features; expected the same "
+                    "number for every word."
                 )
-            flat = (cell.values.flatten() if nested else cell.values).to_numpy(zero_copy_only=False)
-            yield flat.reshape(len(cell.values), _width(cell.values, name, where)) if nested else flat
-
-
-def _items(pa: Any, kind: Any) -> Any:
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return kind.value_type if any(is_list(kind) for is_list in lists) else None
-
-
-def _width(words: Any, name: str, where: str) -> int:
-    """Return the number of features of the words of a cell. Raises UserError if it differs between words."""
-    widths = set(words.value_lengths().to_pylist()) if len(words) else {0}
-    if len(widths) > 1 or None in widths:
-        raise UserError(
-            f"{where}: a cell of {name!r} has words with different numbers of features; expected the same number for "
-            "every word."
-        )
-    return widths.pop()
+            yield words.flatten().to_numpy(zero_copy_only=False).reshape(len(words), *widths)
 
 
 def _parquet(path: Path) -> Any:
@@ -355,20 +338,8 @@ def _parquet(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
 
 
-def _about(path: Path) -> dict[str, Any]:
-    """Return the description and provenance that `write_parquet` stored; empty for other files."""
-    metadata = _parquet(path).schema_arrow.metadata or {}
-    try:
-        return dict(parse_json(metadata.get(ABOUT, b"{}")))
-    except ValueError:
-        return {}
-
-
 def write_parquet(data: DataFile, out: Path) -> None:
-    """Write a data file as Parquet, one sample per row, with `features` as lists of lists of float32.
-
-    pandas and datasets open the file; `eeg2text prepare` restores the same samples.
-    """
+    """Write a data file as Parquet, a sample a row, with `features` as lists of lists; `prepare` restores it."""
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
     about |= {"electrodes": places} if (places := electrodes_of(data)) else {}

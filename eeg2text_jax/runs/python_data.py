@@ -19,7 +19,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.find import SENSORS, RawSpec, select_channels, sensor_types
 from eeg2text_jax.data.raw.raw_samples import described, rereference
-from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, Short, band_power, waves, windows
+from eeg2text_jax.data.raw.sentences import Flat, Reading, Short, band_power, level_notes, waves, windows
 from eeg2text_jax.data.rows import PLAIN, SUBJECT, Columns, note_unused, write
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.data.source_settings import DataSettings
@@ -143,10 +143,11 @@ def epoch_rows(
         )
     rate = float(epochs.info["sfreq"])
     spec.check_rate(rate, "the epochs")
-    levels = Levels(names, kinds)
+    levels = []
     factor = np.array([[SENSORS[kind].factor] for kind in kinds])
     for values, (_, about) in zip(epochs.get_data(picks=list(names)), epochs.metadata.iterrows(), strict=True):
-        levels.add(volts := np.asarray(values) * factor)
+        volts = np.asarray(values) * factor
+        levels.append(volts.std(axis=1))
         volts, made, _ = rereference(volts, names, kinds, spec, "the epochs")
         spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
         named = {field: getattr(columns, field) for field in (*PLAIN, *CLOCK_COLUMNS)}
@@ -167,7 +168,7 @@ def epoch_rows(
                 "longer epochs, or a higher data.raw.resample."
             ) from short
         yield {**row, "features": features, "sentence": about[text]}
-    tally.notes += levels.notes()
+    tally.notes += level_notes(levels, names, kinds)
 
 
 def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:

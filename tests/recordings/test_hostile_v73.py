@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from simulated_study import Study
 
-from eeg2text_jax.data.recordings._features import BANDS, Fields, UnreadableRecording
+from eeg2text_jax.data.recordings._features import BANDS, Fields
 from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
+from eeg2text_jax.data.source import UnreadableRecording
 
 FILE = "resultsZAB_SR.mat"
 READ = """
 import resource, sys
 from pathlib import Path
 from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
-from eeg2text_jax.data.recordings._features import BANDS, Fields, UnreadableRecording
+from eeg2text_jax.data.recordings._features import BANDS, Fields
+from eeg2text_jax.data.source import UnreadableRecording
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     list(read_mat_v73(Path(sys.argv[1]), Fields("GD", BANDS)))

@@ -9,9 +9,10 @@ import pytest
 import scipy.io
 from simulated_study import MISSING, NO_SINGLE, ONE_WORD, SHIFTED, TEXTS, UNREAD, Study, make_content
 
-from eeg2text_jax.data.recordings._features import BANDS, MEASURES, Fields, Sentence, UnreadableRecording
+from eeg2text_jax.data.recordings._features import BANDS, MEASURES, Fields, Sentence
 from eeg2text_jax.data.recordings._mat_v5 import read_mat_v5
 from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
+from eeg2text_jax.data.source import UnreadableRecording
 from eeg2text_testing.zuco_files import write_v5, write_v73
 
 FILE = "resultsZAB_SR.mat"

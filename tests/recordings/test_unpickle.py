@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.recordings._features import BANDS, Fields, UnreadableRecording
+from eeg2text_jax.data.recordings._features import BANDS, Fields
 from eeg2text_jax.data.recordings._zuco import Forbidden, array, load_plain, read_pickle
+from eeg2text_jax.data.source import UnreadableRecording
 
 
 class Bomb:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.errors import UserError, count_of, first_line
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import __version__, library
 from eeg2text_jax.base.progress import ProgressLine
@@ -24,62 +24,131 @@ from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.clock import STORY_TIME
 from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import to_half
-from eeg2text_jax.data.fmri._scans import (
-    FILE,
-    FmriSpec,
-    Scan,
-    Selection,
-    Story,
-    Transcript,
-    align_stories,
-    correct_onsets,
-    find_scans,
-    frame_texts,
-    not_here,
-    read_transcript,
-    select,
-    window_starts,
-)
+from eeg2text_jax.data.fmri import _scans
 from eeg2text_jax.data.source import Tally
-
-# Read the NIfTI image of one run in two passes: fit trend and deviation of every voxel, then standardize the frames.
-#
-# A compressed image can only be read sequentially, and a run may be large (2,200 volumes: 0.5 GB). The first pass
-# therefore copies the frames to a temporary file for the second one. Random access to the compressed file did not help,
-# because every frame is read anyway.
 
 BLOCK = 8  # frames per block: 3.5 MB of float32 on the usual grid, which fits the processor's cache
 ROUNDING = 1e-6  # relative to a voxel's mean; smaller deviations are float32 rounding of a constant
 TOLERANCE = 0.05  # largest difference in seconds between the TR of header and sidecar
+READERS = min(4, os.cpu_count() or 1)  # scans read at the same time; each takes up to 0.2 GB
 
 
-@dataclasses.dataclass
 class Run:
-    """An fMRI run after the first pass: trend and scale of every voxel, a copy of the frames. Close it after use."""
+    """The NIfTI image of one run, `tr` seconds a frame, read in two passes. Close it after use.
 
-    spec: FmriSpec
-    length: int  # frames
-    basis: np.ndarray  # float32 [length, degree + 1], polynomials
-    trend: np.ndarray  # float32 [degree + 1, voxels], coefficients of `basis` for each voxel
-    scale: np.ndarray  # float32 [voxels], 1 / standard deviation around the trend; 0 for a constant or masked voxel
-    _copy: Any  # temporary file with the frames as the image stores them
-    _header: "_Header"
+    The first pass fits trend and deviation of every voxel, and copies the frames to a temporary file for the second,
+    `frames`: a compressed image can only be read sequentially, and a run may be large (2,200 volumes: 0.5 GB).
+
+    Raises UserError with a message `KIND|SENTENCE` if the image is not NIfTI, has another grid or TR, is truncated or
+    damaged, or no voxel varies; the caller then leaves out this scan.
+    """
+
+    def __init__(self, path: Path, spec: _scans.FmriSpec, tr: float):
+        self._spec, self._voxels = spec, int(np.prod(spec.grid))
+        offset = self._read_header(path, tr)
+        self._frame_bytes = self._voxels * self._dtype.itemsize
+        # New memory for each block costs 20 % of the time in page faults.
+        self._room = np.empty((BLOCK, self._voxels), np.float32)
+        self._copy = tempfile.SpooledTemporaryFile(max_size=1 << 27)  # noqa: SIM115 - in memory up to 128 MiB
+        try:
+            with library("nibabel", "fmri").openers.ImageOpener(str(path)) as file:
+                file.read(offset)
+                self._fit(file)
+        except Exception as error:  # zlib, gzip and nibabel raise errors of their own
+            self.close()
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"damaged image|cannot be read to its end ({first_line(error)})") from error
+
+    def _read_header(self, path: Path, tr: float) -> int:
+        """Set length, dtype and scaling; return the offset of the first voxel in the uncompressed file."""
+        nibabel = library("nibabel", "fmri")
+        try:
+            image = nibabel.load(path)
+            proxy, shape = image.dataobj, tuple(map(int, image.shape))
+            self._dtype, self._slope, self._inter = np.dtype(proxy.dtype), float(proxy.slope), float(proxy.inter)
+            zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
+        except Exception as error:
+            raise UserError(f"damaged image|is no NIfTI image ({first_line(error)})") from error
+        if len(shape) != 4 or shape[:3] != self._spec.grid:
+            raise UserError(
+                f"another grid|has {' x '.join(map(str, shape))} voxels, but its sidecar's slices and data.fmri.grid "
+                f"say {' x '.join(map(str, self._spec.grid))} voxels in each frame"
+            )
+        if self._dtype.kind not in "iuf" or not np.isfinite([self._slope, self._inter]).all() or not self._slope:
+            raise UserError(
+                f"damaged image|has voxels of type {self._dtype} with scale {self._slope:g} and offset "
+                f"{self._inter:g}; expected numbers, a finite scale other than 0, and a finite offset"
+            )
+        seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
+        if unit in ("sec", "msec", "usec") and seconds > 0 and abs(seconds - tr) > TOLERANCE:
+            raise UserError(f"contradictory TR|has a TR of {seconds:g} s by its header and of {tr:g} s by its sidecar")
+        self.length = shape[3]  # frames
+        return int(proxy.offset)
+
+    def _values(self, raw: bytes) -> np.ndarray:
+        """Convert stored bytes to float32 `[frames, voxels]` (X fastest), valid until the next call."""
+        stored = np.frombuffer(raw, self._dtype).reshape(-1, self._voxels)
+        values = self._room[: len(stored)]
+        np.copyto(values, stored, casting="unsafe")
+        if (self._slope, self._inter) != (1.0, 0.0):
+            values *= np.float32(self._slope)
+            values += np.float32(self._inter)
+        return values
+
+    def _fit(self, file: BinaryIO) -> None:
+        """Copy all frames, and fit polynomials to every voxel's time course in one pass."""
+        n = self.length
+        places = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+        legendre = np.polynomial.legendre.legvander(places, min(self._spec.detrend, n - 1))
+        self._basis = np.linalg.qr(legendre)[0].astype(np.float32)  # [length, degree + 1]
+        products, squares = np.zeros((self._basis.shape[1], self._voxels)), np.zeros(self._voxels)
+        first = np.zeros(self._voxels, np.float32)  # sums are relative to the first frame, because means are large
+        for start in range(0, n, BLOCK):
+            size = min(n - start, BLOCK) * self._frame_bytes
+            raw = file.read(size)
+            if len(raw) != size:
+                raise EOFError(f"it ends {(n - start) * self._frame_bytes - len(raw)} bytes early")
+            self._copy.write(raw)
+            values = self._values(raw)
+            first = first if start else values[0].copy()
+            values -= first
+            products += np.einsum("tk,tv->kv", self._basis[start : start + len(values)], values)
+            squares += np.einsum("tv,tv->v", values, values)
+        if file.read(1):
+            raise ValueError("it has more bytes than its header says")
+        # The basis is orthonormal, so the products are the coefficients.
+        constant = self._basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant voxel of value 1
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            mean = first + constant @ products / n
+            deviation = np.sqrt(np.maximum(squares - (products**2).sum(axis=0), 0) / n)
+            varies = np.isfinite(mean) & np.isfinite(deviation) & (deviation > ROUNDING * np.abs(mean))
+            scale = np.where(varies, 1 / deviation, 0.0)
+            if self._spec.mask and varies.any():
+                scale[mean < self._spec.mask * np.percentile(mean[varies], 98)] = 0.0
+            trend = products + constant[:, None] * first
+        # [degree + 1, voxels], coefficients of the basis; [voxels], 0 for a constant or masked voxel
+        self._trend, self._scale = np.nan_to_num(trend).astype(np.float32), scale.astype(np.float32)
+        if not self._scale.any():
+            raise UserError("constant image|has no voxel that varies")
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
         """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]` of `spec.dtype`; each is valid until the next."""
-        room, out = self._header.room(), np.empty((BLOCK, *self._header.shape[:3]), self.spec.dtype)
+        spec, out = self._spec, np.empty((BLOCK, *self._spec.grid), self._spec.dtype)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
-            self._copy.seek(first * self._header.frame_bytes)
-            values = self._header.values(self._copy.read((last - first) * self._header.frame_bytes), room)
-            for curve, size in zip(self.basis[first:last].T, self.trend, strict=True):
+            self._copy.seek(first * self._frame_bytes)
+            values = self._values(self._copy.read((last - first) * self._frame_bytes))
+            for curve, size in zip(self._basis[first:last].T, self._trend, strict=True):
                 values -= curve[:, None] * size  # a matrix product is slower: too narrow for several threads
-            values *= self.scale
-            np.clip(values, -self.spec.clip, self.spec.clip, out=values)
-            if self._header.dtype.kind == "f":  # voxels of float images may be NaN
+            values *= self._scale
+            np.clip(values, -spec.clip, spec.clip, out=values)
+            if self._dtype.kind == "f":  # voxels of float images may be NaN
                 np.nan_to_num(values, copy=False, nan=0.0)
             for frame, place in zip(values, out, strict=False):
-                _set_upright(place, to_half(frame) if self.spec.dtype == "float16" else frame)
+                stored = to_half(frame) if spec.dtype == "float16" else frame
+                for z, layer in enumerate(stored.reshape(spec.grid[::-1])):  # half the time of one transposition
+                    place[:, :, z] = layer.T
             yield out[: len(values)]
 
     def close(self) -> None:
@@ -87,152 +156,15 @@ class Run:
         self._copy.close()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Header:
-    """Shape, dtype and scaling of the voxels, and the offset of the first one in the uncompressed file."""
-
-    shape: tuple[int, int, int, int]
-    dtype: np.dtype
-    offset: int
-    slope: float
-    inter: float
-
-    @property
-    def frame_bytes(self) -> int:
-        return int(np.prod(self.shape[:3])) * self.dtype.itemsize
-
-    def room(self) -> np.ndarray:
-        """Allocate a buffer for `values`; new memory for each block costs 20 % of the time in page faults."""
-        return np.empty((BLOCK, int(np.prod(self.shape[:3]))), np.float32)
-
-    def values(self, raw: bytes, room: np.ndarray) -> np.ndarray:
-        """Convert stored bytes to float32 `[frames, voxels]` (X fastest), in the first rows of the buffer `room`."""
-        stored = np.frombuffer(raw, self.dtype).reshape(-1, room.shape[1])
-        values = room[: len(stored)]
-        np.copyto(values, stored, casting="unsafe")
-        if (self.slope, self.inter) != (1.0, 0.0):
-            values *= np.float32(self.slope)
-            values += np.float32(self.inter)
-        return values
-
-
-def _set_upright(place: np.ndarray, frame: np.ndarray) -> None:
-    """Copy a frame in file order to `[X, Y, Z]`, layer by layer: half the time of a single transposition."""
-    for z, layer in enumerate(frame.reshape(place.shape[::-1])):
-        place[:, :, z] = layer.T
-
-
-def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
-    """Make the first pass over a NIfTI image, compressed or not; `tr` is the repetition time in its sidecar.
-
-    Raises UserError with a message `KIND|SENTENCE` if the image is not NIfTI, has another grid or TR, is truncated or
-    damaged, or no voxel varies; the caller then leaves out this scan.
-    """
-    header = _read_header(path, spec, tr)
-    copy = tempfile.SpooledTemporaryFile(max_size=1 << 27)  # noqa: SIM115 - in memory up to 128 MiB
-    try:
-        sums, room = _Sums(header, spec.detrend), header.room()
-        with library("nibabel", "fmri").openers.ImageOpener(str(path)) as file:
-            file.read(header.offset)
-            for raw in _blocks(file, header):
-                copy.write(raw)
-                sums.add(header.values(raw, room))
-            if file.read(1):
-                raise ValueError("it has more bytes than its header says")
-        trend, scale = sums.finish(spec.mask)
-        if not scale.any():
-            raise UserError("constant image|has no voxel that varies")
-        return Run(spec, header.shape[3], sums.basis, trend, scale, copy, header)
-    except Exception as error:  # zlib, gzip and nibabel raise errors of their own
-        copy.close()
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"damaged image|cannot be read to its end ({first_line(error)})") from error
-
-
-def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
-    nibabel = library("nibabel", "fmri")
-    try:
-        image = nibabel.load(path)
-        proxy = image.dataobj
-        shape: Any = tuple(map(int, image.shape))
-        header = _Header(shape, np.dtype(proxy.dtype), int(proxy.offset), float(proxy.slope), float(proxy.inter))
-        zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
-    except Exception as error:
-        raise UserError(f"damaged image|is no NIfTI image ({first_line(error)})") from error
-    if len(shape) != 4 or shape[:3] != spec.grid:
-        raise UserError(
-            f"another grid|has {' x '.join(map(str, shape))} voxels, but its sidecar's slices and data.fmri.grid say "
-            f"{' x '.join(map(str, spec.grid))} voxels in each frame"
-        )
-    if header.dtype.kind not in "iuf" or not np.isfinite([header.slope, header.inter]).all() or not header.slope:
-        raise UserError(
-            f"damaged image|has voxels of type {header.dtype} with scale {header.slope:g} and offset {header.inter:g}; "
-            "expected numbers, a finite scale other than 0, and a finite offset"
-        )
-    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
-    if unit in ("sec", "msec", "usec") and seconds > 0 and abs(seconds - tr) > TOLERANCE:
-        raise UserError(f"contradictory TR|has a TR of {seconds:g} s by its header and of {tr:g} s by its sidecar")
-    return header
-
-
-def _blocks(file: BinaryIO, header: _Header) -> Iterator[bytes]:
-    """Yield the bytes of all frames in blocks. Raises EOFError if the file is too short."""
-    for left in range(header.shape[3], 0, -BLOCK):
-        size = min(left, BLOCK) * header.frame_bytes
-        raw = file.read(size)
-        if len(raw) != size:
-            raise EOFError(f"it ends {left * header.frame_bytes - len(raw)} bytes early")
-        yield raw
-
-
-class _Sums:
-    """The sums of a one-pass polynomial fit of every voxel's time course, and of its residuals."""
-
-    def __init__(self, header: _Header, degree: int):
-        n, voxels = header.shape[3], int(np.prod(header.shape[:3]))
-        places = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
-        self.basis = np.linalg.qr(np.polynomial.legendre.legvander(places, min(degree, n - 1)))[0].astype(np.float32)
-        self._done, self._first = 0, np.zeros(voxels, np.float32)
-        self._products = np.zeros((self.basis.shape[1], voxels))
-        self._squares = np.zeros(voxels)
-
-    def add(self, values: np.ndarray) -> None:
-        """Add the next frames `[n, voxels]`; sums are relative to the first frame, because means are large."""
-        if not self._done:
-            self._first = values[0].copy()
-        values -= self._first
-        basis = self.basis[self._done : self._done + len(values)]
-        self._products += np.einsum("tk,tv->kv", basis, values)
-        self._squares += np.einsum("tv,tv->v", values, values)
-        self._done += len(values)
-
-    def finish(self, mask: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return trend and scale (see `Run`); the scale is 0 where the mean is below `mask` x its 98th percentile."""
-        # The basis is orthonormal, so the products are the coefficients.
-        constant = self.basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant voxel of value 1
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            mean = self._first + constant @ self._products / self._done
-            deviation = np.sqrt(np.maximum(self._squares - (self._products**2).sum(axis=0), 0) / self._done)
-            varies = np.isfinite(mean) & np.isfinite(deviation) & (deviation > ROUNDING * np.abs(mean))
-            scale = np.where(varies, 1 / deviation, 0.0)
-            if mask and varies.any():
-                scale[mean < mask * np.percentile(mean[varies], 98)] = 0.0
-            trend = self._products + constant[:, None] * self._first
-        return np.nan_to_num(trend).astype(np.float32), scale.astype(np.float32)
-
-
-READERS = min(4, os.cpu_count() or 1)  # scans read at the same time; each takes up to 0.2 GB
 NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 
 
-def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
+def prepare_scans(root: Path, spec: _scans.FmriSpec, out: Path, tally: Tally) -> None:
     """Write the data file of the scans below `root`, and count its windows in `tally`.
 
     Raises UserError if no scan is usable, or, with `spec.strict`, if any scan is unusable.
     """
-    selection = select(root, find_scans(root), spec)
-    work = _Work(root, spec, tally, selection)
+    work = _Work(root, spec, tally)
     usable = work.usable()
     with (
         VolumeWriter(out, spec.grid, spec.dtype, spec.features_are()) as writer,
@@ -244,25 +176,27 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
         work.note()
         if not tally.n_kept:
             raise UserError(f"{root}: no window is left; {' '.join(tally.notes)}")
-        writer.provenance = {**work.provenance(), "reader": f"eeg2text_jax {__version__}",
-                             "samples": sum(tally.n_kept.values())}  # fmt: skip
+        writer.provenance = work.provenance()
 
 
 class _Work:
     """State of writing the data file: transcripts, unusable scans and notes so far."""
 
-    def __init__(self, root: Path, spec: FmriSpec, tally: Tally, selection: Selection):
-        self._root, self._spec, self._tally, self._selection = root, spec, tally, selection
+    def __init__(self, root: Path, spec: _scans.FmriSpec, tally: Tally):
+        self._root, self._spec, self._tally = root, spec, tally
+        self._selection = _scans.select(root, _scans.find_scans(root), spec)
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
-        self._transcripts: dict[str, Transcript | UserError] = {}
-        self._corrected: dict[str, Transcript] = {}  # stimulus -> transcript with corrected onsets
-        self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # kind -> (scan, message)
+        self._transcripts: dict[str, _scans.Transcript | UserError] = {}
+        self._corrected: dict[str, _scans.Transcript] = {}  # stimulus -> transcript with corrected onsets
+        self._problems: dict[str, list[tuple[_scans.Scan, str]]] = collections.defaultdict(
+            list
+        )  # kind -> (scan, message)
         self._files: list[dict[str, Any]] = []
         self._story_time: list[tuple[int, float, float]] = []  # (frame, its time in the audio, TR), see `clock.py`
         self._usual_tr: dict[str, float] = {}  # stimulus -> TR in seconds, see `usual_tr`
         self._oddities: list[str] = []  # notes
 
-    def usable(self) -> list[Scan]:
+    def usable(self) -> list[_scans.Scan]:
         """Return the selected scans that have an image, a story and its transcript; count all others as dropped.
 
         Raises UserError if there is no such scan, or with `strict` if one selected scan is unusable.
@@ -272,8 +206,7 @@ class _Work:
                 self._drop(scan, reason)
         usable = []
         for scan in self._selection.wanted:
-            problem = scan.problem or not_here(scan.image) or self._transcript_problem(scan)
-            if problem:
+            if problem := scan.problem or _scans.not_here(scan.image) or self._transcript_problem(scan):
                 self._refuse(scan, problem)
             else:
                 usable.append(scan)
@@ -283,35 +216,31 @@ class _Work:
                 f"{self._root}: none of the {len(self._selection.wanted)} selected scans can be used, for these "
                 f"reasons: {' '.join(self._tally.notes)}"
             )
-        self._note_missing_stories(usable)
+        counts = {scan.stem: collections.Counter(story.stimulus for story in scan.stories) for scan in usable}
+        most = functools.reduce(operator.or_, counts.values())  # audio file -> largest number of stories in one scan
+        self._oddities += [
+            f"{stem}: its events have {n} of the {most[name]} stories of {name}."
+            for stem, times in counts.items()
+            for name, n in times.items()
+            if n < most[name]
+        ]
         self._usual_tr = usual_tr(usable)
-        placed = align_stories([scan.stories for scan in usable])
+        placed = _scans.align_stories([scan.stories for scan in usable])
         return [dataclasses.replace(scan, stories=stories) for scan, stories in zip(usable, placed, strict=True)]
 
-    def _note_missing_stories(self, scans: list[Scan]) -> None:
-        """Add a note on each scan whose table of events has fewer stories of an audio file than another table."""
-        counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
-        most = functools.reduce(
-            operator.or_, (times for _, times in counts)
-        )  # audio file -> largest number in one scan
-        for scan, times in counts:
-            for name, n in times.items():
-                if n < most[name]:
-                    self._oddities.append(f"{scan.stem}: its events have {n} of the {most[name]} stories of {name}.")
-
-    def _transcript_problem(self, scan: Scan) -> str:
+    def _transcript_problem(self, scan: _scans.Scan) -> str:
         """Read the transcripts of a scan's stories; return the problem (`KIND|SENTENCE`) of a faulty one, or ""."""
-        for name in [story.stimulus for story in scan.stories]:
+        for name in (story.stimulus for story in scan.stories):
             if name not in self._transcripts:
                 try:
-                    self._transcripts[name] = read_transcript(self._transcripts_at / name / FILE)
+                    self._transcripts[name] = _scans.read_transcript(self._transcripts_at / name / _scans.FILE)
                 except UserError as error:
                     self._transcripts[name] = error
             if isinstance(transcript := self._transcripts[name], UserError):
                 return str(transcript)
         return ""
 
-    def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
+    def runs(self, scans: Sequence[_scans.Scan]) -> Iterator[Run | UserError]:
         """Yield the image of each scan or its error, in order; background threads read the next images."""
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             left = iter(scans)
@@ -326,15 +255,15 @@ class _Work:
                     if isinstance(run := unread.result(), Run):
                         run.close()
 
-    def _read(self, scan: Scan) -> Run | UserError:
+    def _read(self, scan: _scans.Scan) -> Run | UserError:
         try:
-            return read_run(scan.image, self._spec, scan.tr)
+            return Run(scan.image, self._spec, scan.tr)
         except UserError as error:
             if "|" not in str(error):
                 raise
             return error
 
-    def add(self, scan: Scan, run: Run | UserError, writer: VolumeWriter) -> None:
+    def add(self, scan: _scans.Scan, run: Run | UserError, writer: VolumeWriter) -> None:
         """Write the windows of a scan; leave it out if its image is damaged."""
         if isinstance(run, UserError):
             self._refuse(scan, str(run))
@@ -342,42 +271,41 @@ class _Work:
         with contextlib.closing(run):
             for story in scan.stories:
                 self._add_story(scan, story, run, writer)
-            self._files.append({"name": scan.image.name, "bytes": scan.image.stat().st_size, "tr": scan.tr,
-                                "frames": run.length})  # fmt: skip
+            size = scan.image.stat().st_size
+            self._files.append({"name": scan.image.name, "bytes": size, "tr": scan.tr, "frames": run.length})
 
-    def _add_story(self, scan: Scan, story: Story, run: Run, writer: VolumeWriter) -> None:
+    def _add_story(self, scan: _scans.Scan, story: _scans.Story, run: Run, writer: VolumeWriter) -> None:
         spec, tally, frames = self._spec, self._tally, story.frames(scan.tr)
-        segments = frame_texts(self._transcript(scan, story), story, scan.tr)
+        segments = _scans.frame_texts(self._transcript(scan, story), story, scan.tr)
         first, last = frames.start + spec.lag_tr, min(frames.stop + spec.lag_tr, run.length)
         blocks = run.frames(first, last) if last - first >= spec.window else ()
         block_starts = [writer.add_frames(block) for block in blocks]
         story_start = frames.start * scan.tr - story.audio_start  # time in the audio at which the first frame begins
         if block_starts:
             self._story_time.append((block_starts[0], round(story_start, 6), scan.tr))
-        key = scan.subject, story.stimulus
-        slot = self._usual_tr[story.stimulus]
-        for start in window_starts(frames, spec.window, spec.stride):
+        key, stop = (scan.subject, story.stimulus), frames.stop + spec.lag_tr
+        for start in _scans.window_starts(frames, spec.window, spec.stride):
             place = start - frames.start
             text = " ".join(filter(None, segments[place : place + spec.window]))
             if start + spec.lag_tr + spec.window > run.length:
-                tally.dropped[(*key, BEYOND)] += 1
+                tally.dropped[*key, BEYOND] += 1
             elif not text:
-                tally.dropped[(*key, NO_WORDS)] += 1
+                tally.dropped[*key, NO_WORDS] += 1
             else:
                 writer.add_window(
                     block_starts[0] + place, spec.window, sentence=text, subject=scan.subject, task=story.stimulus,
-                    sentence_index=round((story_start + place * scan.tr) / slot),
+                    sentence_index=round((story_start + place * scan.tr) / self._usual_tr[story.stimulus]),
                     text_group=spec.group_of(story.stimulus),
                     recording=scan.stem, onset=(start + spec.lag_tr) * scan.tr, duration=spec.window * scan.tr,
                 )  # fmt: skip
                 tally.n_kept[key] += 1
-        if run.length < frames.stop + spec.lag_tr:
+        if run.length < stop:
             self._oddities.append(
-                f"{scan.image.name} has {run.length} frames and its events go to frame {frames.stop + spec.lag_tr}: "
-                "windows beyond the end are dropped."
+                f"{scan.image.name} has {run.length} frames and its events go to frame {stop}: windows beyond the end "
+                "are dropped."
             )
 
-    def _transcript(self, scan: Scan, story: Story) -> Transcript:
+    def _transcript(self, scan: _scans.Scan, story: _scans.Story) -> _scans.Transcript:
         """Return the transcript of a story, corrected and checked at first use."""
         name = story.stimulus
         if story.moved:
@@ -386,8 +314,8 @@ class _Work:
                 "from most other tables; the onset of the story in its table is used."
             )
         if name not in self._corrected:
-            transcript = cast(Transcript, self._transcripts[name])
-            transcript, note = correct_onsets(transcript, name, story.onset - story.audio_start, scan.tr)
+            transcript = cast(_scans.Transcript, self._transcripts[name])
+            transcript, note = _scans.correct_onsets(transcript, name, story.onset - story.audio_start, scan.tr)
             self._oddities += [note] if note else []
             self._corrected[name] = transcript
             starts = transcript.starts[np.isfinite(transcript.starts)]
@@ -395,29 +323,28 @@ class _Work:
                 self._oddities.append(f"the transcript of {name} has {n} words that begin before the preceding word.")
         return self._corrected[name]
 
-    def _refuse(self, scan: Scan, problem: str) -> None:
+    def _refuse(self, scan: _scans.Scan, problem: str) -> None:
         kind, _, sentence = problem.partition("|")
         if self._spec.strict:
-            raise UserError(
-                f"{scan.image}: {sentence}; repair the scan, or set data.fmri.strict=False to leave such scans out."
-            )
+            raise UserError(f"{scan.image}: {sentence}; repair it, or set data.fmri.strict=False to leave it out.")
         self._problems[kind].append((scan, sentence))
         self._drop(scan, kind)
 
-    def _drop(self, scan: Scan, reason: str) -> None:
+    def _drop(self, scan: _scans.Scan, reason: str) -> None:
         spec = self._spec
         for story in scan.stories:
-            lost = len(window_starts(story.frames(scan.tr), spec.window, spec.stride))
+            lost = len(_scans.window_starts(story.frames(scan.tr), spec.window, spec.stride))
             self._tally.dropped[scan.subject, story.stimulus, reason] += lost
         if not scan.stories:
             self._tally.dropped[scan.subject, scan.task, reason] += 1
 
     def note(self) -> None:
         """Add to the tally one note for each kind of problem, and every oddity as a note."""
+        get = f"; `datalad get` in {self._root} fetches"
         advice = {
-            "not downloaded": f"; `datalad get` in {self._root} fetches images: sub-*/func/*_bold.nii.gz",
-            "sidecar not downloaded": f"; `datalad get` in {self._root} fetches them: sub-*/func/*_bold.json",
-            "events not downloaded": f"; `datalad get` in {self._root} fetches them: sub-*/func/*_events.tsv",
+            "not downloaded": f"{get} images: sub-*/func/*_bold.nii.gz",
+            "sidecar not downloaded": f"{get} them: sub-*/func/*_bold.json",
+            "events not downloaded": f"{get} them: sub-*/func/*_events.tsv",
             "transcript not downloaded": "; `datalad get stimuli/gentle` fetches them",
             "no transcript": (
                 "; the OpenNeuro edition has no transcripts, they come with the DataLad one (stimuli/gentle): name "
@@ -425,32 +352,32 @@ class _Work:
             ),
         }
         for kind, cases in self._problems.items():
-            (first, sentence), n = cases[0], len(cases)
-            scans = f"{n} scans are" if n > 1 else "1 scan is"
+            first, sentence = cases[0]
             self._tally.notes.append(
-                f"{scans} left out ({kind}), {'the first of them' if n > 1 else 'namely'} {first.stem}: {sentence}"
-                f"{advice.get(kind, '')}."
+                f"{count_of(len(cases), 'scan is', 'scans are')} left out ({kind}), "
+                f"{'the first of them' if len(cases) > 1 else 'namely'} {first.stem}: {sentence}{advice.get(kind, '')}."
             )
         if self._transcripts_at.is_dir():
             played = {story.stimulus for scan in self._selection.wanted for story in scan.stories}
-            if unused := sorted({path.parent.name for path in self._transcripts_at.glob(f"*/{FILE}")} - played):
-                self._tally.notes.append(
-                    f"{len(unused)} transcripts are of audio that no selected scan played: {', '.join(unused)}."
-                )
+            if unused := sorted({path.parent.name for path in self._transcripts_at.glob(f"*/{_scans.FILE}")} - played):
+                what = "transcripts are of audio that no selected scan played"
+                self._tally.notes.append(f"{len(unused)} {what}: {', '.join(unused)}.")
         self._tally.notes += dict.fromkeys(self._oddities)
 
     def provenance(self) -> dict[str, Any]:
-        paths = {name: self._transcripts_at / name / FILE for name in sorted(self._transcripts)}
+        paths = {name: self._transcripts_at / name / _scans.FILE for name in sorted(self._transcripts)}
         return {
             "source": self._root.name,
             "fmri": {name: value for name, value in dataclasses.asdict(self._spec).items() if name != "transcripts"},
             "scans": self._files,
             STORY_TIME: self._story_time,
             "transcripts": {name: file_digest(path) for name, path in paths.items() if path.exists()},
+            "reader": f"eeg2text_jax {__version__}",
+            "samples": self._tally.n_kept.total(),
         }
 
 
-def usual_tr(scans: Sequence[Scan]) -> dict[str, float]:
+def usual_tr(scans: Sequence[_scans.Scan]) -> dict[str, float]:
     """Return stimulus -> repetition time (TR, seconds) that most of its scans have; in a tie, the shortest."""
     trs_of: dict[str, list[float]] = collections.defaultdict(list)
     for scan in scans:

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,15 +23,12 @@ from eeg2text_jax.base.files import parse_json
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.source import is_pointer
 
-# Read the stories of a scan from its table of events, and their words from transcripts.
-#
 # A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Only
 # rows of type `story` are stories, but the audio file begins at the first row that names it: music before a story is in
 # the same file.
 #
 # A transcript is `align.csv` of the aligner gentle, without header: the word, the aligned token (`<unk>` if unknown),
-# start and end in seconds of the audio. A word that was not found in the audio has no times; its time is interpolated
-# between its neighbours, so that the text stays complete.
+# start and end in seconds of the audio. The times of a word that was not found are interpolated between its neighbours.
 
 STORY = "story"
 _EMPTY = ("", "n/a")
@@ -65,32 +62,27 @@ def read_stories(path: Path) -> tuple[Story, ...]:
     Raises UserError with a message `KIND|SENTENCE` if the table or a story is missing, a row is unusable, or stories
     overlap; the caller then leaves out this scan.
     """
-    rows = _rows(path)
     audio_starts: dict[str, float] = {}
+    rows = _rows(path)
     for row in rows:
         audio_starts[row["stim_file"]] = min(row["onset"], audio_starts.get(row["stim_file"], math.inf))
     stories = []
     for row in rows:
         if row["trial_type"] != STORY:
             continue
-        if row["stim_file"] in _EMPTY:
-            raise UserError(
-                f"no audio named|a story in {path.name} names no audio file (stim_file), so it has no transcript"
-            )
-        if not row["stim_file"].isprintable():
-            raise UserError(f"unreadable events|{path.name} names an audio file {row['stim_file']!r}, which is no name")
-        name = Path(row["stim_file"]).name.rpartition(".")[0] or row["stim_file"]
-        begin = audio_starts[row["stim_file"]]
-        stories.append(Story(name.removesuffix("_audio"), row["onset"], row["duration"], begin))
+        if (file := row["stim_file"]) in _EMPTY:
+            raise UserError(f"no audio named|a story in {path.name} names no audio file (stim_file)")
+        if not file.isprintable():
+            raise UserError(f"unreadable events|{path.name} names an audio file {file!r}, which is no name")
+        name = (Path(file).name.rpartition(".")[0] or file).removesuffix("_audio")
+        stories.append(Story(name, row["onset"], row["duration"], audio_starts[file]))
     if not stories:
         raise UserError(f"no story|{path.name} has no row of trial_type {STORY}")
     stories.sort(key=lambda story: story.onset)
     for before, after in itertools.pairwise(stories):
         if after.onset < before.onset + before.duration:
-            raise UserError(
-                f"overlapping stories|in {path.name} the story at {after.onset:g} s begins before the one at "
-                f"{before.onset:g} s has ended"
-            )
+            what = f"the story at {after.onset:g} s begins before the one at {before.onset:g} s has ended"
+            raise UserError(f"overlapping stories|in {path.name} {what}")
     return tuple(stories)
 
 
@@ -108,26 +100,23 @@ def _rows(path: Path) -> list[dict]:
             for name in ("onset", "duration"):
                 row[name] = float(row[name]) if row[name] not in _EMPTY else math.nan
             row.update({name: (row[name] or "").strip() for name in ("trial_type", "stim_file")})
-            if row["trial_type"] == STORY and not (0 <= row["onset"] < 1e5 and 0 < row["duration"] < 1e5):
-                onset, duration = row["onset"], row["duration"]
+            onset, duration = row["onset"], row["duration"]
+            if row["trial_type"] == STORY and not (0 <= onset < 1e5 and 0 < duration < 1e5):
                 raise ValueError(
                     f"a story has onset {onset} s (expected 0 or more) and duration {duration} s (above 0)"
                 )
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(
-            f"unreadable events|{path.name} is no table of onset, duration, trial_type and stim_file "
-            f"({first_line(error)})"
-        ) from error
+        what = f"{path.name} is no table of onset, duration, trial_type and stim_file ({first_line(error)})"
+        raise UserError(f"unreadable events|{what}") from error
     return rows
 
 
 def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
     """Return the stories of each scan, with `audio_start` corrected where a scan's table contradicts most other tables.
 
-    A table gives the onset of a story and the start of its audio file, both in seconds of the scan. Their difference,
-    the story's place in the audio, is the same in all scans. Where a table has another difference than most, `onset` is
-    kept and `audio_start` replaced. In Narratives, two subjects have such tables: the onset of the story was corrected
-    in them, the row of the audio was not.
+    The difference of the story's onset and the start of its audio file, the story's place in the audio, is the same in
+    all scans. In Narratives, two subjects' tables have another one: the onset of the story was corrected in them, the
+    row of the audio was not.
     """
     keyed = []  # each story of a scan with its key: stimulus, and number among the scan's stories of this stimulus
     for scan in scans:
@@ -172,31 +161,31 @@ def read_transcript(path: Path) -> Transcript:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             for row in reader:
+                line = f"line {reader.line_num}"
                 if len(row) != 4:
-                    raise ValueError(f"line {reader.line_num} has {len(row)} columns")
+                    raise ValueError(f"{line} has {len(row)} columns")
                 if any(ord(character) < 32 and not character.isspace() for cell in row for character in cell):
-                    raise ValueError(f"line {reader.line_num} has a character that is no text")
+                    raise ValueError(f"{line} has a character that is no text")
                 word, _, start, end = (cell.strip() for cell in row)
                 if bool(start) != bool(end):
-                    raise ValueError(f"line {reader.line_num} has a start without an end, or an end without a start")
+                    raise ValueError(f"{line} has a start without an end, or an end without a start")
                 seconds = float(start) if start else math.nan
                 if start and not (0 <= seconds <= float(end) < 1e5):
-                    raise ValueError(f"line {reader.line_num} has the times {start} and {end}")
+                    raise ValueError(f"{line} has the times {start} and {end}")
                 words.append(" ".join(word.split()))
                 starts.append(seconds)
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(
-            f"unreadable transcript|{path} is no table of word, token, start and end ({first_line(error)})"
-        ) from error
+        what = f"{path} is no table of word, token, start and end ({first_line(error)})"
+        raise UserError(f"unreadable transcript|{what}") from error
     if not np.isfinite(starts).any():
         raise UserError(f"unreadable transcript|{path} has no word with a time")
     return Transcript(tuple(words), np.array(starts))
 
 
 def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
-    """Return the transcript, in which first words far from the story's onset get corrected onsets, and a note or "".
+    """Return the transcript, with `CORRECT_ONSETS` for first words far from the story's onset, and a note or "".
 
-    `place` is the story's onset in seconds of the audio `stimulus`. The corrected onsets are those of `CORRECT_ONSETS`.
+    `place` is the story's onset in seconds of the audio `stimulus`.
     """
     timed = np.flatnonzero(np.isfinite(transcript.starts))
     first, starts = timed[0], transcript.starts.copy()
@@ -210,17 +199,15 @@ def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: floa
         if abs(starts[index] - place) > NEAR * tr:
             starts[index] = better
             changed.append(f"{transcript.words[index]!r} at {better:g} s")
-    return (
-        dataclasses.replace(transcript, starts=starts),
-        f"{odd}begins at {place:g} s; corrected: {', '.join(changed)}.",
-    )
+    note = f"{odd}begins at {place:g} s; corrected: {', '.join(changed)}."
+    return dataclasses.replace(transcript, starts=starts), note
 
 
 def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
     """Return the text of each frame of a story; "" if no word begins in it.
 
-    A word that begins at `t` seconds of the scan belongs to frame `floor(t / TR)`. Frames are whole TRs, so a story's
-    first or last word may begin up to half a TR outside; then it belongs to the nearest frame.
+    A word that begins at `t` seconds of the scan belongs to frame `floor(t / TR)`; a story's first or last word may
+    begin up to half a TR outside of its frames, and belongs to the nearest one.
     """
     frames = story.frames(tr)
     words_by_frame: list[list[str]] = [[] for _ in frames]
@@ -318,26 +305,24 @@ def _read_scan(folder: Path, stem: str) -> Scan:
     name = _NAME.match(stem)
     scan = Scan(folder, stem, name["subject"], name["task"], name["run"] or "", 0.0, 0, ())
     sidecar = folder / f"{stem}_bold.json"
-    if absent := not_downloaded(sidecar):
-        return dataclasses.replace(scan, problem=f"sidecar not downloaded|its sidecar {sidecar.name} {absent}")
-    if not sidecar.exists():
-        return dataclasses.replace(
-            scan, problem=f"no sidecar|has no {sidecar.name} beside it, which says how long a TR is"
-        )
+    what = f"its sidecar {sidecar.name}"
     try:
-        fields = parse_json(sidecar.read_text(encoding="utf8"))
-        tr, slices = float(fields["RepetitionTime"]), len(fields.get("SliceTiming", ()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        problem = f"unreadable sidecar|its sidecar {sidecar.name} does not say how long a TR is ({first_line(error)})"
-        return dataclasses.replace(scan, problem=problem)
-    if not 0.1 <= tr <= 20:
-        problem = f"impossible TR|its sidecar {sidecar.name} says RepetitionTime {tr:g}; expected seconds, 0.1 to 20"
-        return dataclasses.replace(scan, slices=slices, problem=problem)
-    try:
-        stories = read_stories(folder / f"{stem}_events.tsv")
+        if absent := not_downloaded(sidecar):
+            raise UserError(f"sidecar not downloaded|{what} {absent}")
+        if not sidecar.exists():
+            raise UserError(f"no sidecar|has no {sidecar.name} beside it, which says how long a TR is")
+        try:
+            fields = parse_json(sidecar.read_text(encoding="utf8"))
+            tr, slices = float(fields["RepetitionTime"]), len(fields.get("SliceTiming", ()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"unreadable sidecar|{what} does not say how long a TR is ({first_line(error)})") from error
+        scan = dataclasses.replace(scan, slices=slices)
+        if not 0.1 <= tr <= 20:
+            raise UserError(f"impossible TR|{what} says RepetitionTime {tr:g}; expected seconds, 0.1 to 20")
+        scan = dataclasses.replace(scan, tr=tr)
+        return dataclasses.replace(scan, stories=read_stories(folder / f"{stem}_events.tsv"))
     except UserError as error:
-        return dataclasses.replace(scan, tr=tr, slices=slices, problem=str(error))
-    return dataclasses.replace(scan, tr=tr, slices=slices, stories=stories)
+        return dataclasses.replace(scan, problem=str(error))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,13 +340,9 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
     """
     tasks = {scan.task for scan in scans}
     if unknown := [name for name in spec.tasks if name not in tasks]:
-        raise UserError(
-            f"data.fmri.tasks names {unknown[0]!r}, which {root} does not have; expected some of "
-            f"{', '.join(sorted(tasks))}."
-        )
-    on_grid = [
-        scan for scan in scans if scan.slices in (0, spec.grid[2]) and (scan.task in spec.tasks or not spec.tasks)
-    ]
+        known = ", ".join(sorted(tasks))
+        raise UserError(f"data.fmri.tasks names {unknown[0]!r}, which {root} does not have; expected some of {known}.")
+    on_grid = [scan for scan in scans if scan.slices in (0, spec.grid[2]) and scan.task in (spec.tasks or tasks)]
     if not on_grid:
         raise UserError(
             f"{root}: none of its {len(scans)} functional scans has {spec.grid[2]} slices, as in data.fmri.grid "
@@ -389,25 +370,21 @@ def read_exclusions(root: Path, name: str) -> list[str]:
     path = root / name
     if absent := not_downloaded(path):
         raise UserError(f"{path}: {absent}; fetch it, or set data.fmri.exclude='' to leave no scan out.")
+    if name not in ("", LISTED) and not path.exists():
+        raise UserError(f"{path}: there is no such file; set data.fmri.exclude to a list like code/scan_exclude.json.")
     if not name or not path.exists():
-        if name and name != LISTED:
-            raise UserError(
-                f"{path}: there is no such file; set data.fmri.exclude to a list like code/scan_exclude.json."
-            )
         return []
     try:
         exclusions = parse_json(path.read_text(encoding="utf8"))
-        return [str(stem) for stems in exclusions.values() for names in stems.values() for stem in _strings(names)]
+        listed = [names for stems in exclusions.values() for names in stems.values()]
+        for names in listed:
+            if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+                raise ValueError(f"{names!r} where names of scans should be")
+        return [name for names in listed for name in names]
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise UserError(
             f"{path}: is no list of scans to leave out ({first_line(error)}); expected JSON, task -> subject -> names."
         ) from error
-
-
-def _strings(names: Any) -> Iterable[str]:
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"{names!r} where names of scans should be")
-    return names
 
 
 def not_here(image: Path) -> str:

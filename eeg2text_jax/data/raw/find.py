@@ -1,9 +1,11 @@
-"""The settings for raw recordings, and the search for their files with subject, task, session and run."""
+"""Raw recordings: settings, search for their files with subject and task, and their events."""
 
+import collections
 import dataclasses
 import fractions
 import functools
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,7 +101,7 @@ class RawSpec:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference of each type that `reference` names: "average", "bipolar", or EEG channels with commas."""
+        """The reference of each type in `reference`: "average", "bipolar", or EEG channels with commas."""
         found: dict[str, list[str]] = {}
         for part in filter(None, map(str.strip, self.reference.split(","))):
             kind, colon, how = part.partition(":")
@@ -108,29 +110,29 @@ class RawSpec:
         return {kind: ",".join(parts) for kind, parts in found.items()}
 
     def features_are(self, channels: Sequence[str], types: Sequence[str] = ()) -> str:
-        """Return a description of the F columns, which `check.names_of` parses; `types` are all "eeg" by default."""
+        """Return a description of the F columns, which `check.names_of` parses; `types` are "eeg" by default."""
         types, counts = types or ("eeg",) * len(channels), ""
         if set(types) - {"eeg"}:
             counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in dict.fromkeys(types))})"
             channels = [f"{'_'.join(name.split())}/{kind}" for name, kind in zip(channels, types, strict=True)]
-        units = {kind: sensor.small if self.log or self.is_waves else sensor.large for kind, sensor in SENSORS.items()}
+        units = {kind: SENSORS[kind].small if self.log or self.is_waves else SENSORS[kind].large for kind in types}
         if not (self.amplitude or self.is_waves):
             units = {kind: f"({unit})^2" if "/" in unit else f"{unit}^2" for kind, unit in units.items()}
-        unit = ", ".join(f"{units[kind]} ({kind})" if counts else units[kind] for kind in dict.fromkeys(types))
+        unit = ", ".join(f"{unit} ({kind})" if counts else unit for kind, unit in units.items())
+        many, names = f"{len(channels)} channels{counts}", " ".join(channels)
         if self.is_waves:
-            names = ("highpass", "lowpass", "notch")
-            filters = [f"{name} {value:g} Hz" for name in names if (value := getattr(self, name))]
+            edges = {name: getattr(self, name) for name in ("highpass", "lowpass", "notch")}
+            filters = ", ".join(f"{name} {value:g} Hz" for name, value in edges.items() if value) or "no filter"
             return (
-                f"waves in {unit} of {len(channels)} channels{counts}, {self.resample:g} samples a second, "
-                f"{', '.join(filters) or 'no filter'}, each minus its mean over the sentence; channels: "
-                f"{' '.join(channels)}"
+                f"waves in {unit} of {many}, {self.resample:g} samples a second, {filters}, each minus its mean over "
+                f"the sentence; channels: {names}"
             )
         bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
         what = f"{'log10 of ' if self.log else ''}mean band {'amplitude' if self.amplitude else 'power'} in {unit}"
         positions = f"events {self.word!r}" if self.word else f"windows of {self.window:g} s every {self.step:g} s"
         return (
-            f"{what} of {positions}, {len(self.bands)} bands x {len(channels)} channels{counts}, band-major; "
-            f"bands in Hz: {bands}; channels: {' '.join(channels)}"
+            f"{what} of {positions}, {len(self.bands)} bands x {many}, band-major; bands in Hz: {bands}; channels: "
+            f"{names}"
         )
 
     @property
@@ -138,19 +140,18 @@ class RawSpec:
         return self.features == "waves"
 
     def ratio(self, rate: float) -> fractions.Fraction:
-        """Return the ratio of `resample` to a recording's `rate` (Hz), with a denominator that resampling can take."""
+        """Return the ratio of `resample` to `rate` (Hz), with a denominator that resampling can take."""
         return fractions.Fraction(self.resample / rate).limit_denominator(1000)
 
     def check_rate(self, rate: float, what: str) -> None:
-        """Raise UserError if `resample`, or twice a band or filter, does not fit the `rate` (Hz) of the recording."""
+        """Raise UserError if `resample`, a band or a filter does not fit a recording's `rate` (Hz)."""
         if self.resample and abs(float(self.ratio(rate)) * rate / self.resample - 1) > 1e-3:
             raise UserError(
                 f"{what}: has {rate:g} samples a second, too many for data.raw.resample={self.resample:g}; expected "
                 f"{rate / 100:g} or more, or 0 to keep the rate."
             )
-        rate = min(rate, self.resample or rate)
-        bands = () if self.is_waves else self.bands
-        highest = max([high for _, high in bands] + [self.highpass, self.lowpass, self.notch])
+        rate, bands = min(rate, self.resample or rate), () if self.is_waves else self.bands
+        highest = max(*(high for _, high in bands), self.highpass, self.lowpass, self.notch)
         if highest >= rate / 2:
             raise UserError(
                 f"{what}: has {rate:g} samples a second, and a band or filter at {highest:g} Hz needs more than "
@@ -160,7 +161,7 @@ class RawSpec:
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """The file of one recording of one subject; `bids`: it is in a BIDS folder."""
+    """The file of one recording of one subject; `bids`: in a BIDS folder."""
 
     path: Path
     subject: str
@@ -171,7 +172,7 @@ class RawFile:
 
     @property
     def name(self) -> str:
-        """A name that is unique among the recordings of all subjects."""
+        """A name that is unique among all recordings."""
         return "/".join(filter(None, (self.subject, self.session, self.run, self.path.name)))
 
     @property
@@ -181,26 +182,30 @@ class RawFile:
 
     @property
     def here(self) -> bool:
-        """Whether the file is downloaded, rather than a dangling link or a pointer of git-annex or git-lfs."""
+        """Whether the file is downloaded, not a dangling link or a pointer of git-annex or git-lfs."""
         return self.path.exists() and not is_pointer(self.path)
 
 
 def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, where: str) -> tuple[str, ...]:
     """Return the channels that `spec` selects of a recording; `types` are MNE's types by name.
 
-    By default they are of one datatype: of the folder in BIDS, `datatype`, else MEG, else sEEG and ECoG, else EEG.
-    Raises UserError if a name, type or pattern in `spec.channels` selects nothing, or no channel is left.
+    By default those of one datatype: of the folder in BIDS, `datatype`, else MEG, sEEG and ECoG, or EEG. Raises
+    UserError if a part of `spec.channels` selects nothing, or no channel is left.
     """
     usable = {
         name: kind for name, kind in types.items() if kind in SENSORS and not (kind == "eeg" and NOT_EEG.match(name))
     }
+    of_kind = {kind: [name for name in types if types[name] == kind] for kind in types.values()}
+    counted = ", ".join(f"{len(names)} {kind} ({shortlist(names, 4)})" for kind, names in of_kind.items())
     names: list[str] = []
     for wanted in spec.channels:
         kinds = DATATYPES.get(wanted.lower(), (wanted.lower(),))
         fits = re.compile(".*".join(map(re.escape, wanted.split("*"))))
         found = [name for name, kind in usable.items() if kind in kinds or ("*" in wanted and fits.fullmatch(name))]
         if not (found := [wanted] if wanted in types else found):
-            raise UserError(f"{where}: has no channel {wanted!r} (data.raw.channels); it has {_counted(types)}.")
+            raise UserError(
+                f"{where}: has no channel {wanted!r} (data.raw.channels); it has {len(types)} channels: {counted}."
+            )
         names += found
     if not spec.channels:
         there = set(usable.values())
@@ -209,25 +214,18 @@ def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, wher
     if names := [name for name in dict.fromkeys(names) if name not in spec.exclude]:
         return tuple(names)
     raise UserError(
-        f"{where}: has no channel of EEG, MEG, sEEG or ECoG that data.raw.exclude leaves, it has {_counted(types)}; "
-        "set data.raw.channels to the channels to use."
+        f"{where}: has no channel of EEG, MEG, sEEG or ECoG that data.raw.exclude leaves, it has {len(types)} "
+        f"channels: {counted}; set data.raw.channels to the channels to use."
     )
 
 
-def _counted(types: Mapping[str, str]) -> str:
-    """Return the number of channels, and of those of each type with the first names."""
-    kinds = [(kind, [name for name in types if types[name] == kind]) for kind in dict.fromkeys(types.values())]
-    of_kinds = ", ".join(f"{len(names)} {kind} ({shortlist(names, 4)})" for kind, names in kinds)
-    return f"{len(types)} channels: {of_kinds}"
-
-
 def sensor_types(types: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the type of each channel in `names`; a channel of another type that the user named counts as EEG."""
+    """Return the type of each channel; one of another type that the user named counts as EEG."""
     return tuple(types[name] if types[name] in SENSORS else "eeg" for name in names)
 
 
 def is_raw(source: str) -> bool:
-    """Return whether a source is a file or glob of raw recordings, a folder with such files, or a BIDS folder."""
+    """Return whether a source is a recording, a glob of them, a folder with some, or a BIDS folder."""
     path = Path(source)
     if path.is_dir() and not _has_suffix(path):
         return (path / BIDS).exists() or any(map(_has_suffix, path.iterdir()))
@@ -235,15 +233,12 @@ def is_raw(source: str) -> bool:
 
 
 def refuse_nested(source: str) -> None:
-    """Raise UserError if a source is an empty folder, or a folder with recordings only in its subfolders."""
+    """Raise UserError if a source is an empty folder, or has recordings only in its subfolders."""
     folder = Path(source)
-    if not folder.is_dir():
-        return
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
-    if not inside:
+    if folder.is_dir() and not inside:
         raise UserError(f"{source}: this folder holds no files; give a folder that holds recordings.")
-    nested = [path for path in inside if _has_suffix(path)]
-    if nested and not any(path.parent == folder for path in inside):
+    if (nested := [path for path in inside if _has_suffix(path)]) and not any(path.parent == folder for path in inside):
         first = nested[0].relative_to(folder)
         pattern = folder.joinpath(*["*"] * (len(first.parts) - 1), f"*{first.suffix}")
         raise UserError(
@@ -256,55 +251,52 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
     """Return the recordings in files, folders and globs, ordered by task, subject, session and run.
 
     `names` is a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
-    `session`, `run`; with a slash it also matches folders. `task` is the task of files whose names state none. The
-    types in `channels` (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if
-    no recording is found, two have the same name, `names` does not match a name, or mne-bids is missing.
+    `session`, `run`; with a slash it also matches folders. `task` is that of files whose names state none. `channels`
+    (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if there is no
+    recording, two have one name, or a name does not fit `names`.
     """
     files: dict[Path, RawFile] = {}
     for source in sources:
-        root = Path(source)
-        bids = (root / BIDS).exists()
-        for path in _bids_paths(root, channels) if bids else _paths(root, source):
+        bids = Path(source, BIDS).exists()
+        for path in _bids_paths(Path(source), channels) if bids else _paths(source):
             files[path.absolute()] = _identify(path, bids, names, task)
     if not files:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected files that MNE reads ({', '.join(SUFFIXES)}), or a "
             "BIDS folder with EEG, MEG or iEEG."
         )
-    of_name: dict[tuple[str, str], list[RawFile]] = {}
-    for file in files.values():
-        of_name.setdefault((file.task, file.name), []).append(file)
-    for same in of_name.values():
-        if len(same) > 1:
-            first = same[0].path
-            raise UserError(
-                f"{first}: {len(same)} files are called {first.name}, and all would be the subject {same[0].subject}; "
-                f"where folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/{stem_of(first)}' (groups "
-                "`session` and `run` tell recordings of one subject apart)."
-            )
+    counts = collections.Counter((file.task, file.name) for file in files.values())
+    if same := [file for file in files.values() if counts[file.task, file.name] > 1]:
+        first = same[0].path
+        raise UserError(
+            f"{first}: {counts[same[0].task, same[0].name]} files are called {first.name}, and all would be the "
+            f"subject {same[0].subject}; where folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/"
+            f"{stem_of(first)}' (groups `session` and `run` tell recordings of one subject apart)."
+        )
     return sorted(files.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
 
 
 def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
-    """Return the recordings of one datatype: of one that `channels` name, else of the first that is there."""
+    """Return the recordings of one datatype: one that `channels` name, else the first that is there."""
     wanted = {name.lower() for name in channels}
     asked = [name for name, kinds in DATATYPES.items() if wanted & {name, *kinds}][::-1]  # a folder `meg` may have EEG
-    files = {name: filter(_has_suffix, sorted(root.glob(f"sub-*/**/*_{name}.*"))) for name in DATATYPES}
-    found = {name: [path for path in files[name] if not _NOT_RECORDINGS.search(path.name)] for name in files}
-    there = {name: found[name] for name in dict.fromkeys([*asked, *DATATYPES]) if found[name]}
+    there = {}
+    for name in dict.fromkeys([*asked, *DATATYPES]):
+        paths = filter(_has_suffix, sorted(root.glob(f"sub-*/**/*_{name}.*")))
+        if found := [path for path in paths if not _NOT_RECORDINGS.search(path.name)]:
+            there[name] = found
     for name in list(there)[1:]:
         many = count_of(len(there[name]), "recording")
         print(f"{root}: also has {many} of the datatype {name}, which data.raw.channels={name} takes.", file=sys.stderr)
     return next(iter(there.values()), [])
 
 
-def _paths(root: Path, source: str) -> list[Path]:
-    if root.is_dir() and not _has_suffix(root):
-        paths = sorted(root.glob("*"))
-    elif root.exists() or root.is_symlink():
+def _paths(source: str) -> list[Path]:
+    root = Path(source)
+    is_folder = root.is_dir() and not _has_suffix(root)
+    if not is_folder and os.path.lexists(root):
         return [root]
-    else:
-        paths = matches(source)
+    paths = sorted(root.glob("*")) if is_folder else matches(source)
     return [path for path in paths if _has_suffix(path) and not path.name.startswith(".")]
 
 
@@ -313,37 +305,31 @@ def _has_suffix(path: Path) -> bool:
 
 
 def stem_of(path: Path) -> str:
-    """Return a recording's file name without its ending and without `_raw`, `_eeg`, `_meg` or `_ieeg`."""
+    """Return the name of a file without its ending and `_raw`, `_eeg`, `_meg` or `_ieeg`."""
     ending = max((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), key=len, default="")
     return _ENDINGS.sub("", path.name[: len(path.name) - len(ending)])
 
 
 def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
+    entities = {"subject": stem_of(path)}
     if bids or (not names and path.name.startswith("sub-")):
         entities = library("mne_bids", "mne").get_entities_from_fname(path.name, on_error="ignore")
     elif names:
+        parts = path.absolute().parts
+        tries = range(1, len(parts) + 1 if "/" in names else 2)
         try:
             # With a slash the expression matches the name with as few parent folders as needed.
-            parts = path.absolute().parts
-            tries = range(1, len(parts) + 1 if "/" in names else 2)
             match = next(filter(None, (re.search(names, "/".join(parts[-count:])) for count in tries)), None)
         except re.error as error:
             raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
         if match is None or "subject" not in match.groupdict():
-            raise UserError(
-                f"{path}: data.raw.names ({names!r}) finds no subject in this name; expected a regular expression with "
-                "the group (?P<subject>...)."
-            )
+            raise UserError(f"{path}: data.raw.names ({names!r}) finds no subject in this name; give (?P<subject>...).")
         entities = match.groupdict()
-    else:
-        entities = {"subject": stem_of(path)}
     if not entities.get("subject"):
         raise UserError(f"{path}: its name tells no subject; expected sub-NAME as in BIDS, or give data.raw.names.")
-    return RawFile(path, entities["subject"], entities.get("task") or task or TASK, entities.get("session") or "",
-                   entities.get("run") or "", bids)  # fmt: skip
+    session, run = (entities.get(name) or "" for name in ("session", "run"))
+    return RawFile(path, entities["subject"], entities.get("task") or task or TASK, session, run, bids)
 
-
-# Read the events of a recording, from a table beside it or from its annotations, and match their codes.
 
 # Marker types of BrainVision. MNE writes `TYPE/description`, also in copies as FIF, EDF or BIDS.
 TYPES = ("Comment", "Stimulus", "Response", "New Segment", "SyncStatus", "Optic", "Toggle", "Time 0", "Bad Interval")
@@ -352,17 +338,14 @@ _TRIGGER = re.compile(r"S *0*(\d+)")
 
 
 def split_type(description: str) -> tuple[str, str]:
-    """Split `Comment/a text` into the marker type with its slash (empty if there is none) and the rest."""
+    """Split `Comment/a text` into the marker type with its slash, or "", and the rest."""
     match = _TYPED.fullmatch(description)
     return (match[1], match[2].strip()) if match else ("", description)
 
 
 @functools.lru_cache(maxsize=4096)
 def spellings(code: str) -> tuple[str, ...]:
-    """Return equivalent spellings of a code: `S 101` -> `S 101`, `S101`, `101`.
-
-    If the code has a marker type (`Stimulus/S 101`), spellings without the type come first.
-    """
+    """Return the spellings of a code, those without marker type first: `S 101` -> `S 101`, `S101`, `101`."""
     marker, bare = split_type(code)
     forms = [bare, *_trigger(bare)]
     return tuple(dict.fromkeys(forms + [marker + form for form in forms] + [code]))
@@ -370,9 +353,9 @@ def spellings(code: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def patterns(pattern: str, *, typed: bool) -> tuple["re.Pattern[str]", ...]:
-    """Compile all spellings of a user's pattern, in which `*` stands for any text.
+    """Compile all spellings of a user's pattern; `*` is any text.
 
-    If the code to match has a marker type (`typed`), a marker type in the pattern must be equal to it.
+    If the code to match has a marker type (`typed`), one in the pattern must be equal to it.
     """
     marker, bare = split_type(pattern)
     prefix = marker if typed or bare.startswith("*") else ""
@@ -392,7 +375,7 @@ NO_EVENTS = ("bad", "edge")  # prefixes of annotations that MNE uses for data to
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """An event of a recording; times are seconds from the recording's first sample."""
+    """An event of a recording; times are seconds from the first sample."""
 
     onset: float
     duration: float
@@ -402,8 +385,7 @@ class Event:
     def match(self, pattern: str) -> "re.Match[str] | None":
         """Return the match of the first code that fits `pattern`, in which `*` stands for any text.
 
-        The spellings `S101`, `S 101` and `101` are equivalent. A pattern with a marker type matches codes of this type
-        and codes without a type.
+        `S101`, `S 101` and `101` are equal. A pattern with a marker type matches codes of this type and of none.
         """
         tries = (
             expression.fullmatch(form)
@@ -415,49 +397,39 @@ class Event:
 
 
 def events_table(file: RawFile) -> Path | None:
-    """Return the path of a recording's table of events, `NAME_events.tsv` or `.csv`; None if there is none."""
-    stem = stem_of(file.path)
-    places = (file.path.with_name(f"{stem}_events{suffix}") for suffix in (".tsv", ".csv"))
+    """Return a recording's table of events, `NAME_events.tsv` or `.csv`, if it is there."""
+    places = (file.path.with_name(f"{stem_of(file.path)}_events{suffix}") for suffix in (".tsv", ".csv"))
     return next((place for place in places if place.is_file()), None)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the column names and the rows of a TSV or CSV file with a header; blank lines are skipped.
-
-    Raises UserError if the file is missing, is not UTF-8 text, or a line has another number of cells than the header.
-    """
+    """Return columns and rows of a TSV or CSV file with a header; raise UserError if it is damaged."""
     lines = [(number, [cell.strip() for cell in cells]) for number, cells in read_cells(path)]
     header = lines[0][1] if lines else []
     if not any(header):
         raise UserError(f"{path}: the table is empty; expected a header and a line for each event.")
     if len(header) == 1 and ";" in header[0]:
         raise UserError(f"{path}: its cells are separated by semicolons; save it with commas (.csv) or tabs (.tsv).")
-    rows = []
-    for number, cells in lines[1:]:
-        if not any(cells):
-            continue
+    filled = [(number, cells) for number, cells in lines[1:] if any(cells)]
+    for number, cells in filled:
         if len(cells) != len(header):
-            raise UserError(
-                f"{path}, line {number}: expected {len(header)} cells as in the header, found {len(cells)}; repair or "
-                "remove the line."
-            )
-        rows.append(dict(zip(header, cells, strict=True)))
-    return header, rows
+            raise UserError(f"{path}, line {number}: has {len(cells)} cells, the header {len(header)}; mend the line.")
+    return header, [dict(zip(header, cells, strict=True)) for _, cells in filled]
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:
-    """Return column names and events (ordered by onset) of a table with `onset` and perhaps `duration` in seconds.
+    """Return columns and events, by onset, of a table with `onset` and perhaps `duration` in seconds.
 
-    Raises UserError as `read_table` does, or if there is no column `onset`, or if a time is not a number.
+    Raises UserError if the table is damaged, or a time is missing or no number.
     """
     columns, rows = read_table(path)
     if "onset" not in columns:
         raise UserError(f"{path}: there is no column 'onset', there are {', '.join(columns)}; expected seconds in it.")
     events = []
     for number, row in enumerate(rows, 1):
-        onset, duration = _seconds(path, number, row, "onset"), 0.0
-        if row.get("duration", "n/a").lower() not in MISSING:
-            duration = _seconds(path, number, row, "duration")
+        onset = _seconds(path, number, row, "onset")
+        has_end = row.get("duration", "").lower() not in MISSING
+        duration = _seconds(path, number, row, "duration") if has_end else 0.0
         codes = tuple(row[name] for name in CODES if row.get(name, "").lower() not in MISSING)
         events.append(Event(onset, duration, codes, row))
     return columns, sorted(events, key=lambda event: event.onset)
@@ -465,31 +437,21 @@ def read_events(path: Path) -> tuple[list[str], list[Event]]:
 
 def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
     try:
-        value = float(row[name])
+        if math.isfinite(value := float(row[name])):
+            return value
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise UserError(f"{path}, event {number}: {name} is {row[name]!r}; expected seconds.")
-    return value
+        pass
+    raise UserError(f"{path}, event {number}: {name} is {row[name]!r}; expected seconds.")
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:
-    """Yield the annotations of an MNE recording as events; the description is both the code and the column `text`.
-
-    Equal annotations are one event: BrainVision may have a marker for each channel.
-    """
-    rate = float(raw.info["sfreq"])
-    seen: set[tuple[float, float, str]] = set()
-    for mark in raw.annotations:
-        description = str(mark["description"])
-        equal = (float(mark["onset"]), float(mark["duration"]), description)
-        if equal in seen:
-            continue
-        seen.add(equal)
+    """Yield the annotations of an MNE recording; the description is both the code and the column `text`."""
+    marks = ((float(mark["onset"]), float(mark["duration"]), str(mark["description"])) for mark in raw.annotations)
+    for onset, duration, description in dict.fromkeys(marks):  # BrainVision may have a marker for each channel
         # In BrainVision a marker without duration lasts one sample.
-        duration = float(mark["duration"]) if mark["duration"] * rate > 1.5 else 0.0
+        duration = duration if duration * raw.info["sfreq"] > 1.5 else 0.0
         # MNE counts onsets from the start of the whole recording, also in a file cropped to a part of it.
-        yield Event(float(mark["onset"]) - raw.first_time, duration, (description,), {text: description})
+        yield Event(onset - raw.first_time, duration, (description,), {text: description})
 
 
 def is_marked_bad(event: Event) -> bool:

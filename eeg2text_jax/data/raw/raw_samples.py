@@ -4,7 +4,6 @@ import collections
 import contextlib
 import dataclasses
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,33 +17,17 @@ from eeg2text_jax.base.packages import library
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.datafile import HALF_RANGE, electrodes
-from eeg2text_jax.data.raw.find import (
-    DATATYPES,
-    NOT_EEG,
-    SENSORS,
-    VOLTS,
-    Event,
-    RawFile,
-    RawSpec,
-    annotations,
-    events_table,
-    find_raw,
-    read_events,
-    read_table,
-    select_channels,
-    sensor_types,
-    split_type,
-)
+from eeg2text_jax.data.raw import find
 from eeg2text_jax.data.raw.sentences import (
     NO_END,
     NO_TEXT,
     Flat,
-    Levels,
     Reading,
     Short,
     Texts,
     band_power,
     bipolar_pairs,
+    level_notes,
     no_sentence,
     readings,
     refuse_codes,
@@ -52,61 +35,57 @@ from eeg2text_jax.data.raw.sentences import (
     waves,
     windows,
 )
-from eeg2text_jax.data.recordings._features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
-from eeg2text_jax.data.source import Sample, Source, Tally
-
-# Open raw recordings with MNE: choose channels, convert units, and read values on request.
+from eeg2text_jax.data.source import Sample, Source, Tally, UnreadableRecording, read_recordings
 
 Types = dict[str, str]  # channel -> its type in a BIDS folder's `channels.tsv`
 ELECTRIC = ("eeg", "seeg", "ecog")  # types in volts
-_KNOWN = {name.lower(): volts for name, volts in VOLTS.items()}
+_KNOWN = {name.lower(): volts for name, volts in find.VOLTS.items()}
+BEYOND = "beyond the recording"
+FLAT = "flat channel"
+SHORT = "too short for the filters (data.raw.margin helps)"
+TOO_LARGE = f"beyond {HALF_RANGE:g} uV or fT (data.raw.highpass helps)"
+Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and reason -> number of dropped ones
 
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
     """An open recording: the selected channels and how to read them."""
 
-    file: RawFile
+    file: find.RawFile
     raw: Any  # MNE's object
     channels: tuple[str, ...]
     types: tuple[str, ...]  # of `channels`: eeg | mag | grad | seeg | ecog
-    picks: np.ndarray  # indices of `channels` among the file's channels
     factor: np.ndarray  # `[channels, 1]`, large units of the type (volts) in one of the values that MNE returns
-    notes: tuple[str, ...]  # on channels left out and units assumed, without the file's name
-    warnings: tuple[str, ...]  # on unreadable sidecars and bad channels, with the file's name
+    notes: list[str]  # on channels left out and units assumed, without the file's name
+    warnings: list[str]  # on unreadable sidecars and bad channels, with the file's name
 
     @property
     def rate(self) -> float:
         return float(self.raw.info["sfreq"])
 
-    @property
-    def seconds(self) -> float:
-        return self.raw.n_times / self.rate
-
     def volts(self, begin: float, end: float) -> tuple[np.ndarray, float]:
-        """Return the values `[channels, samples]` from `begin` to `end` (seconds), and the time of the first sample.
+        """Return values `[channels, samples]` in large units from `begin` to `end`, and the time of the first one.
 
-        They are in large units, such as volts. Times outside the recording are clipped. Raises UnreadableRecording for
-        a damaged file, UserError for NaN.
+        Times (seconds) outside the recording are clipped. Raises UnreadableRecording, or UserError for NaN.
         """
         start = max(int(np.floor(begin * self.rate)), 0)
         stop = min(int(np.ceil(end * self.rate)), self.raw.n_times)
+        picks = [self.raw.ch_names.index(name) for name in self.channels]
         with _mne_errors(self.file):
-            values = self.raw.get_data(self.picks, start, stop)
-        broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
-        if len(broken):
-            first = start + np.flatnonzero(~np.isfinite(values).all(axis=0))[0]
-            names = shortlist([self.channels[i] for i in broken])
+            values = self.raw.get_data(picks, start, stop)
+        if not (finite := np.isfinite(values)).all():
+            broken = np.flatnonzero(~finite.all(axis=1))
+            first = (start + np.flatnonzero(~finite.all(axis=0))[0]) / self.rate
+            where = f"at {first:.1f} s ({shortlist(self.channels[i] for i in broken)})"
             raise UserError(
-                f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity at "
-                f"{first / self.rate:.1f} s ({names}); repair the recording, or leave these channels out with "
-                "data.raw.exclude."
+                f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity {where}; mend "
+                "the recording, or leave these channels out with data.raw.exclude."
             )
         return values.astype(np.float64, copy=False) * self.factor, start / self.rate
 
 
-def open_recording(file: RawFile, spec: RawSpec) -> Recording:
+def open_recording(file: find.RawFile, spec: find.RawSpec) -> Recording:
     """Open a file with MNE, or with mne-bids in a BIDS folder.
 
     Raises UnreadableRecording if MNE cannot read the file, UserError if it lacks EEG, a channel or a channel's unit.
@@ -116,63 +95,56 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     options = {"encoding": spec.encoding} if has_encoding else {}
     with _mne_errors(file):
         if file.bids:
-            raw, types, warning = open_bids(file, spec.channels, options)
+            raw, stated, warned = open_bids(file, spec.channels, options)
         else:
-            raw, types, warning = mne.io.read_raw(file.path, preload=False, verbose="error", **options), {}, ""
-    all_types = dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
-    names = list(select_channels(all_types, spec, file.datatype, str(file.path)))
-    kinds = sensor_types(all_types, names)
+            raw, stated, warned = mne.io.read_raw(file.path, preload=False, verbose="error", **options), {}, []
+    types = _types(raw)
+    names = find.select_channels(types, spec, file.datatype, str(file.path))
+    kinds = find.sensor_types(types, names)
     if spec.references.get("eeg") == "average" and kinds.count("eeg") == 1:
-        raise UserError(
-            f"{file.path}: has only one channel, so nothing is left after the average reference; set "
-            "data.raw.reference to ''."
-        )
-    warned = [warning] if warning else []
+        raise UserError(f"{file.path}: an average reference leaves nothing of one channel; set data.raw.reference=''.")
     if bad := [name for name in raw.info["bads"] if name in names]:
         warned.append(f"{file.path}: marks these channels as bad, but they are kept: {', '.join(bad)}.")
-    places = np.array([raw.ch_names.index(name) for name in names])
     check_ranges(file, raw, names)
     electric = [name for name, kind in zip(names, kinds, strict=True) if kind in ELECTRIC]
-    factor = np.array([[SENSORS[kind].factor] for kind in kinds])
+    factor = np.array([[find.SENSORS[kind].factor] for kind in kinds])
     factor[[name in electric for name in names]], without = factors(file, raw, electric, spec.units)
     notes = []
-    if left := _left_out(raw, names, spec, types):
-        wanted = next(name for name, of in DATATYPES.items() if kinds[0] in of).upper().replace("IEEG", "iEEG")
-        notes.append(
-            f"{count_of(len(left), 'channel was', 'channels were')} left out, as not {wanted} by type, unit or name: "
-            f"{', '.join(_grouped(left))}; to use some of them, set data.raw.channels to all channels to use."
-        )
+    if not spec.channels and (left := {name: kind for name, kind in types.items() if name not in names}):
+        notes += _note_on_left(raw, left, stated, spec, kinds[0])
     if without:
         many = count_of(len(without), "channel without a unit was", "channels without a unit were")
         notes.append(f"{many} read in {spec.units}: {', '.join(without)}.")
-    return Recording(file, raw, tuple(names), kinds, places, factor, tuple(notes), tuple(warned))
+    return Recording(file, raw, names, kinds, factor, notes, warned)
 
 
-def _grouped(channels: Sequence[tuple[str, str]]) -> list[str]:
-    """Return names with their types; many channels of one type become a count with the first names."""
-    counts = collections.Counter(kind for _, kind in channels)
-    many = {kind: n for kind, n in counts.items() if kind.lower() in SENSORS and n > 4}
-    shown = [f"{many[kind]} {kind} ({shortlist([n for n, of in channels if of == kind], 3)})" for kind in many]
-    return shown + [f"{name} ({kind})" for name, kind in channels if kind not in many]
+def _types(raw: Any) -> Types:
+    return dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
 
 
-def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> list[tuple[str, str]]:
-    """Return the channels not in `names`, though the user did not exclude them, each with its type and unit."""
-    if spec.channels:
-        return []
-    channels = []
-    for name, kind in zip(raw.ch_names, raw.get_channel_types(), strict=True):
-        if name not in names and name not in spec.exclude and kind != "stim":
-            unit = unit_of(raw, name)
-            if kind == "eeg" and NOT_EEG.match(name):
-                kind = "by its name"
-            channels.append((name, f"{types.get(name, kind)}{f', unit {unit!r}' if unit else ''}"))
-    return channels
+def _note_on_left(raw: Any, left: Types, stated: Types, spec: find.RawSpec, kind: str) -> list[str]:
+    """Return a note on the channels `left` out that the user did not exclude, with types and units.
+
+    Many of one type become a count with the first names; `kind` is a type of the channels used.
+    """
+    of: Types = {}  # channel -> why it is left out
+    for name, now in left.items():
+        if name not in spec.exclude and now != "stim":
+            why = "by its name" if now == "eeg" and find.NOT_EEG.match(name) else now
+            of[name] = stated.get(name, why) + (f", unit {unit!r}" if (unit := unit_of(raw, name)) else "")
+    many = {why: n for why, n in collections.Counter(of.values()).items() if why.lower() in find.SENSORS and n > 4}
+    shown = [f"{n} {why} ({shortlist([name for name in of if of[name] == why], 3)})" for why, n in many.items()]
+    shown += [f"{name} ({why})" for name, why in of.items() if why not in many]
+    wanted = next(name for name, kinds in find.DATATYPES.items() if kind in kinds).upper().replace("IEEG", "iEEG")
+    return [
+        f"{count_of(len(of), 'channel was', 'channels were')} left out, as not {wanted} by type, unit or name: "
+        f"{', '.join(shown)}; to use some of them, set data.raw.channels to all channels to use."
+    ] if of else []  # fmt: skip
 
 
 @contextlib.contextmanager
-def _mne_errors(file: RawFile) -> Iterator[None]:
-    """Turn MNE's exceptions into UnreadableRecording, and suppress its warnings about names and headers."""
+def _mne_errors(file: find.RawFile) -> Iterator[None]:
+    """Turn MNE's exceptions into UnreadableRecording, and suppress its warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
@@ -187,42 +159,49 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
 
-def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, str]:
+def open_bids(file: find.RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, list[str]]:
     """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read the other sidecars.
 
-    Return MNE's object, the type of each channel in the table, and a sentence on unreadable sidecars, or "".
-    Raises UserError if `channels.tsv` is damaged, or, without `wanted` channels, if it has no row for a channel of EEG.
+    Return MNE's object, the type of each channel in the table, and warnings. Raises UserError if the table is damaged,
+    or, without `wanted` channels, lacks a channel of EEG.
     """
-    bids = library("mne_bids", "mne")
-    path, note = bids.get_bids_path_from_fname(file.path), ""
+    bids, warned = library("mne_bids", "mne"), []
+    path = bids.get_bids_path_from_fname(file.path)
     table = path.find_matching_sidecar(suffix="channels", extension=".tsv", on_error="ignore")
     rows = _rows(Path(table)) if table else {}
     try:
         raw = bids.read_raw_bids(path, verbose="error", extra_params=dict(options))
     except Exception as error:  # often a faulty sidecar; a damaged recording raises again in the next line
         raw = library("mne", "mne").io.read_raw(file.path, preload=False, verbose="error", **options)
-        note = f"{file.path}: was read without sidecars that mne-bids cannot read ({first_line(error)})."
+        warned.append(f"{file.path}: was read without sidecars that mne-bids cannot read ({first_line(error)}).")
     if not table:
-        return raw, {}, note
-    _check_names(Path(table), file, raw, rows, wanted)
-    types = {name: row["type"] for name, row in rows.items() if name in raw.ch_names}
-    for name, kind in types.items():
-        now, ours = raw.get_channel_types([name])[0], kind.lower()
+        return raw, {}, warned
+    types = _types(raw)
+    if absent := [name for name, kind in types.items() if name not in rows and kind in find.SENSORS and not wanted]:
+        others = [name for name in rows if name not in types]
+        what = f"; it has rows for {', '.join(others[:5])}, which the recording lacks" if others else ""
+        many = count_of(len(absent), "such channel")
+        raise UserError(
+            f"{table}: has no row for channel {absent[0]!r} of {file.path.name} ({many}){what}. Mend the table, or "
+            "name the channels to take with data.raw.channels."
+        )
+    stated = {name: row["type"] for name, row in rows.items() if name in types}
+    for name, kind in stated.items():
+        now, ours = types[name], kind.lower()
         if ours not in ELECTRIC:
             ours = "misc" if now in ELECTRIC else now
         if ours != now:
             raw.set_channel_types({name: ours}, verbose="error")
     if any("status" in row for row in rows.values()):
-        raw.info["bads"] = [name for name in types if rows[name]["status"].lower() == "bad"]
-    return raw, types, note
+        raw.info["bads"] = [name for name in stated if rows[name]["status"].lower() == "bad"]
+    return raw, stated, warned
 
 
 def _rows(table: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of `channels.tsv`: channel -> its cells by column. Raises UserError if it is malformed."""
-    columns, lines = read_table(table)
-    for column in ("name", "type"):
-        if column not in columns:
-            raise UserError(f"{table}: there is no column {column!r}, there are {', '.join(columns)[:200]}.")
+    """Return the rows of `channels.tsv` by channel. Raises UserError if it is malformed."""
+    columns, lines = find.read_table(table)
+    if lacking := [column for column in ("name", "type") if column not in columns]:
+        raise UserError(f"{table}: there is no column {lacking[0]!r}, there are {', '.join(columns)[:200]}.")
     rows: dict[str, dict[str, str]] = {}
     for line in lines:
         if rows.setdefault(line["name"], line) is not line:
@@ -230,46 +209,30 @@ def _rows(table: Path) -> dict[str, dict[str, str]]:
     return rows
 
 
-def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wanted: tuple[str, ...]) -> None:
-    types = dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
-    absent = [name for name, kind in types.items() if name not in rows and kind in SENSORS and not wanted]
-    if absent:
-        others = [name for name in rows if name not in types]
-        what = f"; it has rows for {', '.join(others[:5])}, which the recording lacks" if others else ""
-        many = count_of(len(absent), "such channel")
-        raise UserError(
-            f"{table}: has no row for channel {absent[0]!r} of {file.path.name} ({many}){what}. "
-            "Mend the table, or name the channels to take with data.raw.channels."
-        )
+def factors(file: find.RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.ndarray, list[str]]:
+    """Return factors `[channels, 1]` from MNE's values to volts, and the channels without a unit of voltage.
 
-
-def factors(file: RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.ndarray, list[str]]:
-    """Return factors `[channels, 1]` that convert MNE's values to volts, and the channels without a unit of voltage.
-
-    MNE converts units that it knows. `unit` is the unit of the other channels; if it is "", they raise UserError.
+    Those are in `unit`; if it is "", they raise UserError.
     """
-    units = getattr(raw, "_orig_units", None) or {}
-    applied = _applied_factors(raw)
+    units, applied = getattr(raw, "_orig_units", None) or {}, _applied_factors(raw)
     scales, without = np.ones((len(names), 1)), []
     for i, name in enumerate(names):
-        if name not in units:
-            continue
-        volts = _KNOWN.get(_symbol(units[name]))
-        if volts is None:
+        if name in units and (volts := _KNOWN.get(_symbol(units[name]))):
+            scales[i] = volts / applied.get(name, volts)
+        elif name in units:
             without.append(name)
-            volts = VOLTS.get(unit, 1.0)
-        scales[i] = volts / applied.get(name, 1.0 if name in without else volts)
+            scales[i] = find.VOLTS.get(unit, 1.0) / applied.get(name, 1.0)
     if without and not unit:
         raise UserError(
             f"{file.path}: gives channel {without[0]!r} in {str(units[without[0]])!r}, no unit of voltage that MNE "
             f"knows ({count_of(len(without), 'such channel')}); set data.raw.units to their unit, one of "
-            f"{', '.join(VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
+            f"{', '.join(find.VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
         )
     return scales, without
 
 
 def unit_of(raw: Any, name: str) -> str:
-    """Return a channel's unit as the file states it; "" for volts, their multiples, and if the file states none."""
+    """Return a channel's unit as the file states it; "" for multiples of volts, and if it states none."""
     unit = (getattr(raw, "_orig_units", None) or {}).get(name)
     return "" if unit is None or _symbol(unit) in _KNOWN else str(unit)
 
@@ -279,7 +242,7 @@ def _symbol(unit: Any) -> str:
 
 
 def _applied_factors(raw: Any) -> dict[str, float]:
-    """Return channel -> factor that MNE applied to get volts; it leaves nV in EDF, and `uv`, unconverted."""
+    """Return channel -> factor that MNE applied to get volts; nV in EDF, and `uv`, it leaves unconverted."""
     extras = _extras(raw)
     if "physical_min" in extras and len(extras["ch_names"]) == len(extras["units"]):
         return dict(zip(extras["ch_names"], map(float, extras["units"]), strict=True))
@@ -288,18 +251,16 @@ def _applied_factors(raw: Any) -> dict[str, float]:
     return {}
 
 
-def check_ranges(file: RawFile, raw: Any, names: list[str]) -> None:
-    """Raise UnreadableRecording if a channel in `names` of EDF or BDF declares an empty or infinite physical range."""
+def check_ranges(file: find.RawFile, raw: Any, names: Sequence[str]) -> None:
+    """Raise UnreadableRecording if a channel of EDF or BDF declares an empty or infinite physical range."""
     extras = _extras(raw)
     if "physical_max" not in extras:
         return
     for name, low, high in zip(extras["ch_names"], extras["physical_min"], extras["physical_max"], strict=False):
         if name in names and not (np.isfinite([low, high]).all() and low != high):
-            raise UnreadableRecording(
-                file.path,
-                f"channel {name!r} has the physical minimum {low:g} and maximum {high:g}; expected two different "
-                "finite numbers. Mend the header, or leave the channel out with data.raw.exclude.",
-            )
+            what = f"channel {name!r} has the physical minimum {low:g} and maximum {high:g}"
+            advice = "Mend the header, or leave the channel out with data.raw.exclude."
+            raise UnreadableRecording(file.path, f"{what}; expected two different finite numbers. {advice}")
 
 
 def _extras(raw: Any) -> dict[str, Any]:
@@ -308,15 +269,8 @@ def _extras(raw: Any) -> dict[str, Any]:
     return extras[0] if isinstance(extras[0], dict) else {}
 
 
-BEYOND = "beyond the recording"
-FLAT = "flat channel"
-SHORT = "too short for the filters (data.raw.margin helps)"
-TOO_LARGE = f"beyond {HALF_RANGE:g} uV or fT (data.raw.highpass helps)"
-Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and reason -> number of dropped ones
-
-
-def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
-    """Open recordings as a source. Raises UserError if there is none, or their tables of events are faulty."""
+def open_raw(sources: Sequence[str], spec: find.RawSpec, tally: Tally) -> Source:
+    """Open recordings as a source. Raises UserError if there is none, or a table of events is faulty."""
     recordings = RawRecordings(sources, spec, tally)
     return Source(recordings, recordings.provenance, recordings.features_are)
 
@@ -324,27 +278,25 @@ def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
 class RawRecordings:
     """The samples of raw recordings; iterating reads them and completes `tally` and `provenance`.
 
-    The constructor reads all tables of events, so that their faults are reported before any signal is read. Iterating
-    raises UserError if channels differ between recordings, or if `spec.strict` and a file is unreadable.
+    The constructor reads all tables of events, so that their faults are reported before any signal is read.
     """
 
-    def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
+    def __init__(self, sources: Sequence[str], spec: find.RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
         self._unmatched: list[str] = []  # messages on recordings without a sentence
         self._marker_types: dict[str, None] = {}  # marker types that were removed from texts
         self._files_of_note: dict[str, list[Path]] = {}  # note -> files that it is about
-        self._file_of: dict[tuple[tuple[str, float], ...], RawFile] = {}  # (text, onset) of its sentences -> file
-        self._copies: list[tuple[RawFile, RawFile]] = []  # two files with the same sentences at the same times
+        self._file_of: dict[tuple[Any, ...], find.RawFile] = {}  # (text, onset) of its sentences -> file
+        self._copies: list[Sequence[find.RawFile]] = []  # pairs with the same sentences at the same times
         self._beyond = ""  # message on the first sentence that lies outside its recording
-        self._files = find_raw(sources, spec.names, spec.task, spec.channels)
+        self._files = find.find_raw(sources, spec.names, spec.task, spec.channels)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._of_tables: dict[Path, Found] = {}
         for file in self._files:
-            if table := events_table(file):
-                columns, events = read_events(table)
+            if table := find.events_table(file):
+                columns, events = find.read_events(table)
                 self._of_tables[file.path] = self._readings(file, events, columns)
-        _refuse_absent(sources, self._files, list(self._of_tables.values()))
-        first = self._first()
+        first = self._first(sources)
         self.channels, self.types, self.rate = first.channels, first.types, spec.resample or first.rate
         self.features_are, about = described(first.raw.info, self.channels, self.types, self.rate, spec)
         self._numbers = SentenceNumbers()
@@ -353,83 +305,74 @@ class RawRecordings:
         if not spec.is_waves:
             del self.provenance["features"]
 
-    def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
+    def _readings(self, file: find.RawFile, events: Sequence[find.Event], columns: Sequence[str]) -> Found:
         """Return the sentences that events define, and drops by reason; `columns`: of the events' table, if any."""
         sentences, dropped = readings(file, events, columns, self._spec, self._texts)
-        if self._texts is None:
-            texts = {reading.text for reading in sentences}
-            for event in events:
-                marker, text = split_type(event.columns.get(self._spec.text, ""))
-                if marker and " ".join(text.split()) in texts:
-                    self._marker_types[repr(marker)] = None
+        texts = dict.fromkeys(reading.text for reading in sentences)
+        for event in events if self._texts is None else ():
+            marker, text = find.split_type(event.columns.get(self._spec.text, ""))
+            if marker and " ".join(text.split()) in texts:
+                self._marker_types[repr(marker)] = None
         if not (columns or self._spec.begin or self._texts):
-            refuse_codes(file, [reading.text for reading in sentences])
+            refuse_codes(file, texts)
         if not sentences and not dropped:
             self._unmatched.append(no_sentence(file, events, self._spec))
         return sentences, dropped
 
-    def _first(self) -> Recording:
+    def _first(self, sources: Sequence[str]) -> Recording:
         errors = []
         for file in self._files:
-            if file.here:
-                try:
+            try:
+                if file.here:
                     return open_recording(file, self._spec)
-                except UnreadableRecording as error:
-                    errors.append(error)
-        raise errors[0]
+            except UnreadableRecording as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        tables = self._of_tables.values()
+        raise UserError(
+            f"{', '.join(sources)}: none of {len(self._files)} recordings of "
+            f"{len({file.subject for file in self._files})} subjects is downloaded, though {len(tables)} tables of "
+            f"events are ({sum(len(found) for found, _ in tables)} sentences with a text and an end, "
+            f"{sum(dropped.total() for _, dropped in tables)} without); fetch the files, as with `datalad get` or "
+            f"`openneuro-py`; the first is {self._files[0].path}."
+        )
 
     def __iter__(self) -> Iterator[Sample]:
-        problems = []
-        for number, file in enumerate(self._files, 1):
-            if not file.here:
-                continue
-            try:
-                yield from self._samples(file, f"[{number}/{len(self._files)}] {file.path.name}")
-            except UnreadableRecording as error:
-                if self._spec.strict:
-                    raise
-                problems.append(str(error))
-                self._tally.notes.append(f"LEFT OUT: {error}")
-                print(f"[{number}/{len(self._files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
+        tally = self._tally
+        yield from read_recordings(self._files, self._samples, self._spec.strict, tally.notes)
         if absent := sum(not file.here for file in self._files):
-            self._tally.notes.append(f"{absent} of {len(self._files)} recordings are not downloaded and were left out.")
+            tally.notes.append(f"{absent} of {len(self._files)} recordings are not downloaded and were left out.")
         for note, paths in self._files_of_note.items():
             others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            self._tally.notes.append(f"{paths[0]}{others}: {note}")
+            tally.notes.append(f"{paths[0]}{others}: {note}")
         if self._copies:
             first, second = self._copies[0]
             many = count_of(len(self._copies), "recording has", "recordings have")
-            self._tally.notes.append(
-                f"{many} the same sentences at the same times as another one, such as "
-                f"{second.path.name} ({second.subject}) and {first.path.name} ({first.subject}); if one is a copy "
-                "of the other, for example a filtered one, prepare only one of them."
+            tally.notes.append(
+                f"{many} the same sentences at the same times as another one, such as {second.path.name} "
+                f"({second.subject}) and {first.path.name} ({first.subject}); if one is a copy of the other, for "
+                "example a filtered one, prepare only one of them."
             )
         if self._marker_types:
-            self._tally.notes.append(
-                f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}."
-            )
-        odd = [file.subject for file in self._files if not self._spec.names and re.search(r"[_ ]", file.subject)]
-        if odd:
-            self._tally.notes.append(
+            tally.notes.append(f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}.")
+        if odd := [file.subject for file in self._files if not self._spec.names and re.search(r"[_ ]", file.subject)]:
+            tally.notes.append(
                 f"subjects are named after their files, such as {odd[0]!r}; if file names hold more than the "
                 "subject, set data.raw.names, for example '(?P<subject>[^_]+)_(?P<task>[^_.]+)'."
             )
         if self._texts:
             self._texts.check_codes()
-            self._tally.notes += self._texts.notes()
-        if not self._tally.n_kept:
-            drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
-            dropped = [f"all were dropped ({drops}){self._why()}."] if drops else []
-            reasons = [*problems, *dropped, *self._unmatched]
-            raise UserError(f"no sample to write: {reasons[0]}")
-        self._tally.notes += self._unmatched
-        self.provenance["dropped"] = self._tally.drops()
-        self.provenance["notes"] = list(self._tally.notes)
+            tally.notes += self._texts.notes()
+        dropped = [f"all were dropped ({drops}){self._why()}."] if (drops := tally.said_drops()) else []
+        tally.refuse_none(*dropped, *self._unmatched)
+        tally.notes += self._unmatched
+        self.provenance |= {"dropped": tally.drops(), "notes": list(tally.notes)}
 
     def _why(self) -> str:
-        """Return advice for the most frequent reason of drops, to append to the message that all were dropped."""
-        most = next(iter(self._tally.drops()))
-        if most == BEYOND and self._beyond:
+        """Return advice for the most frequent reason of drops, to append to a message."""
+        drops = self._tally.drops()
+        if (most := next(iter(drops))) == BEYOND and self._beyond:
             return (
                 f"; {self._beyond}: expected onsets and durations in seconds (not in ms or samples), from the "
                 "recording's first sample"
@@ -437,13 +380,15 @@ class RawRecordings:
         if most == NO_END:
             current = f" (now {self._spec.end!r})" if self._spec.end else ""
             return f"; give each sentence a duration in seconds, or set data.raw.end{current} to the code that ends one"
-        if NO_TEXT not in self._tally.drops():
+        if NO_TEXT not in drops:
             return ""
         if self._texts is None:
             return "; if events are codes, give a table of texts by `trial` or `code` with data.raw.texts"
         return f"; {self._texts.mismatch(self._files)}".removesuffix(".")
 
-    def _samples(self, file: RawFile, title: str) -> Iterator[Sample]:
+    def _samples(self, file: find.RawFile, title: str) -> Iterator[Sample]:
+        if not file.here:
+            return
         recording = open_recording(file, self._spec)
         self._check_channels(recording)
         self._spec.check_rate(recording.rate, str(file.path))
@@ -452,15 +397,14 @@ class RawRecordings:
                 f"{file.path}: has {recording.rate:g} samples a second, the first recording has {self.rate:g}; waves "
                 "need one rate: set data.raw.resample."
             )
-        pair = self._of_tables.get(file.path)
-        if pair is None:
-            events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
-            pair = self._readings(file, events, ())
+        if (found := self._of_tables.get(file.path)) is None:
+            events = sorted(find.annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
+            found = self._readings(file, events, ())
             # MNE annotates the places where recordings were concatenated
             if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
                 self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
-        sentences, dropped = pair
-        levels = Levels(recording.channels, recording.types)
+        sentences, dropped = found
+        levels: list[np.ndarray] = []
         key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
         if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer may agree by chance
             self._copies.append((first, file))
@@ -470,55 +414,50 @@ class RawRecordings:
         self._tally.notes += recording.warnings
         if not sentences:
             return
-        with ProgressLine(title, len(sentences)) as progress:
+        with ProgressLine(f"{title} {file.path.name}", len(sentences)) as progress:
             for reading in sentences:
                 features = self._features(recording, reading, levels)
-                if features is not None:
+                if isinstance(features, str):
+                    self._tally.dropped[file.subject, file.task, features] += 1
+                else:
                     index = self._numbers.of(file.task, reading.text)
                     about = (features, reading.text, file.subject, file.task, index)
                     yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
-        self._note(file, *levels.notes())
-        below = [path for path in file.path.rglob("*") if path.is_file()] if file.path.is_dir() else []
-        digests = {str(path.relative_to(file.path)): file_digest(path) for path in below}
-        digest = content_digest(digests) if file.path.is_dir() else file_digest(file.path)
+        self._note(file, *level_notes(levels, recording.channels, recording.types))
+        digest = file_digest(file.path) if file.path.is_file() else content_digest(
+            {str(path.relative_to(file.path)): file_digest(path) for path in file.path.rglob("*") if path.is_file()}
+        )  # fmt: skip
         self.provenance["files"].append({"name": file.path.name, "sha256": digest})
 
-    def _note(self, file: RawFile, *notes: str) -> None:
+    def _note(self, file: find.RawFile, *notes: str) -> None:
         """Record notes on a file; equal notes on several files become one."""
         for note in notes:
             self._files_of_note.setdefault(note, []).append(file.path)
 
-    def _features(self, recording: Recording, reading: Reading, levels: Levels) -> np.ndarray | None:
-        """Return the features of a sentence, float32 `[W, F]`; count it as dropped and return None if it has none."""
-        file, spec = recording.file, self._spec
-        if reading.begin < 0 or reading.end > recording.seconds + 0.5 / recording.rate:
-            self._tally.dropped[file.subject, file.task, BEYOND] += 1
+    def _features(self, recording: Recording, reading: Reading, levels: list[np.ndarray]) -> np.ndarray | str:
+        """Return the features of a sentence, float32 `[W, F]`, or the reason why it is dropped."""
+        spec, rate, seconds = self._spec, recording.rate, recording.raw.n_times / recording.rate
+        if reading.begin < 0 or reading.end > seconds + 0.5 / rate:
             self._beyond = self._beyond or (
-                f"the first goes from {reading.begin:g} to {reading.end:g} s in a recording of {recording.seconds:g} s"
+                f"the first goes from {reading.begin:g} to {reading.end:g} s in a recording of {seconds:g} s"
             )
-            return None
+            return BEYOND
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
-        levels.add(volts)
+        levels.append(volts.std(axis=1))
         order = [recording.channels.index(name) for name in self.channels]
-        volts, names, _ = rereference(volts[order], self.channels, self.types, spec, str(file.path))
-        drops, key = self._tally.dropped, (file.subject, file.task)
+        volts, names, _ = rereference(volts[order], self.channels, self.types, spec, str(recording.file.path))
         try:
             if spec.is_waves:
-                features = waves(volts, recording.rate, (reading.begin - start, reading.end - start), spec)
+                features = waves(volts, rate, (reading.begin - start, reading.end - start), spec)
             else:
                 spans = reading.words or windows(reading, spec.window, spec.step)
-                features = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
+                features = band_power(volts, rate, [(a - start, b - start) for a, b in spans], spec)
         except Flat as flat:
-            drops[*key, f"{FLAT} {names[flat.args[0]]}"] += 1
-            return None
+            return f"{FLAT} {names[flat.args[0]]}"
         except Short:
-            drops[*key, SHORT] += 1
-            return None
-        if spec.is_waves and np.abs(features).max() > HALF_RANGE:
-            drops[*key, TOO_LARGE] += 1
-            return None
-        return features.astype(np.float32)
+            return SHORT
+        return TOO_LARGE if spec.is_waves and np.abs(features).max() > HALF_RANGE else features.astype(np.float32)
 
     def _check_channels(self, recording: Recording) -> None:
         ours, theirs = (
@@ -526,19 +465,18 @@ class RawRecordings:
             for one in (self, recording)
         )
         if ours != theirs:
-            what = [f"lacks {', '.join(sorted(ours - theirs)[:5])}"] if ours - theirs else []
-            what += [f"also has {', '.join(sorted(theirs - ours)[:5])}"] if theirs - ours else []
+            others = {"lacks": ours - theirs, "also has": theirs - ours}
+            what = [f"{verb} {', '.join(sorted(names)[:5])}" for verb, names in others.items() if names]
             raise UserError(
                 f"{recording.file.path}: {' and '.join(what)}, compared with the {len(ours)} channels of the first "
-                "recording; set data.raw.channels to the channels that all recordings have, or leave some out with "
-                "data.raw.exclude."
+                "recording; set data.raw.channels to those of all recordings, or leave some out with data.raw.exclude."
             )
 
 
 def described(
-    info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: RawSpec
+    info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: find.RawSpec
 ) -> tuple[str, dict[str, Any]]:
-    """Return the meaning of the features of a recording (MNE's `info`), and what the provenance says of its channels.
+    """Return the meaning of the features of a recording (MNE's `info`), and its channels for the provenance.
 
     Types are named unless all are EEG; waves have a rate.
     """
@@ -553,15 +491,3 @@ def described(
     if spec.is_waves:
         spec, about["sfreq"] = dataclasses.replace(spec, resample=rate), rate
     return spec.features_are(names, kinds), about
-
-
-def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> None:
-    """Raise UserError if no recording is downloaded; the message counts the sentences in their tables of events."""
-    if any(file.here for file in files):
-        return
-    sentences, dropped = sum(len(readings) for readings, _ in read), sum(sum(drops.values()) for _, drops in read)
-    raise UserError(
-        f"{', '.join(sources)}: none of {len(files)} recordings of {len({file.subject for file in files})} subjects is "
-        f"downloaded, though {len(read)} tables of events are ({sentences} sentences with a text and an end, {dropped} "
-        f"without); fetch the files, as with `datalad get` or `openneuro-py`; the first is {files[0].path}."
-    )

@@ -1,4 +1,4 @@
-"""Find the sentences of a recording among its events: text, times, and spans of words."""
+"""Find the sentences of a recording among its events, and compute their features."""
 
 import collections
 import dataclasses
@@ -6,7 +6,7 @@ import io
 import itertools
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,6 @@ from eeg2text_jax.data.raw.find import (
 )
 from eeg2text_jax.data.source import are_codes
 
-# Look up the text of a sentence in a table, by its trial or code.
-
 BIDS_PREFIX = {"subject": "sub-", "session": "ses-", "task": "task-", "run": "run-"}
 SHIFTS, FEWEST, MOST_FIT = 3, 10, 0.8  # rows tried in a message, fewest trials checked, share that must fit
 KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns that may identify a text
@@ -40,7 +38,7 @@ KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns that ma
 class Texts:
     """A table of texts by trial (from 1 in each recording), code or both; optionally also by subject, task and so on.
 
-    Raises UserError if the table is unreadable, has no column `column` or no trial or code, or two texts for one key.
+    Raises UserError if the table is damaged, lacks the column `column` or a key, or has two texts for one key.
     """
 
     def __init__(self, path: Path, column: str):
@@ -51,9 +49,8 @@ class Texts:
         self.keys = tuple(key for key in KEYS if key in columns)
         if column not in columns or not {"trial", "code"} & set(self.keys):
             raise UserError(
-                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text can "
-                "name another column) and `trial` or `code`; if texts differ between subjects, sessions, tasks or "
-                "runs, also `subject`, `session`, `task` or `run`."
+                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text can name another "
+                "column) and `trial` or `code`; where texts differ, also `subject`, `session`, `task` or `run`."
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
@@ -62,50 +59,45 @@ class Texts:
             key = tuple(_key(name, row[name]) for name in self.keys)
             if self._texts.setdefault(key, row[column]) != row[column]:
                 named = ", ".join(f"{name} {row[name]}" for name in self.keys)
-                raise UserError(
-                    f"{path}: has two texts for {named}; add a column that tells them apart (`subject`, `session`, "
-                    "`task` or `run`)."
-                )
+                raise UserError(f"{path}: has two texts for {named}; add a column such as `subject` or `run`.")
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
-        """Return the text of a trial, found by its number or `codes`; "" if the table has none."""
-        values = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
-        if "code" in self.keys:
-            self._looked_up.update(_key("code", code) for code in codes)
-        for code in itertools.chain.from_iterable(map(spellings, codes)) if "code" in self.keys else [""]:
-            key = tuple(_key(name, str({**values, "code": code}[name])) for name in self.keys)
+        """Return the text of a trial by its number or `codes`; "" if the table has none."""
+        by_code = "code" in self.keys
+        self._looked_up.update(_key("code", code) for code in codes if by_code)
+        for code in itertools.chain.from_iterable(map(spellings, codes)) if by_code else [""]:
+            values = {**vars(file), "trial": str(trial), "code": code}
+            key = tuple(_key(name, values[name]) for name in self.keys)
             if self._texts.get(key, "").lower() not in MISSING:
                 self._used.add(key)
                 return self._texts[key]
         return ""
 
     def check_trials(self, file: RawFile, trials: int) -> None:
-        """Raise UserError if a recording has another number of trials than the table has texts for it."""
+        """Raise UserError if a recording has more or fewer trials than the table has texts for it."""
         if "code" in self.keys or not trials:
             return
-        ours = [_key(name, getattr(file, name)) for name in self.keys[:-1]]
-        numbers = [key[-1] for key in self._texts if list(key[:-1]) == ours]
+        ours = tuple(_key(name, getattr(file, name)) for name in self.keys[:-1])
+        numbers = [key[-1] for key in self._texts if key[:-1] == ours]
         if "0" in numbers:
-            raise UserError(
-                f"{self.path}: has a trial 0, but trials count from 1 in each recording; add 1 to them all."
-            )
+            raise UserError(f"{self.path}: has a trial 0, but trials count from 1 in each recording; add 1 to all.")
         if numbers and len(numbers) != trials:
             raise UserError(
                 f"{self.path}: has {len(numbers)} texts for {file.path.name}, in which {trials} events begin a "
                 "sentence, so that texts may be shifted; count trials from 1 in each recording (columns `subject` and "
-                "`run` tell recordings apart); give trials without a text, such as practice, a row with n/a, or leave "
-                "their codes out with data.raw.skip; remove rows of trials that were not recorded."
+                "`run` tell recordings apart), give trials without a text a row with n/a, or leave their codes out "
+                "with data.raw.skip, and remove rows of trials that were not recorded."
             )
 
-    def check_durations(self, file: RawFile, durations: Sequence[float], texts: Sequence[str], unit: float) -> None:
-        """Raise UserError if durations in seconds do not fit the numbers of characters, of `unit` seconds each.
+    def check_durations(self, file: RawFile, readings: Sequence["Reading"], unit: float) -> None:
+        """Raise UserError if durations do not fit the numbers of characters, of `unit` seconds each.
 
-        A constant number of further characters is allowed: a sentence may be shown for a moment longer.
+        A sentence may be shown for a constant number of further characters.
         """
-        shown, lengths = np.rint(np.array(durations) / unit).astype(int), np.array([len(text) for text in texts])
+        shown = np.rint(np.array([reading.end - reading.begin for reading in readings]) / unit).astype(int)
+        lengths = np.array([len(reading.text) for reading in readings])
 
         def fits(shift: int) -> float:
-            """Return the share of trials that fit if the text of row i is that of trial i + `shift`."""
             trials = np.arange(max(shift, 0), len(shown) + min(shift, 0))
             further = shown[trials] - lengths[trials - shift]
             return float(max(np.mean(further == constant) for constant in (0, 1, 2)))
@@ -123,32 +115,28 @@ class Texts:
         )
 
     def check_codes(self) -> None:
-        """Raise UserError if the events' codes are the table's codes plus a constant, so that texts would be wrong."""
+        """Raise UserError if the events' codes are the table's codes plus a constant."""
         theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
         ours = {int(code) for code in self._looked_up if code.isdecimal()}
         if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:
-            raise UserError(
-                f"{self.path}: has the codes {min(theirs)} to {max(theirs)}, and the events have {min(ours)} to "
-                f"{max(ours)}: texts would be shifted by {abs(shift)}; write the codes as the events have them."
-            )
+            codes = f"the codes {min(theirs)} to {max(theirs)}, and the events have {min(ours)} to {max(ours)}"
+            advice = "write the codes as the events have them"
+            raise UserError(f"{self.path}: has {codes}: texts would be shifted by {abs(shift)}; {advice}.")
 
     def mismatch(self, files: Sequence[RawFile]) -> str:
-        """Return a sentence that explains why no trial of the recordings has a text."""
+        """Return a sentence on why no trial of the recordings has a text."""
         for place, name in enumerate(self.keys):
-            if name in ("trial", "code"):
-                continue
-            theirs, ours = {key[place] for key in self._texts}, {_key(name, getattr(file, name)) for file in files}
+            theirs = {key[place] for key in self._texts}
+            ours = theirs if name in ("trial", "code") else {_key(name, getattr(file, name)) for file in files}
             if not theirs & ours:
-                return (
-                    f"{self.path}: its column {name} has {', '.join(sorted(theirs)[:3])}; the recordings' {name} is "
-                    f"{', '.join(sorted(ours)[:3])}; write them alike, or give data.raw.names."
-                )
+                there, here = (", ".join(sorted(values)[:3]) for values in (theirs, ours))
+                what = f"its column {name} has {there}; the recordings' {name} is {here}"
+                return f"{self.path}: {what}; write them alike, or give data.raw.names."
         return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
 
     def notes(self) -> list[str]:
         """Return a note if rows of the table were not used."""
-        unused = [key for key in self._texts if key not in self._used]
-        if not unused:
+        if not (unused := [key for key in self._texts if key not in self._used]):
             return []
         first = ", ".join(f"{name} {value}" for name, value in zip(self.keys, unused[0], strict=True))
         return [f"{self.path}: {len(unused)} of {len(self._texts)} texts belong to no trial here (first: {first})."]
@@ -157,8 +145,8 @@ class Texts:
 def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]]]:
     """Return columns and rows of Excel files with a text a row, in the order of the trials, as `read_table` does.
 
-    `{run}` in the name stands for digits: then the rows have a column `run`. The texts are in the column that is named
-    `column`, else in the first column that is not of numbers. Raises UserError if there is no file, or no text.
+    `{run}` in the name stands for digits, which become a column `run`. Texts are in the column `column`, else in the
+    first one without numbers. Raises UserError if there is no file, or no text.
     """
     openpyxl = library("openpyxl", "xlsx")
     before, there, after = path.name.partition("{run}")
@@ -166,15 +154,11 @@ def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]
     rows: list[dict[str, str]] = []
     for file in files:
         try:
-            cells = [
-                list(row)
-                for row in openpyxl.load_workbook(io.BytesIO(file.read_bytes()), read_only=True).worksheets[0].values
-            ]
+            book = openpyxl.load_workbook(io.BytesIO(file.read_bytes()), read_only=True)
+            cells = [row for row in book.worksheets[0].values if any(cell not in (None, "") for cell in row)]
         except (OSError, KeyError, ValueError, IndexError, SyntaxError, zipfile.BadZipFile) as error:
-            raise UserError(
-                f"{file}: cannot be read as an Excel file ({first_line(error)}); save it as CSV."
-            ) from error
-        cells = [row for row in cells if any(cell not in (None, "") for cell in row)]
+            why = first_line(error)
+            raise UserError(f"{file}: cannot be read as an Excel file ({why}); save it as CSV.") from error
         head = [str(cell).strip() for cell in cells[0]] if cells else []
         if column in head:
             place, cells = head.index(column), cells[1:]
@@ -190,7 +174,7 @@ def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]
 
 
 def _key(name: str, value: str) -> str:
-    """Normalize a cell of a key column: `Stimulus/S101`, `S 101`, `101` are one code, `01`, `1`, `1.0` one number."""
+    """Normalize a cell of a key column: `Stimulus/S101`, `S 101`, `101` are one code, `01`, `1.0` one number."""
     if name == "code":
         marker, bare = split_type(value)
         value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
@@ -198,17 +182,14 @@ def _key(name: str, value: str) -> str:
     return value.lstrip("0") or "0" if value.isdecimal() else value
 
 
-NO_END = "no end"
-NO_TEXT = "no text"
-NO_WORD = "no word"
-MARKED_BAD = "marked bad"
+NO_END, NO_TEXT, NO_WORD, MARKED_BAD = "no end", "no text", "no word", "marked bad"
 LONGEST = 120.0  # seconds; a longer sentence suggests that times are in milliseconds
 Span = tuple[float, float]  # start and end, seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """One sentence in a recording, from `begin` to `end` in seconds; `words` are empty if words have no times."""
+    """A sentence in a recording; times in seconds; `words` are empty if words have no times."""
 
     text: str
     begin: float
@@ -219,11 +200,10 @@ class Reading:
 def readings(
     file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec, texts: Texts | None
 ) -> tuple[list[Reading], collections.Counter[str]]:
-    """Return the sentences of a recording in order of time, and the counter of dropped ones (reason -> number).
+    """Return the sentences of a recording and the number of dropped ones by reason.
 
-    `events` are in order of time, `columns` those of their table (empty for annotations). `spec` says which events
-    begin and end a sentence; `texts` is the user's table of texts, None if the events themselves have the texts. Raises
-    UserError if no event can begin a sentence, or two sentences overlap.
+    `events` are in order of time, `columns` those of their table (empty for annotations); `texts` is None if the events
+    have the texts. Raises UserError if no event can begin a sentence, or two sentences overlap.
     """
     dropped: collections.Counter[str] = collections.Counter()
     begins = _begins(file, events, columns, spec)
@@ -257,40 +237,37 @@ def readings(
         previous = code
         sentences.append(reading)
     if texts is not None and spec.seconds_per_character and sentences:
-        shown = [reading.end - reading.begin for reading in sentences]
-        texts.check_durations(file, shown, [reading.text for reading in sentences], spec.seconds_per_character)
+        texts.check_durations(file, sentences, spec.seconds_per_character)
     return sentences, dropped
 
 
 def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
-    """Return a message that explains why no event of a recording begins a sentence."""
+    """Return the message why no event of a recording begins a sentence."""
     events = [event for event in events if not is_marked_bad(event)]
     codes = list(dict.fromkeys(code for event in events for code in event.codes))
     if not codes:
-        table = file.path.with_name(f"{stem_of(file.path)}_events.tsv")
-        return f"{file.path}: has no annotations, and there is no table of events {table.name} (or .csv) beside it."
-    why = ""
+        table = f"{stem_of(file.path)}_events.tsv"
+        return f"{file.path}: has no annotations, and there is no table of events {table} (or .csv) beside it."
+    what = f"{file.path}: no event begins a sentence (data.raw.begin is {spec.begin!r})"
     if not spec.begin and not any(event.duration for event in events):
-        why = " and none has a duration, so give data.raw.end, the code that ends a sentence"
-    begin = f"{file.path}: no event begins a sentence (data.raw.begin is {spec.begin!r})"
-    return f"{begin}{why}; the codes of its events are {shortlist(codes)}."
+        what += " and none has a duration, so give data.raw.end, the code that ends a sentence"
+    return f"{what}; the codes of its events are {shortlist(codes)}."
 
 
-def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
+def refuse_codes(file: RawFile, texts: Collection[str]) -> None:
     """Raise UserError if the texts of all annotations look like codes of triggers."""
     if are_codes(texts):
         shown = ", ".join(list(dict.fromkeys(texts))[:3])
         raise UserError(
-            f"{file.path}: its annotations are no texts but look like codes ({shown}, ...); give "
-            "data.raw.begin, the code that begins a sentence ('*': any), and data.raw.texts, a table of texts by "
-            "`code` or `trial`."
+            f"{file.path}: its annotations are no texts but look like codes ({shown}, ...); give data.raw.begin, the "
+            "code that begins a sentence ('*': any), and data.raw.texts, a table of texts by `code` or `trial`."
         )
 
 
 def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, codes: tuple[str, str]) -> str:
-    """Return the message on two overlapping sentences; the shorter one may be an annotated word of the longer one.
+    """Return the message on two overlapping sentences; the shorter may be a word of the longer one.
 
-    `codes` are the codes of both in a table of events; "" for annotations.
+    `codes` are those of both in a table of events; "" for annotations.
     """
     both = " and ".join(f"{one.text[:40]!r} ({one.begin:g} to {one.end:g} s)" for one in (first, second))
     what = f"{file.path}: the sentences {both} overlap; "
@@ -301,8 +278,7 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
     if word.end - word.begin > LONGEST:
         lengths = f"{word.end - word.begin:g} and {sentence.end - sentence.begin:g} s"
         return f"{what}they last {lengths}: are durations in ms? expected seconds."
-    if inside and codes[word is second] not in ("", codes[word is first]) and not spec.word:
-        code = codes[word is second]
+    if inside and (code := codes[word is second]) not in ("", codes[word is first]) and not spec.word:
         return f"{what}if {code!r} marks a word, name the code of words with data.raw.word={code}; else {advice}"
     if spec.word or spec.begin or not inside or (len(word.text.split()) > len(sentence.text.split()) and not kind):
         return what + advice
@@ -318,9 +294,8 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
 
 
 def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec) -> list[tuple[int, Event]]:
-    others = [pattern for pattern in (*spec.skip, spec.word, spec.end) if pattern]
+    others = [pattern for pattern in (*spec.skip, spec.word, spec.end) if pattern not in ("", spec.begin)]
     if spec.begin:
-        others = [pattern for pattern in others if pattern != spec.begin]
         return [(i, e) for i, e in enumerate(events) if e.match(spec.begin) and not any(map(e.match, others))]
     if columns and spec.text not in columns:
         raise UserError(
@@ -334,26 +309,26 @@ def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec
         if split_type(event.columns.get(spec.text, ""))[1].lower() not in MISSING
         and not is_marked_bad(event)
         and not any(map(event.match, others))
-        # Unless `spec.end` is set, an annotation without duration is a trigger, no sentence; so is an event of a table
-        # without duration, if its text would come from a column of codes.
+        # Without `spec.end`, an annotation without duration is a trigger; so is an event of a table without duration
+        # whose text would come from a column of codes.
         and ((columns and spec.text not in CODES) or spec.end or event.duration > 0)
     ]
 
 
 def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec: RawSpec, texts: Texts | None) -> str:
-    """Return the text of the sentence that `event` begins, or ""; `trial` is its number from 1."""
+    """Return the text of the sentence number `trial`, from 1, that `event` begins, or ""."""
     if texts is not None:
         return texts.find(file, trial, event.codes)
     if columns and spec.text in columns:
         return split_type(event.columns[spec.text])[1]
-    match = event.match(spec.begin) if spec.begin else None
-    if match is not None and match.groups():  # `sentence/*`: the text in the place of the star
-        return match.group(1)
-    return "" if spec.begin else split_type(event.columns.get(spec.text, ""))[1]
+    if not spec.begin:
+        return split_type(event.columns.get(spec.text, ""))[1]
+    match = event.match(spec.begin)
+    return match[1] if match and match.groups() else ""  # `sentence/*`: the text in the place of the star
 
 
 def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> tuple[Span, ...]:
-    """Return the spans of a sentence's words or fixations; an event without duration lasts until the next one."""
+    """Return the spans of a sentence's words; an event without duration lasts until the next one."""
     words = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
     stops = [*(event.onset for event in words), end][1:]
     spans = [
@@ -364,15 +339,12 @@ def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> 
 
 
 def windows(reading: Reading, window: float, step: float) -> tuple[Span, ...]:
-    """Return windows (start, end) of `window` seconds every `step` seconds; a shorter sentence is one window."""
-    count = int((reading.end - reading.begin - window) / step + 1e-9) + 1
-    if count < 1 or reading.end - reading.begin < window:
+    """Return spans of `window` seconds every `step` seconds; a shorter sentence is one."""
+    if (rest := reading.end - reading.begin - window) < 0:
         return ((reading.begin, reading.end),)
-    starts = (reading.begin + i * step for i in range(count))
+    starts = (reading.begin + i * step for i in range(int(rest / step + 1e-9) + 1))
     return tuple((start, start + window) for start in starts)
 
-
-# Compute the band power or amplitude of words from voltages, and warn of implausible channels and units.
 
 SMALL = 1e-6  # small units (uV, fT, fT/cm) in a large one (V, nT, nT/cm), see `find.Sensor`
 # A channel is noisy (constant) if its standard deviation is above (below) the median channel's times this factor.
@@ -380,7 +352,7 @@ NOISY, CONSTANT = 20.0, 1e-3
 
 
 class Flat(ValueError):
-    """The logarithm of the power of a constant channel was requested; `args[0]` is the channel's number."""
+    """The logarithm of the power of a constant channel was requested; `args[0]` is its number."""
 
 
 class Short(ValueError):
@@ -391,9 +363,8 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
     """Return the mean power or amplitude of each of W spans in each band and channel: float64 `[W, F]`, F band-major.
 
     The amplitude is the magnitude of the analytic signal (Hilbert transform) of the band-passed voltage, as in ZuCo;
-    the power is its square. `volts` `[channels, samples]` have a margin around the spans, in which the filters settle;
-    `rate` is in samples per second; `spans` are start and end in seconds from the first sample. Raises Flat if a
-    channel is constant and `spec.log` is set, Short if there are too few samples.
+    the power is its square. `volts` `[channels, samples]`, `rate` a second, have a margin in which the filters settle;
+    `spans` are in seconds from the first sample. Raises Short, or Flat for a constant channel if `spec.log` is set.
     """
     volts, rate = _resampled(volts, rate, spec)
     if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
@@ -413,10 +384,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
 
 
 def waves(volts: np.ndarray, rate: float, span: Span, spec: RawSpec) -> np.ndarray:
-    """Return the samples in time of a span, float64 `[W, channels]`, in small units, minus each channel's mean.
-
-    Raises Short if there are too few samples for a filter.
-    """
+    """Return a span's samples in small units minus each channel's mean, float64 `[W, channels]`; raise Short."""
     volts, rate = _resampled(volts, rate, spec)
     start, stop = _samples(span, rate, volts.shape[1])
     moments = _filtered(volts, rate, spec)[:, start:stop].T / SMALL
@@ -441,7 +409,7 @@ def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
 
 
 def _both_ways(sos: np.ndarray, volts: np.ndarray) -> np.ndarray:
-    """Filter `[channels, samples]` forwards and backwards; raise Short if SciPy has too few samples to pad them."""
+    """Filter `[channels, samples]` forwards and backwards: without delay, with twice the order; raise Short."""
     try:
         return scipy.signal.sosfiltfilt(sos, volts, axis=1)
     except ValueError as error:
@@ -449,12 +417,11 @@ def _both_ways(sos: np.ndarray, volts: np.ndarray) -> np.ndarray:
 
 
 def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.ndarray:
-    """Design a Butterworth filter of order 4; applied forwards and backwards it has no delay and twice the order."""
     return scipy.signal.butter(4, edges, kind, fs=rate, output="sos")
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """Convert a span in seconds to start and end (exclusive) in samples, clipped to `n`, at least one sample long."""
+    """Convert seconds to samples: start and end (exclusive), clipped to `n`, at least one sample."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
 
@@ -463,11 +430,10 @@ _CONTACT = re.compile(r"(.*?)(\d+)$")  # name of a shaft or grid, and number of 
 
 
 def bipolar_pairs(channels: Sequence[str], types: Sequence[str], spec: RawSpec) -> list[tuple[str, tuple[str, str]]]:
-    """Return the pairs of neighboring contacts whose difference is used, each with its name such as `LA1-LA2`."""
+    """Return the pairs of neighboring contacts whose difference is used, with names such as `LA1-LA2`."""
     pairs = []
     for name, kind in zip(channels, types, strict=True):
-        match = _CONTACT.match(name) if spec.references.get(kind) == BIPOLAR else None
-        if match is not None:
+        if spec.references.get(kind) == BIPOLAR and (match := _CONTACT.match(name)):
             following = f"{match[1]}{int(match[2]) + 1:0{len(match[2])}d}"
             if following in channels and types[channels.index(following)] == kind:
                 pairs.append((f"{name}-{following}", (name, following)))
@@ -479,8 +445,8 @@ def rereference(
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Re-reference values `[channels, samples]` as `spec` says for each type; return them with names and types.
 
-    "average" subtracts the mean of all channels of the type, names of channels their mean; "bipolar" replaces contacts
-    by the differences of neighbors, and leaves contacts without a neighbor out.
+    "average" subtracts the mean of all channels of the type, names of channels their mean; "bipolar" takes differences
+    of neighboring contacts, without contacts that have no neighbor.
     """
     channels, kinds = tuple(channels), np.array(types)
     for kind, how in spec.references.items():
@@ -491,11 +457,10 @@ def rereference(
                 f"{where}: has no channel {missing[0]!r}, which data.raw.reference names; set data.raw.reference to "
                 "channels of the recording, 'average' or ''."
             )
-        if how == BIPOLAR or not len(ours):
-            continue
-        mean = volts[[channels.index(name) for name in names] if names else ours].mean(axis=0)
-        volts = volts.copy()
-        volts[ours] -= mean
+        if how != BIPOLAR and len(ours):
+            mean = volts[[channels.index(name) for name in names] if names else ours].mean(axis=0)
+            volts = volts.copy()
+            volts[ours] -= mean
     if BIPOLAR not in spec.references.values():
         return volts, channels, tuple(types)
     kept = [name for name, kind in zip(channels, types, strict=True) if spec.references.get(kind) != BIPOLAR]
@@ -505,40 +470,27 @@ def rereference(
             f"{where}: has no two neighboring contacts, such as LA1 and LA2, for data.raw.reference={spec.reference}; "
             "set it to 'seeg:average', 'ecog:average' or ''."
         )
-    place = {name: i for i, name in enumerate(channels)}
-    values = [volts[place[one]] - volts[place[other]] if other else volts[place[one]] for _, (one, other) in made]
-    return np.stack(values), tuple(name for name, _ in made), tuple(types[place[one]] for _, (one, _) in made)
+    row, type_of = dict(zip(channels, volts, strict=True)), dict(zip(channels, types, strict=True))
+    values = [row[one] - row[other] if other else row[one] for _, (one, other) in made]
+    return np.stack(values), tuple(name for name, _ in made), tuple(type_of[one] for _, (one, _) in made)
 
 
-class Levels:
-    """Standard deviation of each channel, to warn of implausible ones; add values that are not yet re-referenced.
+def level_notes(levels: Sequence[np.ndarray], channels: Sequence[str], types: Sequence[str]) -> list[str]:
+    """Return notes, for each type, on constant or noisy channels, and on an implausible unit.
 
-    Values are in the large units of the channels' `types`, by default volts.
+    `levels` are standard deviations `[channels]`, before re-referencing, in the large units of the channels' types.
     """
-
-    def __init__(self, channels: Sequence[str], types: Sequence[str] = ()):
-        self._channels, self._types = channels, np.array(types or ["eeg"] * len(channels))
-        self._found: list[np.ndarray] = []
-
-    def add(self, volts: np.ndarray) -> None:
-        """Add the values `[channels, samples]` of a sentence."""
-        self._found.append(volts.std(axis=1))
-
-    def notes(self) -> list[str]:
-        """Return notes, for each type, on constant or noisy channels, and on an implausible unit."""
-        if not self._found:
-            return []
-        sizes = np.median(self._found, axis=0)
-        return [note for kind in dict.fromkeys(self._types.tolist()) for note in self._notes_on(kind, sizes)]
-
-    def _notes_on(self, kind: str, sizes: np.ndarray) -> list[str]:
-        sensor, ours = SENSORS[kind], self._types == kind
+    sizes = np.median(levels, axis=0) if levels else np.empty(0)
+    notes = []
+    for kind in dict.fromkeys(types if levels else ()):
+        sensor, ours = SENSORS[kind], np.array(types) == kind
         usual = float(np.median(sizes[ours]))
-        notes = []
-        if constant := self._some(ours & (sizes <= CONSTANT * usual)):
+        odd = (ours & (sizes <= CONSTANT * usual), ours & (sizes > NOISY * usual) & (usual > 0))
+        constant, noisy = (shortlist(channels[i] for i in np.flatnonzero(which).tolist()) for which in odd)
+        if constant:
             notes.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
                          "data.raw.exclude if they are dead.")  # fmt: skip
-        if noisy := self._some(ours & (sizes > NOISY * usual) & (usual > 0)):
+        if noisy:
             why = "loose: the average reference spreads noise" if kind == "eeg" else "faulty"
             notes.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
                          f"data.raw.exclude if they were {why}.")  # fmt: skip
@@ -548,7 +500,4 @@ class Levels:
             typical = f"{sensor.name} has about {sensor.usual:.0e} {sensor.mne}"
             notes.append(f"{median} has a standard deviation of about {usual:.0e} {sensor.mne}; {typical}: is the unit "
                          f"right? MNE expects {sensor.in_words}; no verdict depends on it.")  # fmt: skip
-        return notes
-
-    def _some(self, which: np.ndarray) -> str:
-        return shortlist(self._channels[i] for i in np.flatnonzero(which).tolist())
+    return notes

@@ -23,24 +23,14 @@ under numpy 2.2), there is nothing to reproduce, and the sentence is read as usu
 """
 
 import dataclasses
-import os
 import re
+from typing import Protocol
 
 import numpy as np
-
-from eeg2text_jax.base.errors import UserError
 
 CHANNELS = 105  # scalp channels kept by ZuCo's authors out of 128, Cz last
 BANDS = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")  # 4-6 6.5-8 8.5-10 10.5-13 13.5-18 18.5-30 30.5-40 40-49.5 Hz
 MEASURES = ("GD", "FFD", "TRT", "SFD", "GPT")  # gaze duration, first fixation, total, single fixation, go-past
-
-
-class UnreadableRecording(UserError):
-    """A file is damaged or is no recording; unless `strict` is set, `prepare` reports it and reads the other files."""
-
-    def __init__(self, path: str | os.PathLike[str], problem: str):
-        super().__init__(f"{path}: {problem}")
-        self.path, self.problem = path, problem
 
 
 class Damaged(Exception):
@@ -85,17 +75,42 @@ class Sentence:
     means: tuple[np.ndarray, ...]  # the sentence's mean EEG, one array per band
 
 
-def make_word(number: int, content: str, count: np.ndarray, eeg: tuple[np.ndarray, ...]) -> Word:
-    """Make the word `number` of a sentence from MATLAB arrays. Raises Damaged if it has several fixation counts."""
-    if count.size > 1:
-        raise Damaged(f"word {number} has {count.size} fixation counts")
-    return Word(content, float(count[0]) if count.size else None, eeg)
+class Structs(Protocol):
+    """A MATLAB struct array of sentences or words; what it lacks is empty. Raises Damaged."""
+
+    fields: frozenset[str]
+    count: int
+
+    def text(self, i: int) -> str:
+        """Return the field `content` of struct `i`."""
+
+    def numbers(self, name: str, i: int) -> np.ndarray: ...
+
+    def words(self, i: int) -> "Structs | np.ndarray | None":
+        """Return the words of sentence `i`, or the numbers in their place (None: neither)."""
 
 
-def check_placeholder(values: np.ndarray | None) -> None:
-    """Raise Damaged unless `values`, found in the place of words, is a placeholder: NaN or empty."""
-    if values is None or values.size > 1 or np.isfinite(values).any():
-        raise Damaged("its words are no struct array")
+def make_sentence(sentences: Structs, i: int, fields: Fields, number: int) -> Sentence:
+    """Make a sentence of struct `i`; messages have its `number` in the file, from 0."""
+    try:
+        content = sentences.text(i)
+        means = tuple(sentences.numbers(name, i) for name in fields.sentence)
+        words = sentences.words(i)
+        if words is None or isinstance(words, np.ndarray):  # NaN or empty: a placeholder
+            if words is None or words.size > 1 or np.isfinite(words).any():
+                raise Damaged("its words are no struct array")
+            return Sentence(content, None, (), frozenset(), means)
+        if "content" not in words.fields:
+            raise Damaged("its words have no content")
+        read = []
+        for w in range(words.count):
+            if (count := words.numbers("nFixations", w)).size > 1:
+                raise Damaged(f"word {w + 1} has {count.size} fixation counts")
+            eeg = tuple(words.numbers(name, w) for name in fields.word)
+            read.append(Word(words.text(w), float(count[0]) if count.size else None, eeg))
+        return Sentence(content, tuple(read), tuple(word.content for word in read), words.fields, means)
+    except Damaged as error:
+        raise Damaged(f"sentence {number + 1}: {error}") from error
 
 
 LARGEST = 1000.0  # µV; ZuCo's authors rejected amplitudes above 90, so a value above 1000 is a damaged number
@@ -110,27 +125,27 @@ ABSURD = f"above {LARGEST:g} µV"
 
 
 class Dropped(Exception):
-    """The sentence gives no sample; the message is the reason shown in the drop counts."""
+    """The sentence gives no sample; the message is the reason."""
 
 
 def default_sample(sentence: Sentence | None, measure: str, non_words: str, zscore: bool) -> tuple[np.ndarray, str]:
     """Return features float32 `[W, F]`, F band-major, of the fixated words, and the text of the sentence.
 
-    `sentence` is None if the scripts of Wang & Ji found it missing; `measure` is one of `MEASURES` (under SFD only
-    words that were fixated once have EEG); tokens without any letter or digit are `non_words`, to `keep` or `skip`;
-    `zscore` standardizes each word (ddof 1) over its own F values. Raises Dropped if no word was fixated, or a fixated
-    word has no usable EEG.
+    `sentence` is None if the scripts of Wang & Ji found it missing; under the `measure` SFD only words that were
+    fixated once have EEG; `non_words`, without any letter or digit, are to `keep` or `skip`; `zscore` standardizes each
+    word (ddof 1) over its F values. Raises Dropped if no word has usable EEG.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
     if not sentence.content.strip():
         raise Dropped("no text")
-    fixated = []
-    for word in sentence.words:
-        if not _is_fixated(word) or (measure == "SFD" and word.fixations != 1):
-            continue
-        if non_words == "keep" or any(c.isalnum() for c in word.content):
-            fixated.append(word)
+    fixated = [
+        word
+        for word in sentence.words
+        if _is_fixated(word)
+        and (measure != "SFD" or word.fixations == 1)
+        and (non_words == "keep" or any(map(str.isalnum, word.content)))
+    ]
     if not fixated:
         raise Dropped(NO_WORD)
     return _standardize(_stack_eeg(fixated), zscore), fix_typos(sentence.content)
@@ -148,7 +163,7 @@ def _stack_eeg(words: list[Word]) -> np.ndarray:
 
 
 def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
-    """Check features `[W, F]` in µV and, if `zscore`, standardize each word over its F values; return float32.
+    """Check features `[W, F]` in µV and, if `zscore`, standardize each word; return float32.
 
     Raises Dropped if a value is NaN or absurdly large, or all values of a word are equal.
     """
@@ -165,7 +180,7 @@ def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
 
 
 def _is_fixated(word: Word) -> bool:
-    """Return whether a word was fixated. Raises Dropped if the count is no whole number or contradicts the EEG."""
+    """Return whether a word was fixated. Raises Dropped if the count contradicts the EEG."""
     count = word.fixations or 0.0
     if count < 0 or not count.is_integer() or (not count and any(band.size for band in word.eeg)):
         raise Dropped("fixations contradict EEG")

@@ -19,12 +19,11 @@ from eeg2text_jax.data.recordings._features import (
     Damaged,
     Fields,
     Sentence,
-    UnreadableRecording,
-    check_placeholder,
-    make_word,
+    Structs,
+    make_sentence,
 )
+from eeg2text_jax.data.source import UnreadableRecording
 
-_NOTHING = np.empty(0)
 Target: TypeAlias = h5g.GroupID | h5d.DatasetID
 _LARGEST = 1 << 16  # largest size of a field in numbers or characters; the largest real field is a sentence's text
 _MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
@@ -33,10 +32,7 @@ _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeErro
 
 
 def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
-    """Yield the sentences of one subject in the order of the file.
-
-    Raises UnreadableRecording for a damaged file; the caller must then discard the sentences yielded before.
-    """
+    """Yield sentences as `read_mat_v5` does."""
     try:
         with h5py.File(path, "r") as file:
             yield from _sentences(path, file, fields)
@@ -54,83 +50,55 @@ def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence
             path, f"is an HDF5 file but no ZuCo recording: expected a group sentenceData, found {contents}."
         )
     references = _References(file)
-    sentences = _StructArray(file, group, references)
+    sentences = _Structs(references, group)
     if missing := {"content", "word"} - set(sentences.fields):
         raise UnreadableRecording(path, f"its sentenceData has no {', '.join(sorted(missing))}.")
     for i in range(sentences.count):
-        try:
-            yield _sentence(file, sentences, i, fields, references)
-        except Damaged as error:
-            raise Damaged(f"sentence {i + 1}: {error}") from error
+        yield make_sentence(sentences, i, fields, i)
     references.check()
-
-
-def _sentence(
-    file: h5py.File, sentences: "_StructArray", i: int, fields: Fields, references: "_References"
-) -> Sentence:
-    content = _text(sentences.field("content", i))
-    means = tuple(_numbers(sentences.field(name, i), name) for name in fields.sentence)
-    word = sentences.field("word", i)
-    if not isinstance(word, h5g.GroupID):
-        check_placeholder(_numbers(word, "word"))
-        return Sentence(content, None, (), frozenset(), means)
-    words = _StructArray(file, word, references)
-    if "content" not in words.fields:
-        raise Damaged("its words have no content")
-    read = []
-    for w in range(words.count):
-        count = _numbers(words.field("nFixations", w), "nFixations")
-        eeg = tuple(_numbers(words.field(name, w), name) for name in fields.word)
-        read.append(make_word(w + 1, _text(words.field("content", w)), count, eeg))
-    return Sentence(content, tuple(read), tuple(word.content for word in read), words.fields, means)
 
 
 class _References:
     """All object references of a file, to check that no two lead to the same array.
 
-    A changed byte can redirect a reference to another word's array, which no other check detects. Only the empty array
-    may be shared: MATLAB stores it once.
+    A changed byte can redirect one to another word's array, which no other check detects. Only the empty array may be
+    shared: MATLAB stores it once.
     """
 
     def __init__(self, file: h5py.File):
-        self._file = file
-        self._addresses: list[np.ndarray] = []
-        self._places: list[tuple[h5g.GroupID, bytes]] = []
+        self.file = file
+        self._added: list[tuple[np.ndarray, h5g.GroupID, bytes]] = []  # addresses; where they stand
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
-        """Add the references in the field `name` of `group`. Raises Damaged or ValueError if their number is absurd."""
+        """Add the references in the field `name` of `group`; raise Damaged if their number is absurd."""
         count = math.prod(dataset.shape)
         if count > _MOST_ENTRIES:
             raise Damaged(f"{name.decode()} claims {count} entries")
         check_size(dataset, name.decode())
         addresses = np.empty(dataset.shape, "u8")
         dataset.read(h5s.ALL, h5s.ALL, addresses, h5t.STD_REF_OBJ)
-        self._addresses.append(addresses.ravel())
-        self._places.append((group, name))
+        self._added.append((addresses.ravel(), group, name))
 
     def check(self) -> None:
         """Raise Damaged if two references lead to the same array and it is not empty."""
-        addresses, counts = np.unique(np.concatenate(self._addresses), return_counts=True)
+        addresses, counts = np.unique(np.concatenate([targets for targets, *_ in self._added]), return_counts=True)
         shared = set(addresses[counts > 1].tolist())
-        for targets, (group, name) in zip(self._addresses, self._places, strict=True):
+        for targets, group, name in self._added:
             if not shared:
                 return
             for place in np.flatnonzero(np.isin(targets, list(shared))):
                 if targets[place] in shared:
-                    if not _is_empty(_targets(self._file, h5o.open(group, name))[place]):
+                    if not _is_empty(_targets(self.file, h5o.open(group, name))[place]):
                         raise Damaged("two of its references lead to the same array")
                     shared.discard(int(targets[place]))
 
 
-class _StructArray:
-    """A struct array; `field(name, i)` returns the HDF5 object of a field of element `i`, None if it is absent."""
-
-    def __init__(self, file: h5py.File, group: h5g.GroupID, references: _References):
-        self._file = file
+class _Structs(Structs):
+    def __init__(self, references: _References, group: h5g.GroupID):
+        self._references = references
         self._members = {name.decode(): open_own(group, name) for name in group}
         self._targets: dict[str, list[Target]] = {}
-        self.fields = frozenset(self._members)
-        self.count = 1
+        self.fields, self.count = frozenset(self._members), 1
         content = self._members.get("content")
         # `content` shows which of the two it is: text in a 1x1 struct, references in an array of structs. Other fields
         # may be references in both.
@@ -145,14 +113,28 @@ class _StructArray:
                 raise Damaged(f"{name} has {math.prod(member.shape)} entries, content has {self.count}")
             references.add(group, name.encode(), member)
 
-    def field(self, name: str, i: int) -> Target | None:
-        if name not in self._members:
-            return None
-        if self._is_single:
-            return self._members[name]
+    def _field(self, name: str, i: int) -> Target | None:
+        if self._is_single or name not in self._members:
+            return self._members.get(name)
         if name not in self._targets:
-            self._targets[name] = _targets(self._file, self._members[name])
+            self._targets[name] = _targets(self._references.file, self._members[name])
         return self._targets[name][i]
+
+    def text(self, i: int) -> str:
+        target = self._field("content", i)
+        if isinstance(target, h5d.DatasetID) and target.dtype.kind == "f":
+            return ""  # the NaN of a placeholder
+        try:
+            return _read(target, "content", "u").astype("<u2").tobytes().decode("utf-16-le")
+        except UnicodeDecodeError as error:
+            raise Damaged("a text is not UTF-16") from error
+
+    def numbers(self, name: str, i: int) -> np.ndarray:
+        return _read(self._field(name, i), name, "fiu")
+
+    def words(self, i: int) -> "_Structs | np.ndarray":
+        word = self._field("word", i)
+        return _Structs(self._references, word) if isinstance(word, h5g.GroupID) else self.numbers("word", i)
 
 
 def _holds_references(member: Target) -> bool:
@@ -166,16 +148,14 @@ def _targets(file: h5py.File, dataset: h5d.DatasetID) -> list[Target]:
 
 
 def _is_empty(target: Target) -> bool:
-    """Return whether an object is MATLAB's `[]`, stored as its dimensions (0, 0) in place of values."""
-    if not isinstance(target, h5d.DatasetID):
-        return False
-    return h5a.exists(target, b"MATLAB_empty") or target.shape == (2,)
+    """Return whether an object is MATLAB's `[]`, stored as its dimensions (0, 0)."""
+    return isinstance(target, h5d.DatasetID) and (h5a.exists(target, b"MATLAB_empty") or target.shape == (2,))
 
 
 def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
-    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds` are the allowed kinds of dtype."""
+    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds` are allowed kinds of dtype."""
     if target is None or _is_empty(target):
-        return _NOTHING
+        return np.empty(0)
     if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:
         raise Damaged(f"{name} is no array of the kind that a recording holds")
     if math.prod(target.shape) > _LARGEST:
@@ -184,17 +164,3 @@ def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
     values = np.empty(target.shape, target.dtype)
     target.read(h5s.ALL, h5s.ALL, values)
     return values.ravel()
-
-
-def _numbers(target: Target | None, name: str) -> np.ndarray:
-    return _read(target, name, "fiu")
-
-
-def _text(target: Target | None) -> str:
-    if target is not None and isinstance(target, h5d.DatasetID) and target.dtype.kind == "f":
-        return ""  # the NaN of a placeholder
-    units = _read(target, "content", "u")
-    try:
-        return units.astype("<u2").tobytes().decode("utf-16-le")
-    except UnicodeDecodeError as error:
-        raise Damaged("a text is not UTF-16") from error

@@ -1,4 +1,4 @@
-"""Find ZuCo's recordings in files, folders and globs: subject, task and format of each file."""
+"""Convert ZuCo's recordings to samples, one file at a time, and count every dropped sentence."""
 
 import collections
 import dataclasses
@@ -15,22 +15,10 @@ import numpy as np
 from eeg2text_jax.base import kinds
 from eeg2text_jax.base.errors import UserError, count_of, first_line
 from eeg2text_jax.base.files import file_digest
-from eeg2text_jax.data.recordings._features import (
-    BANDS,
-    CHANNELS,
-    LARGEST,
-    MEASURES,
-    Dropped,
-    Fields,
-    Sentence,
-    UnreadableRecording,
-    Word,
-    default_sample,
-    wang_ji_sample,
-)
+from eeg2text_jax.data.recordings import _features
 from eeg2text_jax.data.recordings._mat_v5 import HEADER, byte_order, read_mat_v5
 from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
-from eeg2text_jax.data.source import Sample, Tally, matches
+from eeg2text_jax.data.source import Sample, Tally, UnreadableRecording, matches, read_recordings
 
 TASKS = ("SR", "NR", "TSR", "NRv2", "TSRv2")  # sentiment, normal and task-specific reading; v2: ZuCo 2.0
 SUFFIXES = (".mat", ".pickle", ".pkl")
@@ -56,9 +44,8 @@ class RecordingFile:
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
     """Return the recordings in files, folders and globs, ordered by task and subject, and notes on ignored files.
 
-    Subfolders are searched, too. `task` is the task of pickles, whose names may not state it. Raises UserError if a
-    source does not exist or has no recordings, if the name of a file lacks subject or task, or if two files have the
-    same subject and task.
+    Subfolders are searched, too. `task` is that of pickles whose names do not state it. Raises UserError if there is no
+    recording, a file's name lacks subject or task, or two files have both in common.
     """
     if task and task not in TASKS:
         raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
@@ -67,12 +54,12 @@ def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[Record
     for source in sources:
         for path in _paths(source):
             file = _identify(path, task)
-            if file is not None:
+            if isinstance(file, RecordingFile):
                 file_of[path.resolve()] = file
             elif Path(source).is_file():
-                raise UserError(f"{path}: {_expectation(path)}")
+                raise UserError(f"{path}: {file}")
             else:
-                ignored.append(f"{path}: passed over; {_expectation(path)}")
+                ignored.append(f"{path}: passed over; {file}")
     if not file_of:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected results<SUBJECT>_<SR|NR|TSR>.mat or a task's pickle."
@@ -92,7 +79,7 @@ def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def layout(path: Path) -> str:
-    """Return the format of a file by its content: `mat-v5`, `mat-v7.3` or `pickle`; else raise UnreadableRecording."""
+    """Return `mat-v5`, `mat-v7.3` or `pickle`, by a file's content; else raise UnreadableRecording."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER)
@@ -112,36 +99,28 @@ def layout(path: Path) -> str:
 
 def _paths(source: str) -> list[Path]:
     path = Path(source)
-    if path.is_dir():
-        paths = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
-    elif path.is_file():
+    if path.is_file():
         return [path]
-    else:
-        paths = matches(source)
+    is_folder = path.is_dir()
+    paths = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES) if is_folder else matches(source)
     return [p for p in paths if p.is_file() and not p.name.startswith(".")]
 
 
-def _identify(path: Path, task: str) -> RecordingFile | None:
+def _identify(path: Path, task: str) -> RecordingFile | str:
+    """Return the recording of a name, or what is wrong with the name."""
     if path.suffix in (".pickle", ".pkl"):
         task = task or next((name for pattern, name in _PICKLED_TASK if pattern.search(path.name)), "")
-        return RecordingFile(path, "", task) if task else None
-    match = _SUBJECT_FILE.match(path.name)
-    if match is None:
-        return None
+        what = f"its name tells no task; give --task=, one of {', '.join(TASKS)}."
+        return RecordingFile(path, "", task) if task else what
+    if (match := _SUBJECT_FILE.match(path.name)) is None:
+        return "its name tells no subject and task; expected results<SUBJECT>_<SR|NR|TSR>.mat."
     subject, task = match.groups()
     # Both releases have NR and TSR, with different sentences; subject codes begin with Z (1.0) or with Y or X (2.0).
     return RecordingFile(path, subject, f"{task}v2" if subject[0] in "XY" and task != "SR" else task)
 
 
-def _expectation(path: Path) -> str:
-    if path.suffix in (".pickle", ".pkl"):
-        return f"its name tells no task; give --task=, one of {', '.join(TASKS)}."
-    return "its name tells no subject and task; expected results<SUBJECT>_<SR|NR|TSR>.mat."
-
-
-# Read the pickles of Wang & Ji's scripts (and of NeuSpeech's copy): one task, all subjects.
-#
-# They have only fixated words, of the measures GD, FFD and TRT, and contain their errors (see `_features.py`).
+# The pickles of Wang & Ji's scripts (and of NeuSpeech's copy) hold one task of all subjects: only fixated words, with
+# the scripts' errors (see `_features.py`).
 #
 # Loading a pickle can execute any function that it names. Here the few names under which numpy writes arrays resolve to
 # the classes below and every other name is refused, so that not even numpy's own functions see the file's bytes.
@@ -154,15 +133,14 @@ class Forbidden(Exception):
 class _Dtype:
     """Stand-in for `numpy.dtype`, for numbers alone; `__setstate__` sets the byte order."""
 
-    def __init__(self, name: str, *_: Any):
-        self.dtype: np.dtype = np.dtype(str(name)) if not isinstance(name, _Dtype) else name.dtype
+    def __init__(self, name: "str | _Dtype", *_: Any):
+        self.dtype: np.dtype = name.dtype if isinstance(name, _Dtype) else np.dtype(str(name))
         if self.dtype.kind not in "biuf":
             raise ValueError(f"an array of {name!r}, not of plain numbers")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        order = state[1]
-        if order in ("<", ">"):
-            self.dtype = self.dtype.newbyteorder(order)
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
 
 
 class _Array:
@@ -176,13 +154,7 @@ class _Array:
         self.value = _rebuild(content, dtype, shape, "F" if is_fortran else "C")
 
 
-def _from_buffer(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str = "C") -> _Array:
-    array = _Array()
-    array.value = _rebuild(content, dtype, shape, order)
-    return array
-
-
-def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
+def _rebuild(content: Any, dtype: Any, shape: Any, order: str = "C") -> np.ndarray:
     if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | bytearray):
         raise ValueError("an array whose elements are no numbers")
     flat = np.frombuffer(content, dtype.dtype)
@@ -191,36 +163,28 @@ def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
     return flat.reshape(shape, order="F" if order == "F" else "C")
 
 
-def _scalar(dtype: _Dtype, content: bytes) -> float:
-    return _rebuild(content, dtype, (), "C").item()
-
-
 _ALLOWED = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Dtype} | {
     (f"numpy.{core}.{module}", name): stand_in
     for core in ("core", "_core")  # numpy 1 and numpy 2
     for module, name, stand_in in (
         ("multiarray", "_reconstruct", _Array),
-        ("multiarray", "scalar", _scalar),
-        ("numeric", "_frombuffer", _from_buffer),
+        ("multiarray", "scalar", lambda dtype, content: _rebuild(content, dtype, ()).item()),
+        ("numeric", "_frombuffer", _rebuild),
     )
 }
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise Forbidden(f"{module}.{name}") from None
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise Forbidden("a persistent id")
+        if (module, name) not in _ALLOWED:
+            raise Forbidden(f"{module}.{name}")
+        return _ALLOWED[module, name]
 
 
 def load_plain(file: BinaryIO) -> Any:
     """Load a pickle of numbers, text, containers and numeric arrays, which `array` converts.
 
-    Raises Forbidden if it names another class or function (nothing was executed), and any Exception if it is damaged.
+    Raises Forbidden if it names another class or function (nothing was executed), any Exception if it is damaged.
     """
     content = _Unpickler(file).load()
     if file.read(1):
@@ -229,9 +193,9 @@ def load_plain(file: BinaryIO) -> Any:
 
 
 def array(value: Any) -> np.ndarray:
-    """Convert a loaded array, number or empty list to a flat array. Raises TypeError for other values."""
-    if isinstance(value, _Array) and value.value is not None:
-        return value.value.ravel()
+    """Flatten a loaded array, number or empty list. Raises TypeError for other values."""
+    if isinstance(held := getattr(value, "value", value), np.ndarray):
+        return held.ravel()
     if isinstance(value, int | float) or (isinstance(value, list) and not value):
         return np.atleast_1d(np.asarray(value, np.float64))
     raise TypeError(f"{type(value).__name__} where numbers were expected")
@@ -240,12 +204,10 @@ def array(value: Any) -> np.ndarray:
 PICKLED = ("GD", "FFD", "TRT")
 
 
-def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list[Sentence | None]]:
+def read_pickle(path: Path, fields: _features.Fields) -> dict[str, list[_features.Sentence | None]]:
     """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
 
-    Raises:
-      UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that is refused.
-      UserError: the measure is not in these pickles.
+    Raises UnreadableRecording for another, damaged or refused file, UserError for a measure not in these pickles.
     """
     if fields.measure not in PICKLED:
         raise UserError(
@@ -257,43 +219,32 @@ def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list
             content = load_plain(file)
         if not isinstance(content, dict) or not content:
             raise TypeError("it holds no dictionary of subjects")
-        subjects = collections.OrderedDict()
+        subjects = {}
         for subject in sorted(content):
-            subjects[subject] = [_sentence(item, fields) for item in content.pop(subject)]
+            items = content.pop(subject)
+            subjects[subject] = [None if item is None else _sentence(item, fields) for item in items]
     except Forbidden as error:
-        raise UnreadableRecording(
-            path, f"refused, nothing was executed: it names {error}, and recordings hold only arrays, text and numbers."
-        ) from error
+        what = f"it names {error}, and recordings hold only arrays, text and numbers"
+        raise UnreadableRecording(path, f"refused, nothing was executed: {what}.") from error
     except Exception as error:  # a damaged pickle makes the C unpickler raise nearly anything
         reason = f"missing {first_line(error)}" if isinstance(error, KeyError) else first_line(error)
-        raise UnreadableRecording(
-            path, f"is damaged or not a pickle by Wang & Ji's scripts ({type(error).__name__}: {reason})."
-        ) from error
+        what = f"is damaged or not a pickle by Wang & Ji's scripts ({type(error).__name__}: {reason})."
+        raise UnreadableRecording(path, what) from error
     return subjects
 
 
-def _sentence(item: Any, fields: Fields) -> Sentence | None:
-    if item is None:
-        return None
-    words = tuple(_word(word, fields) for word in item["word"])
-    _check_tokens(item, words)
-    means = tuple(array(item["sentence_level_EEG"][name]) for name in fields.sentence)
-    return Sentence(_text(item["content"]), words, tuple(map(_text, item["word_tokens_all"])), frozenset(), means)
-
-
-def _word(item: Any, fields: Fields) -> Word:
-    measured = item["word_level_EEG"][fields.measure]
-    count = array(item["nFixations"])
-    return Word(_text(item["content"]), float(count.item()), tuple(array(measured[name]) for name in fields.word))
-
-
-def _check_tokens(item: Any, words: tuple[Word, ...]) -> None:
-    """Raise ValueError if the three lists of fixated words of a sentence differ: the file is damaged then."""
-    contents = [word.content for word in words]
-    masked, every = item["word_tokens_with_mask"], item["word_tokens_all"]
-    fixated = [token for token, mask in zip(every, masked, strict=True) if mask != "[MASK]"]
+def _sentence(item: Any, fields: _features.Fields) -> _features.Sentence:
+    words = []
+    for word in item["word"]:
+        measured, count = word["word_level_EEG"][fields.measure], array(word["nFixations"])
+        eeg = tuple(array(measured[name]) for name in fields.word)
+        words.append(_features.Word(_text(word["content"]), float(count.item()), eeg))
+    contents, every = [word.content for word in words], item["word_tokens_all"]
+    fixated = [token for token, mask in zip(every, item["word_tokens_with_mask"], strict=True) if mask != "[MASK]"]
     if contents != item["word_tokens_has_fixation"] or contents != fixated:
         raise ValueError("the words of a sentence contradict its list of tokens")
+    means = tuple(array(item["sentence_level_EEG"][name]) for name in fields.sentence)
+    return _features.Sentence(_text(item["content"]), tuple(words), tuple(map(_text, every)), frozenset(), means)
 
 
 def _text(value: Any) -> str:
@@ -302,8 +253,6 @@ def _text(value: Any) -> str:
     return value
 
 
-# Convert ZuCo's subject files to samples, one file at a time, and count every dropped sentence.
-
 WANG_JI = "wang-ji"
 
 
@@ -311,8 +260,8 @@ WANG_JI = "wang-ji"
 class RecordingSpec:
     """Settings for reading ZuCo's recordings: the fields of `config.data.recordings`."""
 
-    measure: Annotated[str, kinds.one_of(*MEASURES)]
-    bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*BANDS))]
+    measure: Annotated[str, kinds.one_of(*_features.MEASURES)]
+    bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*_features.BANDS))]
     non_words: Annotated[str, kinds.one_of("keep", "skip")]
     zscore: Annotated[bool, kinds.flag()]
     compat: Annotated[str, kinds.one_of("", WANG_JI)]
@@ -322,26 +271,24 @@ class RecordingSpec:
 
     def __post_init__(self) -> None:
         if self.compat and self.measure not in PICKLED:
-            raise UserError(
-                f"data.recordings.measure is {self.measure!r}; expected GD, FFD or TRT with compat={WANG_JI}."
-            )
+            what = f"data.recordings.measure is {self.measure!r}"
+            raise UserError(f"{what}; expected GD, FFD or TRT with compat={WANG_JI}.")
 
     @property
     def features_are(self) -> str:
         """The meaning of a sample's F columns."""
-        unit = "z-scores per word" if self.zscore else "µV"
-        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {CHANNELS} channels, band-major"
+        unit, size = "z-scores per word" if self.zscore else "µV", f"{_features.CHANNELS} channels"
+        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {size}, band-major"
 
 
 class Recordings:
     """The samples of ZuCo's files, ordered by task, subject, sentence; iterating completes `tally` and `provenance`.
 
-    A file is read completely before its first sample is yielded, so a damaged file yields none. The constructor raises
-    UserError for an unusable source; iterating raises it if no sample is found, or, with `strict`, for a damaged file.
+    A file is read completely before its first sample is yielded, so a damaged file yields none.
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
-        self._spec, self._fields, self._tally = spec, Fields(spec.measure, spec.bands), tally
+        self._spec, self._fields, self._tally = spec, _features.Fields(spec.measure, spec.bands), tally
         self._files, notes = find_recordings(sources, spec.task)
         tally.notes += notes
         self._done: list[tuple[str, str, Path]] = []  # subject, task and file of what was read
@@ -349,55 +296,41 @@ class Recordings:
         self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
 
     def __iter__(self) -> Iterator[Sample]:
-        problems = []
-        for number, file in enumerate(self._files, 1):
-            if file.subject in self._spec.exclude:
-                self._tally.notes.append(f"{file.path}: left out, data.recordings.exclude names {file.subject}.")
-                continue
-            try:
-                samples = self._read(file)
-            except UnreadableRecording as error:
-                if self._spec.strict:
-                    raise
-                problems.append(str(error))
-                self._tally.notes.append(f"LEFT OUT: {error}")
-                print(f"[{number}/{len(self._files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
-                continue
-            print(f"[{number}/{len(self._files)}] {file.path}: {len(samples)} samples", file=sys.stderr)
-            yield from samples
-        if not self._tally.n_kept:
-            drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
-            raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
-        entries: dict[str, dict[str, int]] = {}  # task -> subject -> number of sentences, placeholders included
+        yield from read_recordings(self._files, self._read, self._spec.strict, self._tally.notes)
+        self._tally.refuse_none(f"all were dropped ({self._tally.said_drops()}).")
+        entries: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> subject -> sentences in its file
         for (subject, task), n in self._tally.sentences.items():
-            entries.setdefault(task, {})[subject] = n
+            entries[task][subject] = n
         self.provenance |= {"sentences": entries, "dropped": self._tally.drops(), "notes": list(self._tally.notes)}
 
-    def _read(self, file: RecordingFile) -> list[Sample]:
+    def _read(self, file: RecordingFile, title: str) -> list[Sample]:
+        if file.subject in self._spec.exclude:
+            self._tally.notes.append(f"{file.path}: left out, data.recordings.exclude names {file.subject}.")
+            return []
         how = layout(file.path)
         tally = Tally()  # of this file alone, so that a damaged file adds nothing
         samples: list[Sample] = []
+        sentences_of: dict[str, Any]
         if how == "pickle":
             sentences_of = read_pickle(file.path, self._fields)
-            refuse_duplicates([*self._done, *((subject, file.task, file.path) for subject in sentences_of)])
-            while sentences_of:
-                subject, sentences = sentences_of.popitem(last=False)
-                if subject not in self._spec.exclude:
-                    samples += self._subject(file, subject, iter(sentences), how, tally)
         else:
-            read = read_mat_v5 if how == "mat-v5" else read_mat_v73
-            refuse_duplicates([*self._done, (file.subject, file.task, file.path)])
-            samples += self._subject(file, file.subject, read(file.path, self._fields), how, tally)
+            sentences_of = {file.subject: (read_mat_v5 if how == "mat-v5" else read_mat_v73)(file.path, self._fields)}
+        refuse_duplicates([*self._done, *((subject, file.task, file.path) for subject in sentences_of)])
+        for subject in list(sentences_of):
+            sentences = sentences_of.pop(subject)
+            if subject not in self._spec.exclude:
+                samples += self._subject(file, subject, sentences, how, tally)
         self._done += [(subject, task, file.path) for subject, task in tally.sentences]
         self._tally.sentences |= tally.sentences
         self._tally.dropped += tally.dropped
         self._tally.notes += tally.notes
         digest = file_digest(file.path)
         self.provenance["files"].append({"name": file.path.name, "task": file.task, "layout": how, "sha256": digest})
+        print(f"{title} {file.path}: {len(samples)} samples", file=sys.stderr)
         return samples
 
     def _subject(
-        self, file: RecordingFile, subject: str, sentences: Iterator[Sentence | None], how: str, tally: Tally
+        self, file: RecordingFile, subject: str, sentences: Iterable[_features.Sentence | None], how: str, tally: Tally
     ) -> list[Sample]:
         spec, samples, texts, other_tokens, absurd = self._spec, [], [], 0, 0
         for index, sentence in enumerate(sentences):
@@ -405,11 +338,13 @@ class Recordings:
             other_tokens += _has_other_tokens(sentence)
             try:
                 if spec.compat:
-                    features, text = wang_ji_sample(sentence, how, spec.zscore)
-                    absurd += any(np.abs(band).max(initial=0) > LARGEST for word in sentence.words for band in word.eeg)
+                    features, text = _features.wang_ji_sample(sentence, how, spec.zscore)
+                    absurd += any(
+                        np.abs(band).max(initial=0) > _features.LARGEST for word in sentence.words for band in word.eeg
+                    )
                 else:
-                    features, text = default_sample(sentence, spec.measure, spec.non_words, spec.zscore)
-            except Dropped as reason:
+                    features, text = _features.default_sample(sentence, spec.measure, spec.non_words, spec.zscore)
+            except _features.Dropped as reason:
                 tally.dropped[subject, file.task, str(reason)] += 1
             else:
                 recording = f"{subject}/{file.task}"  # files have no onsets, sentences are in the order of the task
@@ -417,37 +352,33 @@ class Recordings:
         tally.sentences[subject, file.task] = len(texts)
         who = f"{file.path} ({subject}, {file.task})"
         if other_tokens:
-            tally.notes.append(
-                f"{who}: in {count_of(other_tokens, 'sentence')} the words are not the tokens of the text."
-            )
+            many = count_of(other_tokens, "sentence")
+            tally.notes.append(f"{who}: in {many} the words are not the tokens of the text.")
         if absurd:
-            tally.notes.append(f"{who}: {absurd} sentences kept with values above {LARGEST:g} µV.")
+            tally.notes.append(f"{who}: {absurd} sentences kept with values above {_features.LARGEST:g} µV.")
         tally.notes += self._compare(who, subject, file.task, texts)
         return samples
 
     def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
-        """Return notes on sentences whose text differs from that of the task's first subject at the same index."""
+        """Return notes on texts that differ from those of the task's first subject at the same index."""
         first, reference = self._texts.setdefault(task, (subject, texts))
         notes = []
         if len(texts) != len(reference):
             notes.append(f"{who}: has {len(texts)} sentences, {first} has {len(reference)}; matched by index.")
         other = [i for i, (a, b) in enumerate(zip(texts, reference, strict=False)) if a and b and a != b]
         if other:
-            many = count_of(len(other), "sentence has", "sentences have")
+            many, i = count_of(len(other), "sentence has", "sentences have"), other[0]
             notes.append(
-                f"{who}: {many} another text than {first}'s of the same index "
-                f"(the first is {other[0]}: {texts[other[0]][:40]!r}, {reference[other[0]][:40]!r}); matched by index, "
-                "so do not split by index."
+                f"{who}: {many} another text than {first}'s of the same index (the first is {i}: {texts[i][:40]!r}, "
+                f"{reference[i][:40]!r}); matched by index, so do not split by index."
             )
         return notes
 
 
-def _has_other_tokens(sentence: Sentence | None) -> bool:
-    """Return whether a sentence's text and its list of words differ in their tokens that have a letter or digit."""
+def _has_other_tokens(sentence: _features.Sentence | None) -> bool:
+    """Return whether text and list of words differ in their tokens that have a letter or digit."""
     if sentence is None or sentence.words is None:
         return False
-    in_text, in_words = (
-        [token for token in tokens if any(map(str.isalnum, token))]
-        for tokens in (sentence.content.split(" "), sentence.tokens)
-    )
+    pair = sentence.content.split(" "), sentence.tokens
+    in_text, in_words = ([token for token in tokens if any(map(str.isalnum, token))] for tokens in pair)
     return in_text != in_words
