@@ -67,8 +67,8 @@ def split_graph(
 
     `u` and `v` are the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
     Each node v picks a node u, which owns it. The nodes of the side `cut`, "u" or "v", are divided at `ratio`. Parts
-    claim edges without a part in `order`. Returns the part of every edge, an index into `PARTS`, or -1 if discarded, `[E]`.
-    No discarded edge could be added to any part.
+    claim edges without a part in `order`. Returns the part of every edge, -1 if discarded, int `[E]`; no discarded edge
+    could be added to any part.
     """
     owner = pick_owners(u, v, rng)
     part_u, part_v = np.full(u.max() + 1, NONE), np.full(len(owner), NONE)

@@ -33,16 +33,15 @@ def time_leakage(
     `parts` maps a part to its rows; `groups` maps the name of a grouping to the label of each sample `[N]`, see
     `groups_of_readings`. The result has `unit` (s or samples); `known`, the share of the parts' samples with a known
     time; `neighbors`, for dev and test the share of samples with a training sample of the same recording within each
-    distance of `WITHIN`; `groups`, results of `neighbor_accuracy` by name and part; `one_block`, results of the
-    function `one_block` by name; `places`, results of `place_accuracy` by part; `ranges`, first and last onset (or
-    order) by recording; `notes` about onsets that are hardly seconds.
+    distance of `WITHIN`; `groups` (by name and part), `one_block` (by name) and `places` (by part), see
+    `neighbor_accuracy`, `one_block` and `place_accuracy`; `ranges`, first and last onset (or order) by recording;
+    `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
     if clock is None or not clock.timed.any():
         return None
-    rows = np.concatenate(list(parts.values()))
-    leakage: dict[str, Any] = {"unit": clock.unit, "known": float(clock.timed[rows].mean()), "neighbors": {}}
-    leakage["groups"] = {name: {} for name in groups}
+    known = float(clock.timed[np.concatenate(list(parts.values()))].mean())
+    leakage: dict[str, Any] = {"unit": clock.unit, "known": known, "neighbors": {}, "groups": {n: {} for n in groups}}
     for judged in ("dev", "test"):
         near, apart = clock.nearest(parts[judged], parts["train"])
         leakage["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
@@ -82,7 +81,6 @@ def place_accuracy(
 
 
 def far_above_chance(score: Mapping[str, Any]) -> bool:
-    """Return whether a result of `neighbor_accuracy` is a finding."""
     return bool(score["samples"] and score["p"] <= 0.05 and score["told"] - score["chance"] >= HIGH_GAIN)
 
 
@@ -124,7 +122,7 @@ def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
             continue
         found = [_compared(clock, text, unit, *pair) for pair in pairs[:: -(-len(pairs) // MOST_PAIRS)]]
         following = [_compared(clock, text, unit, *pair) for pair in itertools.pairwise([*recordings, recordings[0]])]
-        same, length, chance, near = np.array([(c.same, c.length, c.chance, c.near) for c in found]).T
+        same, length, chance, near = np.array([c[:4] for c in found]).T
         halves = [np.concatenate([c.apart[: len(c.apart) // part] for c in found]) for part in (1, 2)]
         apart = f"{np.median(halves[0]):.2f} s ({np.median(halves[1]):.2f})" if clock.in_seconds else "-"
         lengths = f"{_range(length)}, chance {chance.mean():.1%}" if unit else "-"
@@ -163,21 +161,16 @@ class Compared(NamedTuple):
     same: float  # share of equal indices with the same text
     length: float  # with the same number of characters
     chance: float  # of the same number in any order
-    apart: np.ndarray  # distance in time of equal indices
     near: float  # share of samples whose nearest one in time, in the other recording, has the same text
+    apart: np.ndarray  # distance in time of equal indices
 
 
 def _compared(clock: Clock, text: np.ndarray, unit: float, one: np.ndarray, other: np.ndarray) -> Compared:
     n, begin = min(len(one), len(other)), clock.spans[:, 0]
     near = other[np.abs(begin[other][None] - begin[one][:, None]).argmin(1)]
-    characters = np.rint(np.stack([clock.duration[one[:n]], clock.duration[other[:n]]]) / (unit or np.nan))
-    return Compared(
-        float(np.mean(text[one[:n]] == text[other[:n]])),
-        float(np.mean(characters[0] == characters[1])),
-        float(np.mean(characters[0][None] == characters[1][:, None])),
-        np.abs(begin[one[:n]] - begin[other[:n]]),
-        float(np.mean(text[one] == text[near])),
-    )
+    first, second = (np.rint(clock.duration[rows[:n]] / (unit or np.nan)) for rows in (one, other))  # characters
+    alike = text[one[:n]] == text[other[:n]], first == second, first[None] == second[:, None], text[one] == text[near]
+    return Compared(*(float(np.mean(of)) for of in alike), np.abs(begin[one[:n]] - begin[other[:n]]))
 
 
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
@@ -190,14 +183,14 @@ def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) 
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
-    own_labels, other = names[judged[has]], names[near[has]]
-    if not len(own_labels):
+    own, other = names[judged[has]], names[near[has]]
+    if not len(own):
         return {"samples": 0, "told": None, "chance": None, "p": None}
     rng = np.random.default_rng(0)
-    drawn = np.array([np.mean(rng.permutation(own_labels) == other) for _ in range(DRAWS)])
-    share = float(np.mean(own_labels == other))
+    drawn = np.array([np.mean(rng.permutation(own) == other) for _ in range(DRAWS)])
+    share = float(np.mean(own == other))
     p = (1 + np.sum(drawn >= share - 1e-12)) / (1 + DRAWS)
-    return {"samples": len(own_labels), "told": share, "chance": float(drawn.mean()), "p": float(p)}
+    return {"samples": len(own), "told": share, "chance": float(drawn.mean()), "p": float(p)}
 
 
 def one_block(readings: Readings, labels: np.ndarray) -> float | None:
