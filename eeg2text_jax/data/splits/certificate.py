@@ -37,9 +37,9 @@ OVERLAP = 0.8  # Jaccard index of words from which on two texts count as near-du
 def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None) -> float:
     """Return the leakage rate of units, from 0 to 1: subjects (equation 8) or texts of EEG (equation 9).
 
-    It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts. `train` and `test`
-    are the units of samples, `[N_train]` and `[N_test]`. The sum is divided by `n_units`; None: by the number of units
-    in `test`, as the paper says (but rows (b) and TSLR (c) of the paper's Table 1 fit the number of all units better).
+    It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts, from the units of
+    samples, `[N_train]` and `[N_test]`. The sum is divided by `n_units`; None: by the number of units in `test`, as the
+    paper says (but rows (b) and TSLR (c) of the paper's Table 1 fit the number of all units better).
     """
     n_train = dict(zip(*np.unique(train, return_counts=True), strict=True))
     units, n_test = np.unique(test, return_counts=True)
@@ -52,10 +52,9 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
 def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarray | None = None) -> float:
     """Return the leakage rate of the texts of windows (equations 10 and 11), from 0 to 1.
 
-    `train` and `test` are the segment numbers of all windows, one window after another. The rate is
-    `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition
-    times differ. The paper's factor 1/M is left out: with it, method (a) could not reach the 100% of the paper's
-    Table 1.
+    `train` and `test` are the segment numbers of all windows, one after another. The rate is `sum_j min(n_test(j),
+    n_train(j)) / sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition times differ. The paper's
+    factor 1/M is left out: with it, method (a) could not reach the 100% of the paper's Table 1.
     """
     if not len(test):
         return 0.0
@@ -68,8 +67,7 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
 class Leakage(NamedTuple):
     """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
 
-    The rates of subjects (`bslr`) and of texts (`tslr`) are averaged over those of the judged part, or over all.
-    `shared_texts`, `tslr` and `tslr_over_all` are by name of the comparison of texts; segments have one rate only.
+    Rates of subjects (`bslr`) and texts (`tslr`, by name of the comparison) are means over those judged, or over all.
     """
 
     seen: str
@@ -107,8 +105,8 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
             shared = {SEGMENT: len(np.intersect1d(there, here)), **shared}
             rates = {SEGMENT: segment_leakage_rate(there, here, readings.segments.lengths), **rates}
         both = sorted(set(subject[a]) & set(subject[b]))
-        bslr = (leakage_rate(subject[a], subject[b], n) for n in (None, len(set(subject))))
-        leakages.append(Leakage(seen, judged, both, *bslr, shared, rates, over_all_texts))
+        over_judged, over_all = (leakage_rate(subject[a], subject[b], n) for n in (None, len(set(subject))))
+        leakages.append(Leakage(seen, judged, both, over_judged, over_all, shared, rates, over_all_texts))
     return leakages
 
 
@@ -221,9 +219,8 @@ def certify(
 ) -> dict[str, Any]:
     """Return the kept samples and the leakage of a split as a JSON object, without the texts.
 
-    Its keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`) and `parts` (counts, ids and their SHA-256); if texts
-    are known, `duplicates` (see `Duplicate`) and `shared_between_tasks`; if times are known, `time` (see
-    `time_leakage`). `groups`: name of a further grouping for `time` -> label of each sample `[N]`.
+    `duplicates` and `shared_between_tasks` are there if texts are known, `time` (see `time_leakage`) if times are.
+    `groups`: name of a further grouping for `time` -> label of each sample `[N]`.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
@@ -280,10 +277,7 @@ def part_table(certificate: dict[str, Any]) -> str:
 
 
 def size_lines(certificate: dict[str, Any]) -> list[str]:
-    """Return a list with one warning if a part's share of the samples is far from the ratio; else [].
-
-    This happens because subjects and stories differ in their numbers of samples.
-    """
+    """Return [a warning] if a part's share of the samples is far from the ratio, as sizes of units differ."""
     shares, parts, uneven = certificate.get("ratio") or (), certificate["parts"], []
     total = sum(part["samples"] for part in parts.values())
     for (name, part), share in zip(parts.items(), shares, strict=False):

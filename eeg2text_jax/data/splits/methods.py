@@ -31,7 +31,6 @@ TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
 # picks a story (C and the matrix of Algorithm 2), in `f_prose` each story picks a subject, which keeps fewer samples
 # (on the graph of Narratives 83.9 % of the windows in place of 88.2 %, means of 20 seeds).
 
-
 ORDER = ("test", "dev", "train")  # of parts that claim edges; with train first, dev and test would get hardly any
 
 
@@ -43,21 +42,22 @@ def f(data: DataFile, ratio: Sequence[float], rng: Generator, name: str = "f") -
     subjects. Each node of the other side then picks the node that was picked least.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
-    if len(subjects) < len(PARTS):
-        raise UserError(
-            f"{data.path}: split '{name}' gives each part subjects of its own, and there are "
-            f"{len(subjects)} of them; expected {len(PARTS)} or more, or take split 'unique_text'."
-        )
     names, text = np.unique(text_units(data), return_inverse=True)
-    if data.is_windows and len(names) < len(PARTS):
-        raise UserError(
-            f"{data.path}: split '{name}' gives each part stories of its own, and there are {len(names)} text groups; "
-            f"expected {len(PARTS)} or more."
-        )
+    check_enough(data, f"split '{name}'", "subjects", len(subjects))
+    if data.is_windows:
+        check_enough(data, f"split '{name}'", "stories", len(names), "text groups")
     stories_are_fewer = data.is_windows and len(names) <= len(subjects)
     if stories_are_fewer and name == "f":
         return split_graph(text, subject, ratio, rng, cut="u")
     return split_graph(subject, text, ratio, rng, cut="v" if stories_are_fewer else "u")
+
+
+def check_enough(data: DataFile, setting: str, what: str, n: int, units: str = "of them") -> None:
+    if n < len(PARTS):
+        raise UserError(
+            f"{data.path}: {setting} gives each part {what} of its own, and there are {n} {units}; expected "
+            f"{len(PARTS)} or more, or another split, such as 'unique_text'."
+        )
 
 
 def split_graph(
@@ -71,14 +71,12 @@ def split_graph(
     could be added to any part.
     """
     owner = pick_owners(u, v, rng)
-    part_u, part_v = np.full(u.max() + 1, NONE), np.full(len(owner), NONE)
     if cut == "u":
-        part_u = cut_nodes(len(part_u), ratio, rng)
+        part_u = cut_nodes(u.max() + 1, ratio, rng)
         part_v = part_u[owner]
     else:
-        part_v = cut_nodes(len(part_v), ratio, rng)
-        weight = np.bincount(v[u == owner[v]])
-        part_u = inherit(len(part_u), owner, part_v, weight, order)
+        part_v = cut_nodes(len(owner), ratio, rng)
+        part_u = inherit(u.max() + 1, owner, part_v, np.bincount(v[u == owner[v]]), order)
     extend(u, v, part_u, part_v, order, rng)
     is_kept = part_u[u] == part_v[v]
     part_u[np.bincount(u, is_kept) == 0] = NONE  # a node is free again if none of its edges was kept
@@ -90,10 +88,7 @@ def split_graph(
 def extend(
     u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: Generator
 ) -> None:
-    """Let each part in turn claim all edges without a node in another part; `part_u` and `part_v` are updated.
-
-    One pass per part suffices: a skipped edge has an endpoint in another part, and nodes do not change parts.
-    """
+    """Let each part in turn claim, in place, all edges without a node in another part; one pass suffices."""
     for k in map(PARTS.index, order):
         for edge in rng.permutation(len(u)).tolist():
             if part_u[u[edge]] in (k, NONE) and part_v[v[edge]] in (k, NONE):
@@ -113,7 +108,7 @@ def pick_owners(u: np.ndarray, v: np.ndarray, rng: Generator) -> np.ndarray:
 
 
 def at_least_one(n: int, ratio: Sequence[float]) -> tuple[int, ...]:
-    """Return the sizes of train, dev and test of `n` units as `part_sizes` does, but none empty if `n` is 3 or more.
+    """Return the sizes of train, dev and test as `part_sizes` does, but none empty if `n` is 3 or more.
 
     An empty part takes a unit from the part that exceeds its share most: 6 units at 8:1:1 give 4, 1 and 1.
     """
@@ -133,8 +128,8 @@ def cut_nodes(n: int, ratio: Sequence[float], rng: Generator) -> np.ndarray:
 def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: Sequence[str]) -> np.ndarray:
     """Return the part of every node u, int `[U]`: the part of the nodes v with `owner[v] == u`; -1 if there are none.
 
-    If these v are in several parts, the part with the largest sum of `weight` wins; in a tie, the first of `order` wins
-    (the paper has no rule for ties).
+    If they are in several parts, the largest sum of `weight` wins; in a tie, the first of `order` (the paper has no
+    rule).
     """
     total = np.zeros((n_u, len(PARTS)))
     np.add.at(total, (owner, part_v), weight)
@@ -185,23 +180,15 @@ def blocks(
         ("subjects", unique_subjects, data.subject),
         ("sessions", unique_sessions, sessions_of(data.subject, clock.recording)),
     ):
-        if not asked:
-            continue
-        names, unit = np.unique(units.astype(str), return_inverse=True)
-        if len(names) < len(PARTS):
-            raise UserError(
-                f"{data.path}: split.unique_{what} gives each part {what} of its own, and there are {len(names)} of "
-                f"them; expected {len(PARTS)} or more."
-            )
-        part = np.where(cut_nodes(len(names), ratio, rng)[unit] == part, part, LEFT_OUT)
+        if asked:
+            names, unit = np.unique(units.astype(str), return_inverse=True)
+            check_enough(data, f"split.unique_{what}", what, len(names))
+            part = np.where(cut_nodes(len(names), ratio, rng)[unit] == part, part, LEFT_OUT)
     return split_of(data, part, f"blocks, gap {gap:g} {clock.unit}", seed, gap)
 
 
 def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
-    """Return `count` splits: in fold k, test is stretch k of `count` in each recording; dev begins after this stretch.
-
-    `share` is the share of dev in the samples that are not test.
-    """
+    """Return `count` splits: fold k tests stretch k of each recording; dev, `share` of the rest, begins after it."""
     clock = known_clock(data, NEEDS_TIME)
     texts, place = text_names(data), places(clock)
     stretch = np.where(clock.timed, np.minimum((place * count).astype(int), count - 1), LEFT_OUT)
@@ -214,8 +201,7 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
         part[(part == TRAIN) & (after < share * (1 - 1 / count))] = DEV
         others = len(set(texts[(part == TRAIN) | (part == DEV)]))
         n_dev = min(max(round(others * share), 1), others - 1)
-        sizes_now = (others - n_dev, n_dev, len(set(texts[part == TEST])))
-        part = keep_one_part_per_text(data, part, sizes_now)
+        part = keep_one_part_per_text(data, part, (others - n_dev, n_dev, len(set(texts[part == TEST]))))
         splits.append(split_of(data, part, f"blocks, gap {gap:g} {clock.unit}, fold {k + 1} of {count}", seed, gap))
     return splits
 
@@ -300,10 +286,7 @@ def _sessions(data: DataFile) -> np.ndarray:
 
 
 def by_sentence(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of method (d): the sentence ids of each task are dealt; subjects are in all parts.
-
-    A text that two tasks share has two ids and may be in two parts; `unique_text` prevents that.
-    """
+    """Return the parts of method (d): each task's sentences are dealt. Shares subjects, and texts of two tasks."""
     part = np.empty(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
         inside = data.task == task
@@ -312,10 +295,7 @@ def by_sentence(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def by_block(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of method (e): in each task a run of consecutive sentences is dev, another test, for all.
-
-    Subjects are in all parts. Overlapping windows share text where the runs meet.
-    """
+    """Return the parts of (e): in each task a run of sentences is dev, another test. Windows there share text."""
     part = np.zeros(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
         inside = np.flatnonzero(data.task == task)
@@ -341,11 +321,11 @@ _SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
 
 
 def unique_sent(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Split each task by position: the first sentences train, the next are dev, the last test.
+    """Return the parts by position in each task: the first sentences train, the next are dev, the last test.
 
     This leaks texts between tasks: ZuCo's NR and TSR share 47 sentences. A task has as many sentences as its largest
-    index or any subject's count in the provenance (`sentences`: task -> subject -> count) says: sentences that all
-    subjects lack count, too. Wang & Ji use the first subject's count, and their code fails if another has fewer.
+    index or any subject's count in the provenance (`sentences`: task -> subject -> count) says. Wang & Ji use the first
+    subject's count, and their code fails if another subject has fewer.
     """
     part = np.empty(len(data), np.int64)
     stated = data.provenance.get("sentences")
@@ -359,16 +339,12 @@ def unique_sent(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def unique_subj(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Split task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; other samples are dropped, `ratio` is ignored.
-
-    Raises UserError if the data file has no SR task, or a part has none of its subjects.
-    """
+    """Return the parts of task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
     tasks = np.unique(data.task.astype(str)).tolist()
     sr = [task for task in tasks if _SR.search(task)]
     if not sr:
         raise UserError(
-            f"{data.path}: split 'unique_subj' is defined for task SR of ZuCo 1.0 only, "
-            f"found {', '.join(tasks)}; use split.method=a or f."
+            f"{data.path}: split 'unique_subj' needs task SR of ZuCo 1.0, found {', '.join(tasks)}; use a or f."
         )
     inside, part = np.isin(data.task.astype(str), sr), np.full(len(data), LEFT_OUT)
     for k, name in enumerate(PARTS):
@@ -459,10 +435,7 @@ def _check_unique(where: str, unique_subjects: bool, unique_sessions: bool) -> N
     """Raise UserError if subjects or sessions shall be in one part each where that has no effect."""
     for name, asked, method in (("subjects", unique_subjects, "f"), ("sessions", unique_sessions, "sessions")):
         if asked:
-            raise UserError(
-                f"split.unique_{name} is True; expected False {where}; take split.method={method}, which gives each "
-                f"part {name} of its own."
-            )
+            raise UserError(f"split.unique_{name} is True; expected False {where}, or split.method={method}.")
 
 
 def make_folds(
@@ -526,10 +499,7 @@ def make_folds(
 
 
 def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: Generator) -> np.ndarray:
-    """Return the part of each unit in fold k, int `[U]`: group k is test, `share` of the others is dev, the rest train.
-
-    `groups` has the test units of each fold; units are numbered from 0 to U - 1.
-    """
+    """Return the part of each unit, `[U]`: `groups[k]` (their numbers) is test, `share` of the others is dev."""
     others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
     n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
     if n_dev < 1:
@@ -539,11 +509,9 @@ def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: Generator) -
     return part
 
 
-def check_ratio(ratio: Sequence[float]) -> tuple[float, ...]:
+def check_ratio(ratio: Sequence[float]) -> tuple[float, float, float]:
     """Return the shares of train, dev and test. Raises UserError unless they are positive and add up to 1."""
     if not shares().holds(tuple(ratio)):
-        raise UserError(
-            f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
-            "write for example 0.8,0.1,0.1."
-        )
-    return tuple(map(float, ratio))
+        raise UserError(f"split.ratio is {tuple(ratio)}; expected three positive shares that add up to 1.")
+    train, dev, test = map(float, ratio)
+    return train, dev, test

@@ -22,10 +22,7 @@ if TYPE_CHECKING:  # who reads a split file need not open a data file
 
 
 def normalize(text: str) -> str:
-    """Return the letters and decimal digits of a text, case-folded and without accents.
-
-    Quotes, dashes, spacing and superscripts of one sentence differ between ZuCo's tasks (`km²` in NR, `km˝` in TSR).
-    """
+    """Return a text's letters and decimal digits, case-folded, without accents: all else varies in ZuCo's tasks."""
     letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
     return unicodedata.normalize("NFKC", letters).casefold()
 
@@ -97,10 +94,7 @@ class Split:
 
     @classmethod
     def of(cls, data: "DataFile", method: str, seed: int, part: np.ndarray) -> "Split":
-        """Return the split of a data file with sample i in part `PARTS[part[i]]`, or in none if `part[i]` is -1.
-
-        Raises UserError if a part is empty.
-        """
+        """Return the split with sample i in `PARTS[part[i]]`, in none if it is -1; UserError if a part is empty."""
         parts = {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)}
         return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
 
@@ -108,8 +102,7 @@ class Split:
         for name in PARTS:
             if not len(self.parts[name]):
                 raise UserError(
-                    f"split {self.method!r} (seed {self.seed}) leaves its {name} part empty; "
-                    "give it more sentences or subjects, another ratio or another seed."
+                    f"split {self.method!r} (seed {self.seed}) leaves its {name} part empty; try another ratio or seed."
                 )
 
     def digest(self) -> str:
@@ -128,7 +121,7 @@ def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
+def part_sizes(n: int, ratio: Sequence[float]) -> tuple[int, int, int]:
     """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as by Wang & Ji."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
@@ -140,7 +133,7 @@ def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[
         carried = f"split {stated[:16]}" if stated else "no split hash"
         raise UserError(
             f"{path}: carries {carried}, expected split {expected[:16]}; its training may have seen our test part, so "
-            "use the configuration (split method, ratio and seed) that it was made with."
+            "use the configuration (split method, ratio, seed) that it was made with."
         )
 
 
@@ -148,10 +141,7 @@ def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[s
     """Raise UserError if the checkpoint or predictions file at `path` states another data hash than ours, or none."""
     if stated != expected:
         carried = f"data {stated[:16]}" if stated else "no hash of its data"
-        raise UserError(
-            f"{path}: carries {carried}, expected data {expected[:16]}; it was made from another data file, so use "
-            "that one, or another --workdir."
-        )
+        raise UserError(f"{path}: carries {carried}, expected data {expected[:16]}; take another --workdir.")
 
 
 # Split files: a certificate of ours, or made elsewhere. A JSON object with the parts `train`, `dev` (or `val`, `valid`,
@@ -177,10 +167,9 @@ class SplitFile:
     record: dict[str, Any]  # the whole JSON object
 
     def resolve(self, data: "DataFile", *, other_texts: bool = False) -> Split:
-        """Look up the samples in a data file and return the split.
+        """Look up the samples in a data file and return the split; `other_texts`: its sentences may be others.
 
-        With `other_texts`, sentences may differ from those that the certificate was made from. Raises UserError if a
-        sample is unknown or named twice, or the certificate is of other data or was edited.
+        Raises UserError if a sample is unknown or named twice, or the certificate is of other data or was edited.
         """
         row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
         parts = {
@@ -192,25 +181,19 @@ class SplitFile:
         return split
 
     def readings(self) -> tuple[Readings, Split]:
-        """Return the listed samples and the split without a data file; texts are known only if every sample has one.
-
-        Raises UserError if a sample is a row number, which needs the data file, or is named twice.
-        """
+        """Return the listed samples and the split without a data file; UserError for a row number or a sample twice."""
         entries = [self._entry(sample, part) for part in PARTS for sample in self.samples[part]]
-        *columns, text = (np.array(column, object) for column in zip(*entries, strict=True))
+        ids, subject, task, sentence_id, text = (np.array(column, object) for column in zip(*entries, strict=True))
         ends = np.cumsum([len(self.samples[part]) for part in PARTS])
-        split = self._split(dict(zip(PARTS, np.split(np.arange(ends[-1]), ends[:-1]), strict=True)), columns[0])
-        return Readings(*columns, None if any(t is None for t in text) else text), split
+        split = self._split(dict(zip(PARTS, np.split(np.arange(ends[-1]), ends[:-1]), strict=True)), ids)
+        return Readings(ids, subject, task, sentence_id, None if any(t is None for t in text) else text), split
 
     def _split(self, parts: dict[str, np.ndarray], names: np.ndarray) -> Split:
         where: dict[str, str] = {}
         for part in PARTS:
             for name in names[parts[part]].tolist():
                 if name in where:
-                    raise UserError(
-                        f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}; remove it "
-                        "from one of them."
-                    )
+                    raise UserError(f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}.")
                 where[name] = part
         seed = self.record.get("seed", 0)
         return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
@@ -218,10 +201,7 @@ class SplitFile:
     def check_same_data(self, data: "DataFile", *, other_texts: bool = False) -> None:
         """Raise UserError unless this certificate is of the same columns (but sentences with `other_texts`)."""
         if self.record.get("format") != FORMAT:
-            raise UserError(
-                f"{self.path}: does not say which data file it was made from, so it is of an earlier version; "
-                "start again in another --workdir."
-            )
+            raise UserError(f"{self.path}: does not say which data file it was made from; take another --workdir.")
         stated = self.record["data"]
         compared = {name: digest for name, digest in data.digests.items() if not (other_texts and name == "sentences")}
         if differing := [name for name, digest in compared.items() if stated.get(name) != digest]:
@@ -242,7 +222,7 @@ class SplitFile:
         if self.record["digest"] != split.digest():
             raise UserError(
                 f"{self.path}: states the split hash {self.record['digest']}, but its parts have {split.digest()}, so "
-                "it was edited; restore the file, or make it again."
+                "it was edited; restore it."
             )
 
     def _row(self, sample: Any, part: str, row_of: dict[str, int], data: "DataFile") -> int:
@@ -256,8 +236,8 @@ class SplitFile:
         name = self._entry(sample, part)[0]
         if name not in row_of:
             raise UserError(
-                f"{self.path}: sample {name!r} of part {part} is not in {data.path}, which names samples like "
-                f"{next(iter(row_of))!r}; use the data file that the split was made from."
+                f"{self.path}: sample {name!r} of part {part} is not in {data.path}, which has {next(iter(row_of))!r} "
+                "and others; use the data file that the split was made from."
             )
         return row_of[name]
 
@@ -307,14 +287,13 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
         record = parse_json(path.read_text("utf8"))
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror or error}); `eeg2text split --json={path}` makes one."
+            f"{path}: cannot be read ({error.strerror or error}); make it with `eeg2text split`."
         ) from error
     except ValueError as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
     if isinstance(record, dict) and record.get("format") == FORMAT and record.get("sha256") != seal(record):
         raise UserError(
-            f"{path}: does not have the checksum that it states, so it was edited or is damaged; restore the file, or "
-            "make it again."
+            f"{path}: does not have the checksum that it states, so it was edited or damaged; restore or remake it."
         )
     holder = record.get("parts", record) if isinstance(record, dict) else record
     if not isinstance(holder, dict):
@@ -335,8 +314,7 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
     stated = value.get("ids_sha256") if isinstance(value, dict) else None
     if stated is not None and stated != hash_ids(samples):
         raise UserError(
-            f"{path}: the ids of part {part!r} do not have the hash that the file states, so it was edited; restore "
-            "the file, or make it again."
+            f"{path}: the ids of part {part!r} have another hash than it states, so it was edited; make it again."
         )
     return samples
 
