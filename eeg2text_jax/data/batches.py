@@ -4,9 +4,9 @@ Each of the S seeds of a grid has its own order, so the first axis of a training
 times the data of one shared order (6 MB per seed and step at ZuCo's size: 32 sentences of 56 words).
 
 A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its target.
-Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches. Samples left over in a bucket
-move up to the next one, so only one batch of an epoch, in the largest bucket, may be partial. An epoch has every sample
-exactly once, and all epochs have batches of the same shapes.
+Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches; every sample is in it once.
+Samples left over in a bucket move up to the next one, so only one batch, in the largest bucket, may be partial, and all
+epochs have batches of the same shapes.
 """
 
 import dataclasses
@@ -54,8 +54,8 @@ def batch_shapes(
 ) -> dict[str, Shape]:
     """Return the shapes and dtypes of a batch that `make_batch` makes, to compile programs in advance.
 
-    `feature_shape` is that of one EEG position, F or `(X, Y, Z)`; `optional` are the optional fields to include;
-    `seeds` is S of a training batch, 0 for a batch without the axis of seeds.
+    `feature_shape` is that of one EEG position, F or `(X, Y, Z)`; `optional` are further fields; `seeds` is S of a
+    training batch, 0 for a batch without the axis of seeds.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)
@@ -78,13 +78,10 @@ def batch_shapes(
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """A data file with all else that its batches need: token ids, feature scale, and inputs of the conditions.
-
-    `targets` has an int32 array of token ids for every sample of `data`; None for decoding without targets.
-    """
+    """A data file with all else that its batches need: token ids, feature scale, and inputs of the conditions."""
 
     data: DataFile
-    targets: Sequence[np.ndarray] | None
+    targets: Sequence[np.ndarray] | None  # token ids of every sample, int32; None for decoding without targets
     mean: np.ndarray  # float32 [F]; scalar for volumes, which are standardized in the file
     scale: np.ndarray  # shaped as mean
     max_words: int
@@ -149,20 +146,19 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
         shape, none = () if data.is_windows else data.n_features, np.array([], int)
         return FeatureScale(np.zeros(shape, np.float32), np.ones(shape, np.float32), none, none)
     if data.is_waves:
-        return _wave_scale(data, rows)
-    inside = np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)
-    words = np.asarray(data.features)[inside]
-    least, most = words.min(axis=0), words.max(axis=0)
-    deviation = words.std(axis=0, dtype=np.float64)
-    flat = deviation <= ROUNDING * np.maximum(np.abs(least), np.abs(most))
-    scale = np.where(flat, np.inf, deviation).astype(np.float32)
-    mean = words.mean(axis=0, dtype=np.float64).astype(np.float32)
-    constant = least == most
-    return FeatureScale(mean, scale, np.flatnonzero(constant), np.flatnonzero(flat & ~constant))
+        least, most, mean, deviation = _wave_moments(data, rows)
+        flat = least == most
+    else:
+        words = np.asarray(data.features)[np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)]
+        least, most, mean = words.min(axis=0), words.max(axis=0), words.mean(axis=0, dtype=np.float64)
+        deviation = words.std(axis=0, dtype=np.float64)
+        flat = deviation <= ROUNDING * np.maximum(np.abs(least), np.abs(most))
+    scale, constant = np.where(flat, np.inf, deviation).astype(np.float32), least == most
+    return FeatureScale(mean.astype(np.float32), scale, np.flatnonzero(constant), np.flatnonzero(flat & ~constant))
 
 
-def _wave_scale(data: DataFile, rows: np.ndarray) -> FeatureScale:
-    """Return mean and deviation of each channel over waves, which are read sample by sample."""
+def _wave_moments(data: DataFile, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return minimum, maximum, mean and deviation of each channel over waves, which are read sample by sample."""
     least, most = np.full(data.n_features, np.inf), np.full(data.n_features, -np.inf)
     total, squares, count = np.zeros(data.n_features), np.zeros(data.n_features), 0
     for i in np.sort(rows):
@@ -170,9 +166,7 @@ def _wave_scale(data: DataFile, rows: np.ndarray) -> FeatureScale:
         least, most = np.minimum(least, waves.min(axis=0)), np.maximum(most, waves.max(axis=0))
         total, squares, count = total + waves.sum(axis=0), squares + (waves**2).sum(axis=0), count + len(waves)
     mean = total / count
-    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))  # each sentence's mean is about 0
-    scale = np.where(least == most, np.inf, deviation).astype(np.float32)
-    return FeatureScale(mean.astype(np.float32), scale, np.flatnonzero(least == most), np.array([], int))
+    return least, most, mean, np.sqrt(np.maximum(squares / count - mean**2, 0.0))  # each sentence's mean is about 0
 
 
 def make_batch(
@@ -227,17 +221,16 @@ def stack_features(of: Callable[[int], np.ndarray], rows: Sequence[int] | np.nda
 
 
 class EpochPlan:
-    """The batches of every epoch, as sample numbers."""
+    """The batches of every epoch, as sample numbers.
+
+    Samples of `words` positions and `tokens` tokens, `[N]` each, go to increasing `buckets`, `size` to a batch. `seed`
+    alone determines the order of the bucket shapes; with `grid_seed` it determines which samples are in which batch.
+    Raises UserError if a sample fits no bucket, or a bucket is not larger than the one before it.
+    """
 
     def __init__(
         self, words: np.ndarray, tokens: np.ndarray, buckets: Sequence[Bucket], size: int, seed: int, grid_seed: int = 0
     ):
-        """Assign samples of `words` EEG positions and `tokens` target tokens, `[N]` each, to increasing `buckets`.
-
-        `size` is the number of samples per batch. `seed` alone determines the order of the bucket shapes in an epoch;
-        with `grid_seed` it determines which samples are in which batch. Raises UserError if a sample fits no bucket, or
-        if a bucket is not larger than the one before it.
-        """
         self._size, self._seed, self._grid_seed = size, seed, grid_seed
         self._buckets = [tuple(map(int, bucket)) for bucket in buckets]
         if not is_nested(self._buckets):
@@ -249,17 +242,15 @@ class EpochPlan:
         if not fits.any(axis=0).all():
             worst = int(np.argmin(fits.any(axis=0)))
             raise UserError(
-                f"batch.buckets has no bucket for a sample of {words[worst]} words and {tokens[worst]} tokens; "
-                f"the largest is {max(self._buckets)}; add one that holds this sample, or lower data.max_words or "
-                "text.max_tokens."
+                f"batch.buckets has no bucket for a sample of {words[worst]} words and {tokens[worst]} tokens; the "
+                f"largest is {max(self._buckets)}; add one, or lower data.max_words or text.max_tokens."
             )
         self._bucket_of = fits.argmax(axis=0)
         self.batches_per_epoch = len(self.epoch(0))
 
     def epoch(self, number: int) -> list[tuple[np.ndarray, Bucket]]:
         """Return the batches of an epoch in order, each as (sample numbers, bucket)."""
-        rng_of_seed = np.random.default_rng([self._seed, number, 1 + self._grid_seed])
-        order = rng_of_seed.permutation(len(self._bucket_of))
+        order = np.random.default_rng([self._seed, number, 1 + self._grid_seed]).permutation(len(self._bucket_of))
         batches, left = [], np.array([], int)
         for k, bucket in enumerate(self._buckets):
             rows = np.concatenate([left, order[self._bucket_of[order] == k]])
@@ -306,24 +297,18 @@ def training_batches(
         batch = stack_seeds([make(rows=chosen, bucket=bucket) for chosen, bucket in by_seed])
         if host_rows is None:
             return batch
-        first, _ = by_seed[0]
+        first = by_seed[0][0]
         tokens = sum(np.count_nonzero(samples.targets[i] != samples.pad_token) for i in first)
         return {**batch, "whole": np.array([len(first), tokens, size])}
 
-    return (
-        grain.MapDataset.range(steps)
-        .map(batch_at)
-        .to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
-    )
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)
+    return grain.MapDataset.range(steps).map(batch_at).to_iter_dataset(options)
 
 
 def each_evaluation_batch(
     samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int, host_rows: np.ndarray | None = None
 ) -> Iterator[Batch]:
-    """Yield batches with every sample of `rows` once, shortest bucket first, filled with rows of weight 0.
-
-    `host_rows` are the rows of each batch to build, see `mesh.own_rows`; None: all.
-    """
+    """Yield batches (see `make_batch`) with every sample of `rows` once, shortest bucket first."""
     plan = EpochPlan(samples.n_words[rows], samples.n_tokens(rows), buckets, size, seed=0)
     for places, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):
         yield make_batch(samples, rows[np.sort(places)], bucket, size, host_rows)

@@ -27,7 +27,7 @@ MOST_RATIO, MOST_POWER_RATIO = 100.0, 1000.0
 
 @dataclasses.dataclass
 class Findings:
-    """The result of checking a data file; `mean`, `spread` (over all words) and `features_are` are set only for EEG."""
+    """The result of checking a data file; the last three are set only for EEG."""
 
     path: Path
     problems: list[str] = dataclasses.field(default_factory=list)  # each makes the file unusable
@@ -39,8 +39,7 @@ class Findings:
 
     def text(self) -> str:
         """Return the summary, notes and problems, one per line."""
-        lines = [*self.table, *(f"note: {note}" for note in self.notes)]
-        lines += [f"PROBLEM: {problem}" for problem in self.problems]
+        lines = [*self.table, *(f"note: {note}" for note in self.notes), *(f"PROBLEM: {it}" for it in self.problems)]
         wrong, noted = len(self.problems), len(self.notes)
         end = f"{wrong or 'no'} problem{'s' * (wrong > 1)}, {noted} note{'s' * (noted != 1)}"
         return "\n".join([*lines, f"{self.path}: {end}"])
@@ -79,47 +78,42 @@ def check_datafile(path: Path) -> Findings:
     try:
         _look_at_features(outline, total, findings)
         _look_at_repetitions(outline, findings)
+        if not findings.problems:
+            read_datafile(path)
+    except UserError as error:  # a wrong checksum of the features
+        findings.problems.append(str(error).removeprefix(f"{path}: "))
     except (OSError, RuntimeError) as error:
         findings.problems.append(f"its features cannot be read to the end ({first_line(error)}).")
-    if not findings.problems:
-        try:
-            read_datafile(path)
-        except UserError as error:  # a wrong checksum of the features
-            findings.problems.append(str(error).removeprefix(f"{path}: "))
     return findings
 
 
 def _look_at_texts(outline: DataFile, findings: Findings) -> None:
+    note, clock, words = findings.notes.append, outline.clock, outline.n_words
     texts = [" ".join(text.split()).casefold() for text in outline.sentence]
-    empty = [i for i, text in enumerate(outline.sentence) if not text.strip()]
-    if empty:
-        findings.problems.append(
-            f"{count_of(len(empty), 'sample has', 'samples have')} an empty sentence, the first is number {empty[0]}."
-        )
+    if empty := [i for i, text in enumerate(texts) if not text]:
+        many = count_of(len(empty), "sample has", "samples have")
+        findings.problems.append(f"{many} an empty sentence, the first is number {empty[0]}.")
     texts_of: dict[str, set[str]] = collections.defaultdict(set)  # sentence id (`task:index`) -> its texts
     numbers_of: dict[str, set[str]] = collections.defaultdict(set)  # text -> its sentence ids
     for number, text in zip(outline.sentence_id, texts, strict=True):
         texts_of[number].add(text)
         numbers_of[text].add(number)
     if several := [number for number, variants in texts_of.items() if len(variants) > 1]:
-        findings.notes.append(
-            f"{len(several)} sentence numbers stand for several texts each (the first is {several[0]}): splits by text "
-            "are right, splits by number are wrong."
+        stand = "sentence numbers stand for several texts each"
+        note(
+            f"{len(several)} {stand} (the first is {several[0]}): splits by number are wrong, those by text are right."
         )
     if n := sum(len(ids) > 1 for ids in numbers_of.values()):
-        findings.notes.append(
-            f"{count_of(n, 'text has', 'texts have')} several sentence numbers, for example in several tasks; splits "
-            "by number leak such a text."
-        )
+        many = count_of(n, "text has", "texts have")
+        note(f"{many} several sentence numbers, for example in several tasks; splits by number leak such a text.")
     shared = set.intersection(*(set(re.findall(r"\w+", text)) for text in numbers_of)) - COMMON if numbers_of else set()
     if shared and len(numbers_of) >= FEWEST_TEXTS:
         named = ", ".join(map(repr, sorted(shared)[:5]))
-        findings.notes.append(
+        note(
             f"all {len(numbers_of)} different texts have the word {named}; a model that only repeats it scores above "
             "zero. If it is a label of the recording software and no word of the sentences, remove it from the texts."
         )
     findings.notes += mark_notes(outline.sentence)
-    clock, words = outline.clock, outline.n_words
     time = NO_TIME if clock is None else f"known of {clock.timed.sum()} samples; {clock.said_ranges()}"
     findings.notes += [] if clock is None else clock.notes()
     findings.table += [
@@ -130,9 +124,9 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
         f"time: {time}",
     ]
     if unused := outline.provenance.get("not_used"):
-        findings.notes.append(f"columns of the source that were not used: {', '.join(map(str, unused))}.")
+        note(f"columns of the source that were not used: {', '.join(map(str, unused))}.")
     notes = map(str, outline.provenance.get("notes", ()))
-    findings.notes += [f"from `eeg2text prepare`: {note}" for note in notes if "columns not used" not in note]
+    findings.notes += [f"from `eeg2text prepare`: {said}" for said in notes if "columns not used" not in said]
 
 
 def unit_of(outline: DataFile) -> str:
@@ -178,22 +172,20 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     if len(constant):
         shown = shortlist(constant, 10)
         findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
-    findings.features_are = outline.features_are
-    scale = by_subject[:, 0] / np.maximum(by_subject[:, 1], 1)
-    findings.table.append(f"{width} features a {unit_of(outline).removesuffix('s')}: {outline.features_are}")
-    findings.table.append(f"{'subject':<12} {'samples':>8} {unit_of(outline):>8} {'mean size':>10}")
+    findings.features_are, unit = outline.features_are, unit_of(outline)
+    scale, level = (by_subject[:, [0, 2]] / np.maximum(by_subject[:, 1:2], 1)).T
+    findings.table.append(f"{width} features a {unit.removesuffix('s')}: {outline.features_are}")
+    findings.table.append(f"{'subject':<12} {'samples':>8} {unit:>8} {'mean size':>10}")
     for k, name in enumerate(names):
         rows = subject == k
         findings.table.append(f"{name:<12} {rows.sum():>8} {outline.n_words[rows].sum():>8} {scale[k]:>10.3g}")
     most = MOST_RATIO
     if outline.features_are.startswith("log10"):
-        level = by_subject[:, 2] / np.maximum(by_subject[:, 1], 1)
         scale, most = 10.0 ** (level - level.min()), MOST_POWER_RATIO
-    if min(scale) > 0 and max(scale) / min(scale) > most:
-        findings.notes.append(
-            f"the features of {names[np.argmax(scale)]} are {max(scale) / min(scale):.2g} times as large as those of "
-            f"{names[np.argmin(scale)]}: are the units the same?"
-        )
+    if min(scale) > 0 and (times := max(scale) / min(scale)) > most:
+        large, small = names[np.argmax(scale)], names[np.argmin(scale)]
+        said = f"the features of {large} are {times:.2g} times as large as those of {small}"
+        findings.notes.append(f"{said}: are the units the same?")
 
 
 def _blocks(path: Path, total: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -215,11 +207,10 @@ def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
             first = seen.setdefault(hashlib.sha256(words.tobytes()).digest(), i)
             same += [(first, i)] if first != i else []
     if same:
-        first, second = (f"{i}, {outline.subject[i]}, {outline.sentence_id[i]}" for i in same[0])
-        findings.notes.append(
-            f"{count_of(len(same), 'sample has', 'samples have')} exactly the features of an earlier sample (the first "
-            f"pair: number {first}, and number {second}): is it one recording under two names?"
-        )
+        first, second = (f"number {i}, {outline.subject[i]}, {outline.sentence_id[i]}" for i in same[0])
+        many = count_of(len(same), "sample has", "samples have")
+        pair = f"(the first pair: {first}, and {second}): is it one recording under two names?"
+        findings.notes.append(f"{many} exactly the features of an earlier sample {pair}")
 
 
 def _look_at_frames(data: DataFile, findings: Findings) -> None:
@@ -247,10 +238,8 @@ def _look_at_frames(data: DataFile, findings: Findings) -> None:
         findings.problems.append(f"its frames cannot be read to the end ({first_line(error)}).")
         return
     for name in np.unique(data.subject.astype(str)):
-        rows = np.flatnonzero(data.subject == name)
-        findings.table.append(
-            f"{name:<12} {len(rows):>8} windows, mean size of a voxel {size[data.starts[rows]].mean():.3g}"
-        )
+        sizes = size[data.starts[data.subject == name]]
+        findings.table.append(f"{name:<12} {len(sizes):>8} windows, mean size of a voxel {sizes.mean():.3g}")
 
 
 def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
@@ -295,8 +284,8 @@ def scale_figure(findings: Findings) -> Any:
     figure = Figure(figsize=(8, 1.6 + 0.35 * rows), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(np.log10(spread), aspect="auto", interpolation="nearest", cmap="viridis")
-    axes.set(xlabel="channel" if rows > 1 else "feature", ylabel="band" if rows > 1 else "",
-             title=f"{findings.path.name}: standard deviation over all positions")  # fmt: skip
+    labels = ("channel", "band") if rows > 1 else ("feature", "")
+    axes.set(xlabel=labels[0], ylabel=labels[1], title=f"{findings.path.name}: standard deviation over all positions")
     if len(bands) == spread.shape[0]:
         axes.set_yticks(range(len(bands)), [f"{band} Hz" for band in bands])
     if len(channels) == spread.shape[1]:

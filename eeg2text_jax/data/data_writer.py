@@ -39,12 +39,12 @@ CHUNK = 1 << 16  # bytes of a chunk of waves: a batch reads little more than its
 class DataWriter:
     """Stream samples into a data file, which gets its name when it is complete. Use as a context manager.
 
-    On an exception, such as a full disk, the temporary file is removed. Only one process at a time can write a
-    file; it overwrites the temporary file that a killed process left. `n_features` is F, the width of every sample's
-    features; `features_are` is the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
+    On an exception, such as a full disk, the temporary file is removed. One process at a time can write a file; it
+    overwrites the temporary file that a killed process left. `features_are` is the meaning of the F = `n_features`
+    columns, e.g. `"8 bands x 105 channels, band-major"`.
     """
 
-    _format = FORMAT
+    _format, _in_file = FORMAT, False  # `_in_file`: features stay in the file when it is read, with a checksum each
 
     def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
         self.path = Path(path)
@@ -60,13 +60,14 @@ class DataWriter:
         self._file = h5py.File(self._disk, "w")
         self._file.attrs["format"] = self._format
         self._file.attrs["features_are"] = features_are
-        self._features = self._make_features()
-
-    def _make_features(self) -> h5py.Dataset:
-        width = self._n_features
-        return self._file.create_dataset(
-            "features", (0, width), np.float32, maxshape=(None, width), chunks=(256, width)
+        shape, dtype, rows = self._layout()
+        self._features = self._file.create_dataset(
+            "features", (0, *shape), dtype, maxshape=(None, *shape), chunks=(rows, *shape), fletcher32=self._in_file
         )
+
+    def _layout(self) -> tuple[tuple[int, ...], Any, int]:
+        """Return the shape and dtype of a position's features, and the positions in a chunk."""
+        return (self._n_features,), np.float32, 256
 
     def add(self, sample: Sample) -> None:
         """Append a sample; its features must be finite `[W >= 1, F]`."""
@@ -76,11 +77,20 @@ class DataWriter:
         if not np.isfinite(features).all():
             raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
         fields = {name: getattr(sample, name) for name in self._columns}
-        _refuse_no_text(fields)
-        self._offsets.append(self._append(features))
         self._add_values(fields)
+        self._offsets.append(self._append(features))
 
     def _add_values(self, fields: Mapping[str, Any]) -> None:
+        """Append a sample's fields. Raises UserError for a text that HDF5 cannot store."""
+        for name, value in fields.items():
+            odd = re.search("[\0\ud800-\udfff]", value) if isinstance(value, str) else None
+            if odd:
+                what = "a NUL character" if odd[0] == "\0" else f"{odd[0]!r}, which is no character"
+                subject, task = (ascii(fields[column])[1:-1] for column in ("subject", "task"))
+                raise UserError(
+                    f"{subject}/{task}/{fields['sentence_index']}: {name} has {what} ({value!r:.80}); HDF5 cannot "
+                    "store it. Remove it from the text."
+                )
         for name, values in self._columns.items():
             values.append(fields[name])
 
@@ -98,7 +108,6 @@ class DataWriter:
             self.add(sample)
 
     def clock(self) -> Clock:
-        """Return when the samples so far were recorded."""
         return Clock.of(self._columns)
 
     def __enter__(self) -> Self:
@@ -124,33 +133,22 @@ class DataWriter:
                 columns[name] = self._file[name] = np.asarray(values, np.float64 if name in REALS else np.int64)
             else:
                 self._file.create_dataset(name, data=values, dtype=h5py.string_dtype())
-        about = self._features_are, json.dumps(self.provenance, sort_keys=True)
-        self._file.attrs["provenance"] = about[1]
-        self._file.attrs["checksums"] = json.dumps({**self._digests(columns), "about": digest_of(about)})
-
-    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
-        return digests_of(self._hash, columns)
-
-
-class _FrameWriter(DataWriter):
-    """Writes features that stay in the file when it is read: their digest is a checksum of its own."""
-
-    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
-        frames = self._hash.hexdigest()
-        return {**digests_of(hashlib.sha256(frames.encode()), columns), "frames": frames}
+        self._file.attrs["provenance"] = about = json.dumps(self.provenance, sort_keys=True)
+        features, frames = self._hash, {}
+        if self._in_file:
+            frames = {"frames": self._hash.hexdigest()}
+            features = hashlib.sha256(frames["frames"].encode())
+        digests = {**digests_of(features, columns), **frames, "about": digest_of([self._features_are, about])}
+        self._file.attrs["checksums"] = json.dumps(digests)
 
 
-class WaveWriter(_FrameWriter):
+class WaveWriter(DataWriter):
     """Stream waves into a data file: features `[W, C]` are the moments of C channels, stored as float16."""
 
-    _format = WAVES
+    _format, _in_file = WAVES, True
 
-    def _make_features(self) -> h5py.Dataset:
-        width = self._n_features
-        rows = max(CHUNK // (2 * width), 16)
-        return self._file.create_dataset(
-            "features", (0, width), np.float16, maxshape=(None, width), chunks=(rows, width), fletcher32=True
-        )
+    def _layout(self) -> tuple[tuple[int, ...], Any, int]:
+        return (self._n_features,), np.float16, max(CHUNK // (2 * self._n_features), 16)
 
     def _append(self, rows: np.ndarray) -> int:
         if np.abs(rows).max() > HALF_RANGE:
@@ -161,24 +159,18 @@ class WaveWriter(_FrameWriter):
         return super()._append(to_half(rows))
 
 
-class VolumeWriter(_FrameWriter):
-    """Stream scans and their windows into a data file, as `DataWriter` does samples.
+class VolumeWriter(DataWriter):
+    """Stream scans and their windows into a data file: frames of `grid` (X, Y, Z), `dtype` float16 or float32."""
 
-    `grid` is (X, Y, Z), `dtype` float16 or float32, `features_are` the meaning of the voxels' values.
-    """
-
-    _format = VOLUMES
+    _format, _in_file = VOLUMES, True
 
     def __init__(self, path: str | os.PathLike[str], grid: tuple[int, int, int], dtype: str, features_are: str):
         self._grid, self._dtype = grid, np.dtype(dtype)
         super().__init__(path, math.prod(grid), features_are)
         self._columns.update({name: [] for name in WINDOW_COLUMNS})
 
-    def _make_features(self) -> h5py.Dataset:
-        return self._file.create_dataset(
-            "features", (0, *self._grid), self._dtype, maxshape=(None, *self._grid), chunks=(1, *self._grid),
-            fletcher32=True,
-        )  # fmt: skip
+    def _layout(self) -> tuple[tuple[int, ...], Any, int]:
+        return self._grid, self._dtype, 1
 
     def add_frames(self, frames: np.ndarray) -> int:
         """Append finite frames `[n, X, Y, Z]`; return the number of the first one."""
@@ -202,18 +194,5 @@ class VolumeWriter(_FrameWriter):
         fields = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
                   "starts": start, "text_group": text_group, "recording": recording, "onset": onset,
                   "duration": duration, "order": -1}  # fmt: skip
-        _refuse_no_text(fields)
-        self._offsets.append(self._offsets[-1] + length)
         self._add_values(fields)
-
-
-def _refuse_no_text(fields: Mapping[str, Any]) -> None:
-    """Raise UserError for a text with a NUL character or half a surrogate pair, which HDF5 cannot store."""
-    for name, value in fields.items():
-        odd = re.search("[\0\ud800-\udfff]", value) if isinstance(value, str) else None
-        if odd:
-            what = "a NUL character" if odd[0] == "\0" else f"{odd[0]!r}, which is no character"
-            raise UserError(
-                f"{ascii(fields['subject'])[1:-1]}/{ascii(fields['task'])[1:-1]}/{fields['sentence_index']}: {name} "
-                f"has {what} ({value!r:.80}); HDF5 cannot store it. Remove it from the text."
-            )
+        self._offsets.append(self._offsets[-1] + length)

@@ -42,15 +42,15 @@ from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, times_of
 
 # Safe use of the HDF5 library: write to a disk that may be full, and read files that may be malicious.
 #
-# After a failed write the library cannot recover: `close` fails, too, and the process ends with a segmentation fault.
-# The same happens if a read returns other bytes than were written. When reading, the library follows links and external
-# storage to other files, whose bytes would become features, and allocates any size that a file claims.
+# After a failed write, or a read that returns other bytes than were written, `close` fails, too, and the process ends
+# with a segmentation fault. When reading, the library follows links and external storage to other files, whose bytes
+# would become features, and allocates any size that a file claims.
 
 _EXPANSION = 1032  # largest compression ratio: deflate, HDF5's usual filter, on zeros
 
 
 def open_own(group: h5g.GroupID, name: bytes) -> h5g.GroupID | h5d.DatasetID:
-    """Open a member of a group. Raises ValueError for a soft or external link, KeyError if there is no such member."""
+    """Open a member of a group. Raises ValueError for a soft or external link, KeyError if it is absent."""
     if group.links.get_info(name).type != h5l.TYPE_HARD:
         raise ValueError(f"{name.decode(errors='replace')} is a link to another place, which is not followed")
     return h5o.open(group, name)
@@ -77,11 +77,7 @@ def check_own(group: h5g.GroupID, name: bytes) -> None:
 
 
 class PatientFile(io.FileIO):
-    """A binary file for `h5py.File(file, "w")` whose writes never raise; `check` raises the first write error.
-
-    After the error, writes go to memory, so that HDF5 can read them back. Call `check` at the end, and often enough
-    before it to limit this memory.
-    """
+    """A file for `h5py.File(file, "w")`: after a write fails, writes go to memory; `check` raises the error."""
 
     _error: OSError | None = None
 
@@ -144,11 +140,9 @@ _DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between expone
 
 
 class Frames:
-    """Frames `[frames, X, Y, Z]` or samples of waves `[samples, C]` of an HDF5 file.
+    """Frames `[frames, X, Y, Z]` or samples of waves `[samples, C]` of an HDF5 file, which states their `digest`.
 
-    Slicing reads them as float32 and verifies the checksum of each chunk.
-
-    Each process and thread opens the file anew. `digest` is the SHA-256 of all frames, as stated in the file.
+    Slicing reads them as float32 and verifies the checksum of each chunk; each process and thread opens the file anew.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], digest: str):
@@ -180,9 +174,9 @@ HALF_RANGE = 65504.0  # largest number of float16
 
 
 def to_half(values: np.ndarray) -> np.ndarray:
-    """Round finite, contiguous float32 of magnitude up to 65504 to the nearest float16, ties to even.
+    """Round finite, contiguous float32 up to 65504 to float16: the nearest, or from 2^-14 down one of the two nearest.
 
-    Below 2^-14 the result is one of the two nearest. Integer arithmetic takes half the time of NumPy's conversion.
+    Integer arithmetic takes half the time of NumPy's conversion.
     """
     bits = (values * _DOWN).view(np.uint32)
     odd = bits >> np.uint32(13)
@@ -226,15 +220,10 @@ _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErro
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the other columns `[N]`.
-
-    For waves, `features` are `Frames` `[sum W, C]`, which stay in the file: a position is one moment of C channels.
-    For volumes, they are `Frames` `[frames, X, Y, Z]`, and samples are windows of `W` frames that may overlap. Stimuli
-    of one `text_group` tell the same story.
-    """
+    """A data file in memory, but features of waves and volumes; `offsets` int64 `[N + 1]`, other columns `[N]`."""
 
     path: Path
-    features: np.ndarray | Frames
+    features: np.ndarray | Frames  # float32 [sum W, F]; of waves [sum W, C], of volumes [frames, X, Y, Z]
     offsets: np.ndarray
     sentence: np.ndarray
     subject: np.ndarray
@@ -308,7 +297,7 @@ class DataFile:
         return times_of(self)
 
     def words(self, i: int) -> np.ndarray:
-        """Return the features of sample `i`, float32 `[W, *feature_shape]`, read from the file unless it has words."""
+        """Return the features of sample `i`, float32 `[W, *feature_shape]`."""
         start = self.offsets[i] if self.starts is None else self.starts[i]
         return self.features[start : start + self.offsets[i + 1] - self.offsets[i]]
 
@@ -355,7 +344,7 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
     """Read and check a data file.
 
     Raises:
-      UserError: the file is missing, is not a data file, is truncated, or its parts do not fit together.
+      UserError: the file is missing, no data file or truncated, or its parts do not fit together.
 
     Examples:
       >>> from eeg2text_jax import read_datafile
@@ -370,10 +359,7 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
 
 
 def read_outline(path: str | os.PathLike[str]) -> DataFile:
-    """Read a data file without its features, which may exceed memory: `features` is `[0, F]` and not checked.
-
-    Raises UserError if the file is missing, is no data file, or is truncated.
-    """
+    """Read a data file without its features, which may exceed memory: `features` is `[0, F]`, and not checked."""
     data, stated = _load(Path(path), slice(0))
     _check_sums(data, stated, {name: digest for name, digest in data.digests.items() if name != "features"})
     return data
@@ -381,16 +367,17 @@ def read_outline(path: str | os.PathLike[str]) -> DataFile:
 
 def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
     """Return the data (of EEG features only `rows`) and the file's checksums by name (None in the oldest format)."""
-    if path.is_dir() or not path.exists():
-        missing = f"there is no such file; `eeg2text prepare SOURCE --out={path}` makes one"
-        raise UserError(f"{path}: {'is a folder; expected a data file (.h5)' if path.is_dir() else missing}.")
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; expected a data file (.h5).")
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file; `eeg2text prepare SOURCE --out={path}` makes one.")
     try:
         with h5py.File(path, "r") as file:
             kind = file.attrs.get("format")
             if kind not in (FORMAT, VOLUMES, WAVES, *WITHOUT_TIME):
                 raise UserError(
-                    f"{path}: expected an eeg2text data file (format {FORMAT}), found "
-                    f"{'another HDF5 file' if kind is None else kind}; make one with `eeg2text prepare`."
+                    f"{path}: expected an eeg2text data file ({FORMAT}), found {kind or 'another HDF5 file'}; make "
+                    "one with `eeg2text prepare`."
                 )
             windows = "volumes" in kind
             names = [*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if windows else ())]
@@ -402,12 +389,11 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
             _check_types(kind, file["features"], columns)
             if "recording" in file:
                 columns["clock"] = Clock(*(columns.pop(name) for name in CLOCK_COLUMNS))
-            about = str(file.attrs["features_are"]), str(file.attrs["provenance"])
-            stated = None
-            if kind != WITHOUT_CHECKSUMS:
-                stated = {**parse_json(file.attrs["checksums"]), "about now": digest_of(about)}
             if windows:
                 columns["recording"] = "fmri"
+            about, stated = (str(file.attrs["features_are"]), str(file.attrs["provenance"])), None
+            if kind != WITHOUT_CHECKSUMS:
+                stated = {**parse_json(file.attrs["checksums"]), "about now": digest_of(about)}
             if windows or kind == WAVES:
                 features = Frames(path, file["features"].shape, str(stated["frames"]))
             else:
@@ -415,15 +401,16 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
             return DataFile(path, features, features_are=about[0], provenance=parse_json(about[1]), **columns), stated
     except _ERRORS as error:
         raise UserError(
-            f"{path}: cannot be read as an eeg2text data file, it may be cut short "
-            f"({first_line(error)}); make it again with `eeg2text prepare`."
+            f"{path}: cannot be read as an eeg2text data file, it may be cut short ({first_line(error)}); make it "
+            "again."
         ) from error
 
 
 def _check_types(kind: str, features: h5py.Dataset, columns: Mapping[str, np.ndarray]) -> None:
     """Raise ValueError if features or columns have not the types and dimensions of the format `kind`."""
-    types = {WAVES: "float16"}.get(kind, "float16 or float32" if "volumes" in kind else "float32")
-    if features.dtype.name not in types.split() or features.ndim != (4 if "volumes" in kind else 2):
+    volumes = "volumes" in kind
+    types = "float16 or float32" if volumes else "float16" if kind == WAVES else "float32"
+    if features.dtype.name not in types.split() or features.ndim != (4 if volumes else 2):
         raise ValueError(f"features have the type {features.dtype} and shape {features.shape}; expected {types}")
     for name, values in columns.items():
         expected = np.dtype(np.int64 if name in NUMBERS else np.float64 if name in REALS else object)
@@ -490,15 +477,11 @@ def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place
     If the recording (`info`) has no positions, the standard montage `montage` gives them; "" uses none.
     Raises UserError if the montage does not exist or lacks a channel.
     """
-    places = _places(info, names)
-    return places if places or not montage else _places(_standard(names, montage), names)
-
-
-def _places(info: Any, names: Sequence[str]) -> list[Place]:
     where = np.array([info["chs"][info["ch_names"].index(name)]["loc"][:3] for name in names], float)
-    if not (np.isfinite(where).all() and where.any(axis=1).all()):
-        return []
-    return [(name, float(x), float(y), float(z)) for name, (x, y, z) in zip(names, where.round(5), strict=True)]
+    if np.isfinite(where).all() and where.any(axis=1).all():
+        places = zip(names, where.round(5), strict=True)
+        return [(name, float(x), float(y), float(z)) for name, (x, y, z) in places]
+    return electrodes(_standard(names, montage), names) if montage else []
 
 
 def _standard(names: Sequence[str], montage: str) -> Any:
@@ -512,9 +495,6 @@ def _standard(names: Sequence[str], montage: str) -> Any:
         missing = {name.casefold() for name in names} - {name.casefold() for name in template.ch_names}
         if missing:
             lost = next(name for name in names if name.casefold() in missing)
-            raise UserError(
-                f"data.raw.montage: {montage!r} has no channel {lost!r}; name another montage, or leave the channel "
-                "out with data.raw.exclude."
-            )
+            raise UserError(f"data.raw.montage: {montage!r} has no channel {lost!r}; set another, or data.raw.exclude.")
         info = mne.create_info(list(names), 1.0, "eeg")
         return info.set_montage(template, match_case=False)

@@ -131,10 +131,7 @@ def write(
     """
     path, named = Path(path), Columns.of(columns)
     if hasattr(samples, "ch_names"):
-        raise UserError(
-            f"{path}: the samples are MNE's {type(samples).__name__}, which are not rows; call `eeg2text_jax.prepare` "
-            "with them."
-        )
+        raise UserError(f"{path}: the samples are MNE's {type(samples).__name__}; call `eeg2text_jax.prepare`.")
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
     prints, tally = tally is None, tally or Tally()
@@ -155,22 +152,16 @@ def write(
 def rows_to_samples(
     rows: Iterable[Sample | Mapping[str, Any]], columns: Columns, where: str, tally: Tally
 ) -> Iterator[Sample]:
-    """Check rows (see `write`) and yield them as samples.
-
-    The tally gets notes on sentence numbers with several texts, and on rows that look like raw EEG.
-    """
+    """Check rows (see `write`) and yield them as samples; the tally gets notes on their numbers and on raw EEG."""
     numbers = SentenceNumbers()
     width, shapes, words = None, set(), set()
     for number, row in enumerate(rows):
         name = f"{where}, row {number}"
         sample = row if isinstance(row, Sample) else _sample(row, columns, name, numbers)
         checked = features_of(sample.features, name)
-        if width not in (None, checked.shape[1]):
-            raise UserError(
-                f"{name}: has {checked.shape[1]} features a word, but the rows before have {width}; expected the same "
-                "number in every row."
-            )
-        width = checked.shape[1]
+        width = width or checked.shape[1]
+        if width != checked.shape[1]:
+            raise UserError(f"{name}: has {checked.shape[1]} features a word, but the rows before have {width}.")
         numbers.compare(sample)
         shapes.add(checked.shape)
         words.add(len(sample.sentence.split()))
@@ -185,34 +176,25 @@ def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "Sente
     sentence = row[columns.sentence]
     if not isinstance(sentence, str) or not sentence.strip():
         raise UserError(f"{name}: the sentence is {sentence!r}; expected a text with something in it.")
-    sentence = " ".join(sentence.split())
-    subject = _subject_or_task(row, columns.subject, SUBJECT, name)
-    task = _subject_or_task(row, columns.task, TASK, name)
+    sentence, who = " ".join(sentence.split()), []
+    for column, default in ((columns.subject, SUBJECT), (columns.task, TASK)):
+        value = row.get(column, default)
+        if value is None or isinstance(value, float) or not str(value).strip():
+            raise UserError(f"{name}: {column} is {value!r}; expected a name in every row, or no such column.")
+        who.append(str(value).strip())
+    subject, task = who
     index = row.get(columns.sentence_index)
     if index is None:
         index = numbers.of(task, sentence)
     elif not isinstance(index, int | np.integer) or isinstance(index, bool) or index < 0:
         raise UserError(f"{name}: {columns.sentence_index} is {index!r}; expected a whole number, 0 or more.")
-    about = (row[columns.features], sentence, subject, task, int(index))
     named = {field: getattr(columns, field) for field in CLOCK_COLUMNS}
-    return Sample(*about, **parse_time(row, name, named, default=f"{subject}/{task}"))
-
-
-def _subject_or_task(row: Mapping[str, Any], column: str, default: str, name: str) -> str:
-    value = row.get(column, default)
-    if value is None or isinstance(value, float) or not str(value).strip():
-        raise UserError(
-            f"{name}: {column} is {value!r}; expected a name in every row; fill it in, or leave the column out of all "
-            "rows."
-        )
-    return str(value).strip()
+    time = parse_time(row, name, named, default=f"{subject}/{task}")
+    return Sample(row[columns.features], sentence, subject, task, int(index), **time)
 
 
 def features_of(values: Any, name: str) -> np.ndarray:
-    """Convert lists or arrays to features float32 `[W, F]`; `[F]`, a whole recording, becomes `[1, F]`.
-
-    Raises UserError, which calls the row `name`, if the values are ragged, not numbers, not finite or empty.
-    """
+    """Convert lists or arrays to finite float32 `[W, F]` (`[F]`: one position). Raises UserError about `name`."""
     try:
         features = np.asarray(values)
     except ValueError as error:  # ragged lists
@@ -261,7 +243,6 @@ class SentenceNumbers:
             self._other = self._other or dataclasses.replace(sample, features=None)
 
     def notes(self, where: str) -> list[str]:
-        """Return a note if a number stands for several texts."""
         if (first := self._other) is None:
             return []
         before = self._texts[first.task, first.sentence_index]
@@ -277,8 +258,7 @@ class SentenceNumbers:
 #
 # `features` is one of: `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`;
 # `[sum W, F]`, the words of all samples in sequence, with `n_words` or `offsets` `[N + 1]`; `[N, F]`, one position a
-# sample. What an archive states twice must agree. `sentence`, `subject`, `task` and `recording` `[N]` are texts,
-# `sentence_index` and `order` whole numbers, `onset` and `duration` seconds.
+# sample. What an archive states twice must agree. Texts are `sentence`, `subject`, `task` and `recording` `[N]`.
 
 RATIO = 100  # largest plausible compression ratio
 PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio is not checked
@@ -296,18 +276,16 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     """Yield each sample as column name -> value. Raises UserError if unreadable, or if arrays do not fit together."""
     arrays = _load(path)
     check_named(arrays, columns, str(path), "array")
-    features, n = arrays[columns.features], arrays[columns.sentence].size
-    starts, stops = _spans(path, arrays, columns, n)
+    n = arrays[columns.sentence].size
+    features = _words(path, arrays, columns, n)
     others = [name for name in columns.of_samples if name in arrays]
     for name in others:
         if arrays[name].shape != (n,):
             raise UserError(
-                f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], one value for each sentence."
+                f"{path}: {name} has shape {list(arrays[name].shape)}; expected [{n}], one value a sentence."
             )
-    for i in range(n):
-        row = {name: arrays[name][i].item() for name in others}
-        words = features[i, : stops[i]] if features.ndim == 3 else features[starts[i] : stops[i]]
-        yield {**row, columns.features: words}
+    for i, words in zip(range(n), features, strict=False):
+        yield {name: arrays[name][i].item() for name in others} | {columns.features: words}
 
 
 def _names(path: Path) -> list[str]:
@@ -320,8 +298,7 @@ def _names(path: Path) -> list[str]:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    name = ""
-    arrays = {}
+    name, arrays = "the file", {}
     try:
         _check_sizes(path)
         with np.load(path, allow_pickle=False) as archive:
@@ -335,7 +312,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
         header |= any(words in str(error) for words in ("malformed node", "parse header", "Header info length"))
         if "pickle" in str(error) and not header:
             raise UserError(
-                f"{path}: {name or 'the file'} is an array of objects (a pickle), which is not read; store texts as "
+                f"{path}: {name} is an array of objects (a pickle), which is not read; store texts as "
                 "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
         reason = "the header of an array is damaged" if header else first_line(error)[:120]
@@ -363,31 +340,30 @@ def _check_sizes(path: Path) -> None:
     free, packed = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), max(path.stat().st_size, 1)
     if total > free:
         raise UserError(
-            f"{path}: unpacks to {total / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free; divide it "
-            "into several archives, which are read one after the other."
+            f"{path}: unpacks to {total / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free; divide it."
         )
     if total > PLAUSIBLE and total > RATIO * packed:
         raise UserError(
             f"{path}: {packed / 2**20:,.1f} MiB unpack to {total / 2**30:,.2f} GiB, {total // packed} to 1; recordings "
-            f"do not shrink more than {RATIO} to 1. Write the archive again, without constant data."
+            f"do not shrink more than {RATIO} to 1; write the archive again, without constant data."
         )
 
 
-def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end (exclusive) of each sample's words, int `[N]` each: among all words or in its padded row."""
+def _words(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> Iterable[np.ndarray]:
+    """Return the features of each sample's words, `[W, F]`."""
     features, lengths = arrays[columns.features], _stated_lengths(path, arrays, n)
     if features.ndim == 3 and len(features) == n:
-        return np.zeros(n, int), _padded_lengths(path, arrays, columns, features.shape[:2], lengths)
+        lengths = _padded_lengths(path, arrays, columns, features.shape[:2], lengths)
+        return (padded[:length] for padded, length in zip(features, lengths, strict=True))
     if features.ndim == 2 and lengths is not None:
         if lengths.sum() != len(features) or (lengths < 1).any():
             raise UserError(
                 f"{path}: {len(features)} words and {n} sentences do not fit n_words or offsets; expected at least one "
                 f"word for each sentence, and {len(features)} words in all."
             )
-        ends = np.cumsum(lengths)
-        return ends - lengths, ends
+        return np.split(features, np.cumsum(lengths)[:-1])
     if features.ndim == 2 and len(features) == n:
-        return np.arange(n), np.arange(n) + 1
+        return features[:, None]
     raise UserError(
         f"{path}: {columns.features} has shape {list(features.shape)} for {n} sentences; expected [sentences, words, "
         "features] with mask or n_words, [words of all sentences, features] with n_words, or [sentences, features]."
@@ -398,9 +374,8 @@ def _stated_lengths(path: Path, arrays: dict[str, np.ndarray], n: int) -> np.nda
     """Return the numbers of words that `n_words` or `offsets` state, int `[N]`; None if the archive has neither."""
     stated = []
     for name, size in (("n_words", n), ("offsets", n + 1)):
-        if name not in arrays:
+        if (values := arrays.get(name)) is None:
             continue
-        values = arrays[name]
         if values.shape != (size,) or values.dtype.kind not in "iu" or (name == "offsets" and values[0] != 0):
             begin = ", the first of them 0" if name == "offsets" else ""
             raise UserError(
@@ -431,8 +406,7 @@ def _padded_lengths(
     own = mask.astype(bool).sum(-1) if mask.shape == shape and mask.dtype.kind in "biuf" else np.zeros(shape[0])
     if not own.all() or not (mask.astype(bool) == (np.arange(shape[1]) < own[:, None])).all():
         raise UserError(
-            f"{path}: {columns.mask} has shape {list(mask.shape)}; expected {list(shape)} with each recording's real "
-            "words (True) first."
+            f"{path}: {columns.mask} has shape {list(mask.shape)}; expected {list(shape)}, real words (True) first."
         )
     if lengths is not None and (lengths != own).any():
         raise UserError(f"{path}: n_words and {columns.mask} contradict each other; leave one of them out.")

@@ -19,17 +19,10 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 
 
 def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
-    """Load a tokenizer from a Hugging Face folder or the Hub; `options` go to transformers.
-
-    Raises UserError if there is no tokenizer in `folder`, it needs Python code of the folder, which is never executed,
-    or it has no end token.
-    """
+    """Load a tokenizer from a folder or the Hub without Python code of the folder; UserError if that cannot be."""
     folder = at_hand(folder)
     if Path(folder).is_dir() and not has_vocabulary(Path(folder)):
-        raise UserError(
-            f"{folder}: holds no tokenizer (expected tokenizer.json, or the vocabulary of one); "
-            "name a folder with one in config.text.tokenizer."
-        )
+        raise UserError(f"{folder}: holds no tokenizer (tokenizer.json or a vocabulary); set config.text.tokenizer.")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
     except Exception as error:  # transformers raises nearly anything here
@@ -40,8 +33,8 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
             ) from error
         _refuse_broken_json(Path(folder))
         raise UserError(
-            f"{folder}: no tokenizer can be read there ({first_line(error)}); copy the folder again, or name another "
-            "in config.text.tokenizer."
+            f"{folder}: no tokenizer can be read there ({first_line(error)}); copy it again, or set "
+            "config.text.tokenizer."
         ) from error
     if tokenizer.eos_token_id is None and tokenizer.sep_token_id is None:
         raise UserError(f"{folder}: the tokenizer has no end token; set eos_token in its tokenizer_config.json.")
@@ -95,20 +88,17 @@ def longer_than(
 def encode_targets(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
 ) -> list[np.ndarray]:
-    """Return int32 token ids of each sentence, at most `max_tokens`; special tokens are included and never truncated.
+    """Return int32 token ids of each sentence, at most `max_tokens`, which has to leave room beside special tokens.
 
     With `alone` the only special token is the end token: the prompt of a decoder-only model holds the begin token.
-    Raises UserError if the special tokens leave no room for a word.
     """
     if alone:
         encoded = tokenizer(list(sentences), truncation=False, verbose=False, add_special_tokens=False)["input_ids"]
-        end = tokenizer.eos_token_id
-        return [np.array([*ids[: max_tokens - 1], end], np.int32) for ids in encoded]
+        return [np.array([*ids[: max_tokens - 1], tokenizer.eos_token_id], np.int32) for ids in encoded]
     n_special = tokenizer.num_special_tokens_to_add(pair=False)
     if max_tokens <= n_special:
         raise UserError(
-            f"text.max_tokens is {max_tokens}; expected at least {n_special + 1}, as the tokenizer adds "
-            f"{n_special} tokens to each sentence."
+            f"text.max_tokens is {max_tokens}; expected {n_special + 1} or more, as {n_special} are special."
         )
     encoded = tokenizer(list(sentences), truncation=True, max_length=max_tokens)["input_ids"]
     return [np.array(ids, np.int32) for ids in encoded]

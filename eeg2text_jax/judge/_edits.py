@@ -17,10 +17,7 @@ from eeg2text_jax.judge.pairs import Pair, is_exact, normalize
 
 
 def _pairs_of(listed: str) -> dict[str, str]:
-    """Map each word of the list "word counterpart,..." to its counterpart, in both directions.
-
-    A word that is listed twice gets its first counterpart. A counterpart of several words is not mapped back.
-    """
+    """Map each word of the list "word counterpart,..." to its first counterpart, and one-word counterparts back."""
     counterparts: dict[str, str] = {}
     for entry in listed.split(","):
         left, _, right = entry.strip().partition(" ")
@@ -115,9 +112,8 @@ class Corpus:
     @classmethod
     def of(cls, sentences: Sequence[str]) -> "Corpus":
         """Make a corpus from the distinct sentences of 5 to 40 words."""
-        usable = [
-            text for text in dict.fromkeys(" ".join(s.split()) for s in sentences) if 5 <= len(text.split()) <= 40
-        ]
+        spaced = dict.fromkeys(" ".join(text.split()) for text in sentences)
+        usable = [text for text in spaced if 5 <= len(text.split()) <= 40]
         counts = Counter(core(word).lower() for text in usable for word in text.split())
         spelled = {core(word) for text in usable for word in text.split()[1:]}  # without first words of sentences
         content = sorted(w for w in spelled if len(w) > 2 and w.isalpha() and w.islower() and w not in STOP)
@@ -150,12 +146,12 @@ def _places(words: Sequence[str], fits: Callable[[str], bool]) -> list[int]:
 def _replace_one(
     words: Sequence[str], places: Sequence[int], rng: random.Random, new: Callable[[str], str | None]
 ) -> list[str] | None:
-    """Replace the word at one of `places`, drawn at random, by `new(word)`; None if no place or no new word exists."""
+    """Replace the word at one of `places`, drawn at random, by `new(word)`, or drop it if that is ""; None: cannot."""
     if not places:
         return None
     at = rng.choice(places)
     word = new(core(words[at]))
-    return None if word is None else [*words[:at], put(words[at], word), *words[at + 1 :]]
+    return None if word is None else [*words[:at], *([put(words[at], word)] if word else []), *words[at + 1 :]]
 
 
 def _exchange(table: dict[str, str]) -> Edit:
@@ -171,13 +167,13 @@ def _exchange(table: dict[str, str]) -> Edit:
 def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
     """Contract two words (`do not` becomes `don't`), or expand a contraction to two words."""
     lowered = [core(word).lower() for word in words]
-    back = {short: long for long, short in CONTRACTIONS.items()}
+    back = {short: long for long, short in CONTRACTIONS.items() if not short.endswith("'s")}
     edits = []  # position, number of words to replace, replacement
     for i, word in enumerate(lowered):
         two = CONTRACTIONS.get(" ".join(lowered[i : i + 2]))
         if two and i + 1 < len(words) and core(words[i]) == words[i]:
             edits.append((i, 2, put(words[i + 1], two)))
-        elif word in back and not word.endswith("'s"):
+        elif word in back:
             edits.append((i, 1, put(words[i], back[word])))
     if not edits:
         return None
@@ -199,14 +195,11 @@ def repeat(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 def article(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
     """Drop an article, or replace `the` by `a`, or replace `a` or `an` by `the`."""
-    places = _places(words, ("a", "an", "the").__contains__)
-    if not places:
-        return None
-    at = rng.choice(places)
-    if rng.random() < 0.5:
-        return words[:at] + words[at + 1 :]
-    new = "a" if core(words[at]).lower() == "the" else "the"
-    return [*words[:at], put(words[at], new), *words[at + 1 :]]
+
+    def new(word: str) -> str:
+        return "" if rng.random() < 0.5 else "a" if word.lower() == "the" else "the"
+
+    return _replace_one(words, _places(words, ("a", "an", "the").__contains__), rng, new)
 
 
 def inflect(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
@@ -240,17 +233,14 @@ def typo(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | No
 
 def negation(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
     """Remove `not` or `never`, or else insert `not` after an auxiliary."""
-    nots = _places(words, ("not", "never").__contains__)
-    if nots:
-        at = rng.choice(nots)
-        return words[:at] + words[at + 1 :]
+    if nots := _places(words, ("not", "never").__contains__):
+        return _replace_one(words, nots, rng, lambda _: "")
     places = [i for i in _places(words, AUXILIARIES.__contains__) if core(words[i]) == words[i]]
     if not places:
         return None
     at = rng.choice(places)
-    if words[at] == "can":
-        return [*words[:at], "cannot", *words[at + 1 :]]
-    return [*words[: at + 1], "not", *words[at + 1 :]]
+    new = ["cannot"] if words[at] == "can" else [words[at], "not"]
+    return [*words[:at], *new, *words[at + 1 :]]
 
 
 def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
@@ -267,10 +257,7 @@ def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a name by a name from another sentence.
-
-    Names that also occur in lower case (`World War`) are not replaced, because a reader would correct the error.
-    """
+    """Replace a name by one from another sentence; a reader would correct names that are also words (`World War`)."""
     here = {core(word) for word in words}
     others = [name for name in corpus.names if name not in here]
     places = [i for i in range(1, len(words)) if core(words[i]) in corpus.names] if others else []
@@ -278,20 +265,18 @@ def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a content word by another one that sounds similar.
-
-    At least two letters differ, because a listener would correct `song` to `son`.
-    """
+    """Replace a content word by one that sounds similar; a listener would correct one other letter (`song`, `son`)."""
     places = [i for i in _places(words, corpus.content.__contains__) if not _is_name(words[i])]
     rng.shuffle(places)
     for at in places[:4]:
         word = core(words[at]).lower()
+        most = len(word) // 2
         near = [
             other
             for other in corpus.content
             if other[:4] != word[:4]
-            and abs(len(other) - len(word)) <= len(word) // 2
-            and 2 <= Levenshtein.distance(word, other, score_cutoff=len(word) // 2) <= len(word) // 2
+            and abs(len(other) - len(word)) <= most
+            and 2 <= Levenshtein.distance(word, other, score_cutoff=most) <= most
         ]
         if near:
             return [*words[:at], put(words[at], rng.choice(near)), *words[at + 1 :]]
@@ -306,11 +291,6 @@ def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | No
     rarest = sorted(places, key=lambda i: (corpus.counts[core(words[i]).lower()], i))
     gone = set(rarest[: max(2, round(len(places) / 3))])
     return [word for i, word in enumerate(words) if i not in gone]
-
-
-def cut(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Keep only the first 40 to 65 % of the words."""
-    return words[: max(1, int(len(words) * rng.uniform(0.40, 0.65)))]
 
 
 def other(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
@@ -339,7 +319,8 @@ BREAKING: dict[str, Edit] = {  # severity 2, meaning lost
     "antonym": _exchange(ANTONYMS),
     "confusion": confusion,
     "drop": drop,
-    "cut": cut,
+    # Keep only the first 40 to 65 % of the words.
+    "cut": lambda words, rng, _: words[: max(1, int(len(words) * rng.uniform(0.40, 0.65)))],
     "other": other,
 }
 HARMLESS = SLIGHT | MILD
@@ -347,17 +328,14 @@ HARMLESS = SLIGHT | MILD
 
 # Controlled edits: pairs of a sentence and its edited copy, labelled by the kind of edit instead of by people.
 #
-# A harmless edit (severity 0 or 1) keeps the meaning; a breaking edit (severity 2) does not. A pair that keeps the
-# meaning has 1 to 4 harmless edits; a pair that loses it has one breaking edit and 0 to 3 harmless edits. The word
-# error rates of the two classes therefore overlap. Results from such pairs are labelled "controlled edits".
+# A pair that keeps the meaning has 1 to 4 harmless edits; a pair that loses it has one breaking edit and 0 to 3
+# harmless ones. The word error rates of the two classes therefore overlap.
 
 
 def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, corpus: Corpus) -> Pair | None:
     """Return a sentence paired with its edited copy, or None if the sentence does not allow these edits.
 
-    Args:
-      harmless: number of harmless edits, each of another kind; fewer if the sentence allows fewer.
-      breaking: whether to make a breaking edit first.
+    A copy has at most `harmless` harmless edits, each of another kind, after one breaking edit if `breaking`.
     """
     words, kind = text.split(), ""
     if breaking:
@@ -369,9 +347,7 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
             return None
     done: list[str] = []
     for name in rng.sample(list(HARMLESS), len(HARMLESS)):
-        if len(done) == harmless:
-            break
-        if (changed := HARMLESS[name](words, rng, corpus)) is not None:
+        if len(done) < harmless and (changed := HARMLESS[name](words, rng, corpus)) is not None:
             words = changed
             done.append(name)
     hypothesis = " ".join(words)
@@ -382,10 +358,7 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
 
 
 def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float, seed: int) -> list[Pair]:
-    """Return at most `per_sentence` pairs for every sentence of 5 to 40 words.
-
-    `preserved` is the probability that a pair keeps the meaning.
-    """
+    """Return `per_sentence` pairs or fewer of each sentence of 5 to 40 words; `preserved` is the share of kept ones."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     pairs = []
     for text in corpus.sentences:
@@ -401,16 +374,8 @@ def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float,
 # Synthetic speakers: share of utterances with an error, harmless edits in such an utterance, and the share of such
 # utterances whose meaning is lost. Some speakers have many harmless errors, some have few severe ones.
 SPEAKERS = (
-    (0.9, 2, 0.65),
-    (0.95, 3, 0.75),
-    (0.95, 4, 0.08),
-    (0.85, 2, 0.08),
-    (0.6, 0, 0.85),
-    (0.62, 0, 0.8),
-    (0.85, 1, 0.6),
-    (0.6, 1, 0.1),
-    (0.5, 2, 0.15),
-    (0.9, 4, 0.1),
+    *((0.9, 2, 0.65), (0.95, 3, 0.75), (0.95, 4, 0.08), (0.85, 2, 0.08), (0.6, 0, 0.85)),
+    *((0.62, 0, 0.8), (0.85, 1, 0.6), (0.6, 1, 0.1), (0.5, 2, 0.15), (0.9, 4, 0.1)),
 )
 
 

@@ -1,6 +1,7 @@
 """Write a tuned judge to its folder (`judge.json`, `prompt.safetensors`), and read it again with all its checks."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -24,12 +25,17 @@ from eeg2text_jax.models.pretrained.folder import open_safetensors, write_safete
 FORMAT = 1
 FILE, PROMPT = "judge.json", "prompt.safetensors"
 SOURCES = ("human labels", "controlled edits", "template pairs")
-DTYPES = ("float32", "bfloat16")
+CHOICES = {  # field -> its possible values
+    "dtype": ("float32", "bfloat16"),
+    "param_dtype": ("float32", "bfloat16"),
+    "exact": ("preserved", "exclude"),
+    "source": SOURCES,
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """A tuned judge: its soft prompt, and everything else that its scores depend on."""
+    """A tuned judge: its soft prompt, and all else that its scores depend on."""
 
     checkpoint: str  # a folder (relative to the judge's folder if it begins with a dot), or a name on the Hub
     weights: str  # SHA-256 of the model's weights
@@ -51,8 +57,8 @@ class Judge:
 
     def signature(self, name: str) -> str:
         """Return a text that names all that this judge's scores depend on; `name` is the name of its language model."""
-        wording, before = self.wording.name, self.wording.before
-        if before:
+        wording = self.wording.name
+        if before := self.wording.before:
             wording += f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]"
         return (
             f"judge:{name}[sha256:{self.weights[:12]}]|prompt:{len(self.prompt)}[sha256:{self.prompt_digest[:12]}]"
@@ -80,54 +86,39 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
 
 
 def read_judge(folder: str | os.PathLike[str]) -> Judge:
-    """Read a judge's folder without its language model.
-
-    Raises UserError if the folder is not a judge, or a file in it is damaged.
-    """
+    """Read a judge's folder without its language model. Raises UserError if it is no judge, or a file is damaged."""
     folder = Path(at_hand(folder))
     path = folder / FILE
     try:
         content = parse_json(path.read_bytes().decode("utf8"))
     except OSError as error:
-        raise UserError(
-            f"{path}: there is no such file; give the folder DIR/judge that `eeg2text judge` wrote."
-        ) from error
+        raise UserError(f"{path}: there is no such file; give DIR/judge that `eeg2text judge` wrote.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8; tune the judge again.") from error
     except ValueError as error:
         raise UserError(f"{path}: is not JSON; tune the judge again or copy it anew.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         written = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise UserError(
-            f"{path}: has the format {written!r:.40}; expected {FORMAT}, so another version wrote it; tune the judge "
-            "again."
-        )
-    fields = _Fields(path, content)
-    wording = _Fields(path, {"before": "", **fields("wording", dict)})
-    labels = _Fields(path, fields("labels", dict))
-    template = wording("template", str)
-    if "{reference}" not in template or "{hypothesis}" not in template:
+        raise UserError(f"{path}: has the format {written!r:.40}; expected {FORMAT}; tune the judge again.")
+    field = functools.partial(_field, path, content)
+    of_wording = functools.partial(_field, path, {"before": "", **field("wording", dict)})
+    wording = Wording(of_wording("name"), of_wording("template"), of_wording("before"))
+    if "{reference}" not in wording.template or "{hypothesis}" not in wording.template:
         raise UserError(f"{path}: wording.template lacks {{reference}} or {{hypothesis}}; tune the judge again.")
-    threshold = fields("threshold", float)
+    threshold = field("threshold", float)
     if not 0 <= threshold <= 1:
         raise UserError(f"{path}: the threshold is {threshold}; expected a number from 0 to 1; copy the judge again.")
     return Judge(
-        checkpoint=fields("checkpoint", str),
-        weights=fields("weights_sha256", str),
-        tokenizer=fields("tokenizer", str),
-        dtype=fields.one_of("dtype", DTYPES),
-        param_dtype=fields.one_of("param_dtype", DTYPES),
-        wording=Wording(wording("name", str), template, wording("before", str)),
-        labels=_labels(path, labels),
-        prompt=_read_prompt(folder / PROMPT, fields("prompt_sha256", str), bool(wording("before", str))),
+        **{name: field(name) for name in ("checkpoint", "tokenizer", "threshold_how", *CHOICES)},
+        weights=field("weights_sha256"),
+        wording=wording,
+        labels=_labels(path, field("labels", dict)),
+        prompt=_read_prompt(folder / PROMPT, field("prompt_sha256"), bool(wording.before)),
         threshold=threshold,
-        threshold_how=fields("threshold_how", str),
-        exact=fields.one_of("exact", ("preserved", "exclude")),
-        source=fields.one_of("source", SOURCES),
-        data=fields("data_sha256", str),
-        about=fields("about", dict),
+        data=field("data_sha256"),
+        about=field("about", dict),
         fsdp=content.get("fsdp") is True,
-        prompt_digest=fields("prompt_sha256", str),
+        prompt_digest=field("prompt_sha256"),
         intact=content.pop("sha256", None) == content_digest(content),
     )
 
@@ -135,34 +126,20 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
 _KINDS = {dict: "an object", list: "a list", str: "text", float: "a number"}
 
 
-class _Fields:
-    """The fields of a JSON object; access raises UserError if a field has another type than expected."""
-
-    def __init__(self, path: Path, content: dict[str, Any]):
-        self._path, self._content = path, content
-
-    def __call__(self, name: str, kind: type) -> Any:
-        value = self._content.get(name)
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise UserError(
-                f"{self._path}: {name} is {value!r:.60}; expected {_KINDS[kind]}, so the file was changed; copy the "
-                "judge again."
-            )
-        return value
-
-    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        value = self(name, str)
-        if value not in choices:
-            raise UserError(
-                f"{self._path}: {name} is {value!r:.60}; expected {' or '.join(choices)}; copy the judge again."
-            )
-        return value
+def _field(path: Path, content: dict[str, Any], name: str, kind: type = str) -> Any:
+    """Return a field of a JSON object. Raises UserError if it has another type, or is not among its `CHOICES`."""
+    value = content.get(name)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UserError(f"{path}: {name} is {value!r:.60}; expected {_KINDS[kind]}; copy the judge again.")
+    if (choices := CHOICES.get(name)) and value not in choices:
+        raise UserError(f"{path}: {name} is {value!r:.60}; expected {' or '.join(choices)}; copy the judge again.")
+    return value
 
 
-def _labels(path: Path, fields: _Fields) -> Labels:
-    words, ids = fields("words", list), fields("ids", list)
+def _labels(path: Path, content: dict[str, Any]) -> Labels:
+    words, ids = (_field(path, content, name, list) for name in ("words", "ids"))
     whole = all(
         isinstance(pieces, list) and pieces and all(type(i) is int and 0 <= i < 2**31 for i in pieces) for pieces in ids
     )
@@ -179,9 +156,7 @@ def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
     kinds = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
     dtype, shape = kinds.get("prompt", ("", ()))
     if len(kinds) != 1 or dtype != "float32" or len(shape) != 2 or (0 in shape and not empty):
-        raise UserError(
-            f"{path}: holds {kinds!r:.100}; expected one tensor, prompt, float32 [P, D]; copy the judge again."
-        )
+        raise UserError(f"{path}: holds {kinds!r:.100}; expected one tensor, prompt, float32 [P, D]; copy it again.")
     prompt = np.array(tensors["prompt"])
     if not np.isfinite(prompt).all():
         raise UserError(f"{path}: the prompt has numbers that are not finite; tune the judge again.")
@@ -191,38 +166,27 @@ def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
 
 
 def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
-    """Load a judge with its language model.
-
-    Raises UserError if the judge cannot be read, was edited, or does not fit the checkpoint.
-    """
+    """Load a judge with its language model. Raises UserError if it cannot be read, was edited, or does not fit."""
     judge, path = read_judge(folder), Path(folder) / FILE
     place = judge.checkpoint
     if place.startswith("."):
         place = os.path.normpath(Path(folder) / place)
     frozen = load_frozen(place, judge.dtype, judge.param_dtype, judge.fsdp)
-    for what, ours, theirs in (
-        ("weights", frozen.digest, judge.weights),
-        ("tokenizer", frozen.tokenizer_digest, judge.tokenizer),
-    ):
-        if ours != theirs:
+    of_frozen = {"weights": frozen.digest, "tokenizer": frozen.tokenizer_digest}
+    for what, ours in of_frozen.items():
+        if ours != (theirs := getattr(judge, what)):
             raise UserError(
-                f"{path}: was tuned on other {what} than {frozen.folder} has (the judge states {theirs:.60}, the "
-                f"folder has {ours:.60}); restore the model that the judge was tuned on, or tune the judge again."
+                f"{path}: was tuned on other {what} ({theirs:.60}) than {frozen.folder} has ({ours:.60}); restore the "
+                "model that the judge was tuned on, or tune the judge again."
             )
     width, expected = judge.prompt.shape[1], frozen.model.spec.d_model
     if width != expected:
         raise UserError(f"{path}: the prompt is {width} wide, {frozen.folder} is {expected}; tune the judge again.")
     for word, ids in zip(judge.labels.words, judge.labels.ids, strict=True):
         if label_ids(word, frozen.tokenizer, judge.wording if frozen.alone else None) != ids:
-            raise UserError(
-                f"{path}: the label {word!r:.40} has other token ids than the checkpoint's tokenizer gives; tune the "
-                "judge again."
-            )
+            raise UserError(f"{path}: the label {word!r:.40} has other token ids in the checkpoint; tune it again.")
     if frozen.max_tokens(judge.wording, judge.labels, len(judge.prompt)) < 1:
-        raise UserError(
-            f"{path}: the prompt has {len(judge.prompt)} vectors, so {frozen.name} has no room for a pair; tune the "
-            "judge again with a shorter prompt."
-        )
+        raise UserError(f"{path}: its prompt leaves no room for a pair in {frozen.name}; tune a shorter one.")
     if not judge.intact:
         raise UserError(f"{path}: was changed since it was written (its SHA-256 is another); copy the judge again.")
     return judge, frozen
@@ -237,11 +201,7 @@ REMEMBERED = 1 << 20  # cache size in pairs
 
 
 class LatteScore(Metric):
-    """LATTEScore by a judge and its language model; a pair with a blank side counts as lost.
-
-    Args:
-      truncate: cut pairs that are longer than the model takes, instead of refusing them.
-    """
+    """LATTEScore by a judge; a pair with a blank side counts as lost. `truncate` cuts pairs too long for the model."""
 
     name = "lattescore"
     columns = ("lattescore", "lattescore-mean")
@@ -256,7 +216,7 @@ class LatteScore(Metric):
         self._blank: set[tuple[str, str]] = set()
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """Return the metric for these references, as `MeaningMetrics` does: one instance, with its cache of pairs."""
+        """Return this metric with its cache of pairs, whatever the references; `MeaningMetrics` makes them anew."""
         return [self]
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -271,7 +231,6 @@ class LatteScore(Metric):
         return 100.0 * ratio(summed[..., :2], summed[..., 2:], np.nan)
 
     def notes(self) -> list[str]:
-        """Return notes for the reader of the scores."""
         messages = []
         if self.source != "human labels":
             messages.append(f"lattescore: the judge was tuned on {self.source}, not on people's ratings.")
@@ -283,10 +242,8 @@ class LatteScore(Metric):
                 f"lattescore: 0, because no pair reaches the judge's threshold of {self._judge.threshold:.3f} (the "
                 f"highest score is {highest:.3f}); lattescore-mean in --json still tells files apart."
             )
-        if self._asker.encoder.cut:
-            messages.append(
-                f"lattescore: {self._asker.encoder.cut} pairs were longer than the model takes and were cut."
-            )
+        if cut := self._asker.encoder.cut:
+            messages.append(f"lattescore: {cut} pairs were longer than the model takes and were cut.")
         return messages
 
     def _rows(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:

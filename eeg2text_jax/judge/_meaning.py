@@ -15,7 +15,7 @@ import numpy as np
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.metrics.metric import Metric, check_same_length, ratio
-from eeg2text_jax.models.pretrained.encoders import LoadedEncoder, TextEmbedder, load_encoder, normalize, read_modules
+from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder, normalize, read_modules
 
 # BERTScore (Zhang et al. 2020): match every token to the most similar token of the other text.
 #
@@ -23,9 +23,7 @@ from eeg2text_jax.models.pretrained.encoders import LoadedEncoder, TextEmbedder,
 # package its similarity is 0, so a row may depend on its batch). RoBERTa's first word has a space before it (in the
 # package it has none under transformers 5). Weights that make a figure 0/0 raise an error (package: 0). Blank text
 # scores 0 (package: an error under transformers 5). As in the package, `[CLS]` and `[SEP]` have weight 0, but tokens of
-# the other text may match them.
-#
-# Shapes: `N` pairs, `T` tokens, `D` width of the encoder.
+# the other text may match them. Shapes: `N` pairs, `T` tokens, `D` width of the encoder.
 
 FIGURES = ("p", "r", "f")
 SIMILARITIES = 1 << 24  # number of similarities computed at once: 64 MB
@@ -41,8 +39,7 @@ class BertScore(Metric):
       baseline: P, R and F of unrelated texts, from `read_baseline`; a figure x becomes (x - b) / (1 - b).
       blank: a set to which (prediction, reference) is added if a side is blank; several metrics may share it.
 
-    Raises:
-      UserError: with idf weights, all tokens of some reference occur in every reference.
+    Raises UserError if, with idf weights, all tokens of some reference occur in every reference.
     """
 
     name = "bertscore"
@@ -60,9 +57,10 @@ class BertScore(Metric):
     ):
         self._embedder = embedder
         tokenizer = embedder.loaded.tokenizer
-        self._unweighted = [i for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None]
+        special = {int(i): 0.0 for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None}
         self._blank = len(embedder.tokens([""])[0])  # number of tokens of a blank text, all special
-        self._idf = None if references is None else self._count(references)
+        # Weights of tokens, and the weight of all others.
+        self._weights, self._other = (special, 1.0) if references is None else self._idf(references)
         self._known: dict[str, Embedded] = {}
         self._blank_pairs = set() if blank is None else blank
         self._bytes = 0
@@ -108,7 +106,6 @@ class BertScore(Metric):
         return 100.0 * (mean - self._baseline) / (1.0 - self._baseline)
 
     def notes(self) -> list[str]:
-        """Return a note on the rescaled figures of pairs with a blank side, if there are such pairs."""
         if not self._blank_pairs or not self._baseline.any():
             return []
         blank = self.corpus(np.array([0.0, 0.0, 0.0, 1.0]))
@@ -118,26 +115,16 @@ class BertScore(Metric):
             f"turns into {each}. Look at the figures without --rescale, too."
         ]
 
-    def _count(self, references: Sequence[str]) -> dict[int, float]:
-        """Return the inverse document frequencies log((M + 1) / (df + 1)) of the tokens of `M` references."""
+    def _idf(self, references: Sequence[str]) -> tuple[dict[int, float], float]:
+        """Return the weights log((M + 1) / (df + 1)) of tokens, in `df` of `M` references, and that of all others."""
         texts = dict.fromkeys(references)
         tokens = dict(zip(texts, self._embedder.tokens(list(texts)), strict=True))
         n = len(references)
         df = Counter(token for text in references for token in set(tokens[text].tolist()))
         for text, ids in tokens.items():
             if text.strip() and all(df[token] == n for token in ids.tolist()):
-                raise UserError(
-                    f"bertscore with --idf: every token of the reference {text!r:.60} is in all {n} references, so "
-                    "none has a weight; leave --idf out."
-                )
-        self._unseen = float(np.log(n + 1))
-        return {token: float(np.log((n + 1) / (count + 1))) for token, count in df.items()}
-
-    def _weights(self, ids: np.ndarray) -> np.ndarray:
-        """Return the weights of a text's tokens, float32 `[T]`: idf; without idf 1, or 0 for special tokens."""
-        if self._idf is not None:
-            return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
-        return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)
+                raise UserError(f"every token of the reference {text!r:.60} is in all {n} references; leave --idf out.")
+        return {token: float(np.log((n + 1) / (count + 1))) for token, count in df.items()}, float(np.log(n + 1))
 
     def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
         """Return the embedding of every distinct text; embeddings are cached, up to `CACHE_BYTES`."""
@@ -145,7 +132,7 @@ class BertScore(Metric):
         new = [text for text, cached in embedded.items() if cached is None]
         tokens = self._embedder.tokens(new)
         for text, ids, states in zip(new, tokens, self._embedder.states(tokens), strict=True):
-            weights = self._weights(ids)
+            weights = np.array([self._weights.get(token, self._other) for token in ids.tolist()], np.float32)
             blank = not text.strip() or len(ids) <= self._blank or not weights.any()
             unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
             embedded[text] = self._known[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
@@ -164,10 +151,7 @@ class Embedded(NamedTuple):
 
 
 def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
-    """Return P, R and F of `N` predictions against `M` references, `[N, M, 3]`.
-
-    One matrix product on the host compares all tokens with all tokens, so texts need no padding.
-    """
+    """Return P, R and F of `N` predictions against `M` references, `[N, M, 3]`: a matrix product without padding."""
     starts = [np.cumsum([0, *(len(text.states) for text in side[:-1])]) for side in (predictions, references)]
     states, weights = (
         [np.concatenate([getattr(text, what) for text in side]) for side in (predictions, references)]
@@ -182,10 +166,7 @@ def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]
 
 
 def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:
-    """Return P, R and F of a layer from a baseline file of bert-score (lines `LAYER,P,R,F`), and its signature.
-
-    Raises UserError if the file cannot be read, or has no usable figures for this layer.
-    """
+    """Return P, R and F of a layer from a baseline file of bert-score (lines `LAYER,P,R,F`), and its signature."""
     path = Path(path)
     try:
         rows = list(csv.DictReader(path.read_text("utf8").splitlines()))
@@ -193,9 +174,7 @@ def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray,
         raise UserError(f"{path}: cannot be read as a baseline of bert-score ({error}); check the path.") from error
     line = next((row for row in rows if row.get("LAYER") == str(layer)), None)
     if line is None:
-        raise UserError(
-            f"{path}: there is no row for layer {layer}; expected lines LAYER,P,R,F as bert-score has them."
-        )
+        raise UserError(f"{path}: there is no row for layer {layer}; expected lines LAYER,P,R,F of bert-score.")
     try:
         figures = np.array([float(line[name]) for name in "PRF"])
     except (KeyError, TypeError, ValueError) as error:
@@ -245,10 +224,9 @@ class Similarity(Metric):
 class MeaningMetrics:
     """A factory of BERTScore and sentence similarity that loads the encoder once; call it with the references.
 
-    `names` are `bertscore`, `similarity` or both; `encoder` is a checkpoint's folder, its name on the Hugging Face Hub,
-    or `minilm`. For BERTScore, `layer` is compared (None: the one that bert-score recommends), `idf` weights tokens by
-    inverse document frequency in the references, and `rescale` is a baseline file of bert-score; similarity uses the
-    last layer. Raises UserError if the encoder, layer or baseline does not exist.
+    `encoder` is a checkpoint's folder, its name on the Hub, or `minilm`. For BERTScore, `layer` is compared (None: the
+    one that bert-score recommends), `idf` weights tokens by inverse document frequency in the references, and `rescale`
+    is a baseline file of bert-score. Raises UserError if encoder, layer or baseline does not exist.
     """
 
     def __init__(
@@ -260,22 +238,24 @@ class MeaningMetrics:
         idf: bool = False,
         rescale: str | os.PathLike[str] | None = None,
     ):
-        self._made: list[Callable[[Sequence[str]], Metric]] = []
-        self._embedders: list[TextEmbedder] = []
-        self._metrics: list[Metric] = []
-        blank: set[tuple[str, str]] = set()
+        made: list[Callable[[Sequence[str]], Metric]] = []
+        embedders: list[TextEmbedder] = []
         if "bertscore" in names:
-            embedder = self._embedder(load_encoder(encoder, layer))
+            embedder, blank = TextEmbedder(load_encoder(encoder, layer)), set[tuple[str, str]]()
             baseline = None if rescale is None else read_baseline(rescale, embedder.loaded.encoder.spec.stack.layers)
-            self._made.append(
+            embedders.append(embedder)
+            made.append(
                 lambda references: BertScore(
                     embedder, references=references if idf else None, baseline=baseline, blank=blank
                 )
             )
         if "similarity" in names:
-            shared = [embedder for embedder in self._embedders if embedder.loaded.is_whole]
-            similarity = Similarity((shared or [self._embedder(load_encoder(encoder, "last"))])[0])
-            self._made.append(lambda _: similarity)
+            if not any(embedder.loaded.is_whole for embedder in embedders):
+                embedders.append(TextEmbedder(load_encoder(encoder, "last")))
+            similarity = Similarity(embedders[-1])
+            made.append(lambda _: similarity)
+        self._made, self._embedders = made, embedders
+        self._metrics: list[Metric] = []
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
         """Return the metrics for these references."""
@@ -283,13 +263,7 @@ class MeaningMetrics:
         return self._metrics
 
     def notes(self) -> list[str]:
-        """Return notes for readers of the scores."""
         noted = [note for metric in self._metrics for note in metric.notes()]
         if cut := sum(embedder.cut for embedder in self._embedders):
             noted.append(f"{cut} times a text had more tokens than the encoder takes and was cut.")
         return noted
-
-    def _embedder(self, loaded: LoadedEncoder) -> TextEmbedder:
-        """Return an embedder with this encoder; `notes` counts the texts that it cuts."""
-        self._embedders.append(TextEmbedder(loaded))
-        return self._embedders[-1]

@@ -3,8 +3,7 @@
 Shapes: `N` pairs, `C` features.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +25,7 @@ DRAWS = 1000  # resamples of a bootstrap interval
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the area under the ROC curve, or None if there is only one class.
-
-    The AUC is the probability that a preserved pair scores above a lost one; ties count half.
-    """
+    """Return the area under the ROC curve, in which ties count half; None if there is only one class."""
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     n_yes, n_no = int(labels.sum()), int((~labels).sum())
     if not n_yes or not n_no:
@@ -38,7 +34,7 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     return float((ranks[labels].sum() - n_yes * (n_yes + 1) / 2) / (n_yes * n_no))
 
 
-def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> tuple[float, float] | None:
+def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Iterable[str]) -> tuple[float, float] | None:
     """Return the 95 % bootstrap interval of the AUC over `groups` (ground truths); None if there is only one class."""
     if auc(scores, labels) is None:
         return None
@@ -51,7 +47,7 @@ def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) 
     return float(low), float(high)
 
 
-def members_of(groups: Sequence[str]) -> dict[str, np.ndarray]:
+def members_of(groups: Iterable[str]) -> dict[str, np.ndarray]:
     """Return group -> its row numbers, in order of first appearance; `groups` names the group of every row."""
     members: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
@@ -117,8 +113,7 @@ def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # inverse weights of the L2 penalty; the best AUC on the dev part chooses one
 
 
-@dataclasses.dataclass(frozen=True)
-class Logistic:
+class Logistic(NamedTuple):
     """A fitted logistic regression: sigmoid(bias + weights · (x - mean) / spread)."""
 
     mean: np.ndarray  # [C]
@@ -133,10 +128,7 @@ class Logistic:
 
 
 def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
-    """Fit weights w and bias b to features `[N, C]` and bool labels `[N]` by BFGS in float64.
-
-    The fit minimizes `|w|²/2 + strength · Σ log(1 + exp(∓(b + w·z)))` over standardized features z.
-    """
+    """Fit w and b by BFGS: minimize `|w|²/2 + strength · Σ log(1 + exp(∓(b + w·z)))`; z: features, standardized."""
     mean, spread = features.mean(0), features.std(0)
     spread = np.where(spread > 0, spread, 1.0)
     z = np.insert((features - mean) / spread, 0, 1.0, axis=1)
@@ -183,10 +175,8 @@ def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray
 def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[str, tuple[np.ndarray, int]]:
     """Fit the baselines on train; return baseline -> (scores of the test pairs `[N]`, parameter count of its encoder).
 
-    Args:
-      encoders: checkpoints of the encoders for BERTScore and for sentence similarity; "own" stands for the folder
-        `own`; "" leaves the baseline out.
-      own: the judge's checkpoint.
+    `encoders` are checkpoints for BERTScore and for sentence similarity; "own" stands for the judge's own, `own`; ""
+    leaves the baseline out.
     """
     first, second = (own if name == "own" else name for name in encoders)
     embedder = TextEmbedder(load_encoder(first)) if first else None
@@ -199,9 +189,7 @@ def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[
         made["meaning[lr-similarity]"] = similarity_features, Similarity(whole), whole
     scores = {}
     for label, (features, metric, encoder) in made.items():
-        train, dev = (
-            (features(part, metric), np.array([pair.preserved for pair in part])) for part in (parts.train, parts.dev)
-        )
+        train, dev = ((features(p, metric), np.array([pair.preserved for pair in p])) for p in (parts.train, parts.dev))
         scores[label] = fit_best(train, dev)(features(parts.test, metric)), count(encoder.loaded.params)
     return scores
 
@@ -250,8 +238,8 @@ def speakers_table(
 ) -> dict[str, Any]:
     """Return each speaker's figures and decisions, and the agreement of these figures with human ratings.
 
-    All `pairs` have a speaker. The judge, `scores`, is asked about pairs with an error only, as a pair without one has
-    the score 1; `exact="exclude"` leaves those out. `threshold` is the lowest score that counts as preserved.
+    A pair without an error has the score 1, and `scores` is not asked; `exact="exclude"` leaves it out. `threshold` is
+    the lowest score that counts as preserved.
     """
     wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
     score = np.ones(len(pairs))
@@ -260,10 +248,9 @@ def speakers_table(
     if exact == "exclude":
         pairs, score = [pairs[i] for i in wrong], score[wrong]
     words = np.array([max(len(normalize(pair.reference).split()), 1) for pair in pairs], float)
-    edits = error_rates(pairs).sum(1) * words
-    rng = np.random.default_rng(0)
+    edits, rng = error_rates(pairs).sum(1) * words, np.random.default_rng(0)
     speakers, lines = [], []
-    for name, rows in members_of([pair.speaker for pair in pairs]).items():
+    for name, rows in members_of(pair.speaker for pair in pairs).items():
         members, yes = [pairs[i] for i in rows], score[rows] >= threshold
         line = Speaker(
             name,
@@ -274,7 +261,7 @@ def speakers_table(
             latte_mean=100.0 * float(score[rows].mean()),
         )
         about = {field: next(filter(None, (getattr(pair, field) for pair in members)), "") for field in IMPAIRMENT}
-        groups = members_of([normalize(pair.reference) for pair in members]).values()
+        groups = members_of(normalize(pair.reference) for pair in members).values()
         sums, counts = np.array([yes[of].sum() for of in groups]), np.array([len(of) for of in groups])
         drawn = rng.integers(len(groups), size=(DRAWS, len(groups)))  # a bootstrap over sentences
         interval = np.quantile(100.0 * sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
@@ -301,12 +288,12 @@ def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
 
 def decided(figures: Mapping[str, float]) -> dict[str, bool]:
     """Return `word_accuracy`, `latte` -> whether it reaches its bar, from `wer` and `lattescore` (percent) if given."""
-    percentages = {}
+    reached = {}
     if "wer" in figures:
-        percentages["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
+        reached["word_accuracy"] = 100.0 - min(100.0, figures["wer"]) >= BARS["word_accuracy"]
     if "lattescore" in figures:
-        percentages["latte"] = figures["lattescore"]
-    return {name: value >= BARS[name] for name, value in percentages.items()}
+        reached["latte"] = figures["lattescore"] >= BARS["latte"]
+    return reached
 
 
 def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
@@ -316,13 +303,10 @@ def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
     for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):
         figures = [f"{line[name]:.1f}{'*' if line[name] >= bars[name] else ''}" for name in bars]
         low, high = line["latte_interval"]
-        about = [line[name] for name in shown]
-        rows.append([line["name"], *about, str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"])
+        rows.append([line["name"], *map(line.get, shown), str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"])
     lines = table_lines(["speaker", *shown, "n", "WordACC", "human %", "LATTEScore", "95 %"], rows)
-    lines += [
-        "",
-        f"*: good enough, at least {bars['word_accuracy']:g} (WordACC) or {bars['human']:g} (human %, LATTEScore).",
-    ]
+    enough = f"at least {bars['word_accuracy']:g} (WordACC) or {bars['human']:g} (human %, LATTEScore)"
+    lines += ["", f"*: good enough, {enough}."]
     for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
         if of := table["agreement"].get(name):
             lines.append(

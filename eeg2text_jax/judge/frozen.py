@@ -38,16 +38,9 @@ from eeg2text_jax.models.backbones.build import backbone_of
 from eeg2text_jax.models.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.models.pretrained import load
 from eeg2text_jax.models.pretrained.encoders import MODEL_TYPES, plan_batches, weights_digest
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, read_tensors
-from eeg2text_jax.models.pretrained.load import (
-    as_stored,
-    assemble,
-    backbone_table,
-    read_config,
-    spec_of,
-    tensor_shapes,
-)
 from eeg2text_jax.training.step import summed_loss
 
 # Soft-prompt tuning (Lester et al. 2021) and scoring as pure functions: many prompts, one frozen language model.
@@ -85,15 +78,9 @@ class TuneProgram:
 
     def initial_state(self, prompt: jax.Array) -> TuneState:
         """Return the state before the first step, from prompts `[A, P, D]`."""
-        arms = len(prompt)
-        return TuneState(
-            step=jnp.zeros((), jnp.int32),
-            prompt=prompt,
-            opt_state=jax.vmap(self.optimizer(0.0).init)(prompt),
-            best_prompt=jnp.copy(prompt),
-            best=jnp.full((arms, 2), -1.0, jnp.float32),
-            best_step=jnp.zeros((arms,), jnp.int32),
-        )
+        opt_state, arms = jax.vmap(self.optimizer(0.0).init)(prompt), len(prompt)
+        best = jnp.copy(prompt), jnp.full((arms, 2), -1.0, jnp.float32), jnp.zeros((arms,), jnp.int32)
+        return TuneState(jnp.zeros((), jnp.int32), prompt, opt_state, *best)
 
     def state_shapes(self, length: int) -> TuneState:
         """Return the shapes and dtypes of the state for prompts of `length` vectors."""
@@ -105,10 +92,7 @@ class TuneProgram:
     ) -> tuple[TuneState, dict[str, jax.Array]]:
         """Update every prompt on the same batch; also return `loss` (nats per token) and `grad_norm`, each `[A]`.
 
-        Args:
-          state: the state, which may be donated.
-          frozen: the model's parameters; no gradient with respect to them is computed.
-          keys: PRNG keys of the arms for dropout, `[A]`.
+        `frozen` are the model's parameters, `keys` the arms' PRNG keys for dropout, `[A]`.
         """
 
         def update(prompt, opt_state, rate, key, shared):
@@ -135,7 +119,6 @@ class TuneProgram:
     def _summed_loss(
         self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the loss summed over tokens, and the number of tokens."""
         targets = np.full((2, max(map(len, self.labels)) + 1), self.model.pad_token, np.int32)
         for row, ids in zip(targets, self.labels, strict=True):
             row[: len(ids) + 1] = *ids, self.model.eos_token
@@ -170,13 +153,9 @@ class TuneProgram:
         return total / count, gradient / count
 
     def pieces(self, size: int, width: int) -> int:
-        """Return the number of micro-batches of a batch of `size` rows of `width` tokens: the fewest within `at_once`.
-
-        Each device gets the same number of rows of every micro-batch, at least one.
-        """
-        along = 1 if self.mesh is None else self.mesh.shape[DATA]
-        arms = len(self.rates) // (1 if self.mesh is None else self.mesh.shape[ARM])
-        arms = 1 if self.mapping == "map" else arms
+        """Return the fewest micro-batches of `size` rows of `width` tokens within `at_once`, alike on all devices."""
+        along, divided = (1, 1) if self.mesh is None else (self.mesh.shape[DATA], self.mesh.shape[ARM])
+        arms = 1 if self.mapping == "map" else len(self.rates) // divided
         allowed = [n for n in range(1, size + 1) if size % n == 0 and size // n % along == 0] or [1]
         fits = [n for n in allowed if arms * width * size // n // along <= self.at_once]
         return min(fits, default=allowed[-1]) if self.at_once else 1
@@ -193,10 +172,7 @@ class TuneProgram:
 def encode_pairs(
     model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, key: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the encoder's hidden states `[B, P + S, D]` of the prompt followed by each pair, and their mask.
-
-    A decoder-only model has no encoder: the states are input embeddings, padded on the left.
-    """
+    """Return states `[B, P + S, D]` of prompt and pairs, and mask; of a decoder: embeddings, padded on the left."""
     ids, (length, width) = batch["ids"], prompt.shape
     text = model.embed(frozen, ids).astype(prompt.dtype)
     before = jnp.broadcast_to(prompt[None], (ids.shape[0], length, width))
@@ -224,11 +200,7 @@ def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: 
 
 
 def keep_best(state: TuneState, figures: jax.Array) -> TuneState:
-    """Store the current prompt as the best one in arms whose accuracy on dev rose, or stayed while the AUC rose.
-
-    Args:
-      figures: accuracy and AUC of the current prompts on dev, float32 `[A, 2]`.
-    """
+    """Keep prompts whose accuracy, then AUC, on dev (`figures`, float32 `[A, 2]`) are above the best so far."""
     accuracy, auc = figures[:, 0], figures[:, 1]
     before, auc_before = state.best[:, 0], state.best[:, 1]
     better = (accuracy > before) | ((accuracy == before) & (auc > auc_before))
@@ -280,13 +252,10 @@ class Frozen(NamedTuple):
     ) -> Encoder:
         """Return a tokenizer of pairs; a pair has at most `widest` tokens, and fits after `prompt` prompt vectors."""
         limit = self.max_tokens(wording, labels, prompt)
-        encoder = Encoder(self.tokenizer, wording, limit, truncate, self.alone)
         if widest is None:
-            return encoder
-        encoder.flag = "--config.truncate=True"
-        if widest < limit:
-            encoder.max_tokens, encoder.limit = widest, "config.batch.widths has"
-        return encoder
+            return Encoder(self.tokenizer, wording, limit, truncate, self.alone)
+        least, what = (widest, "config.batch.widths has") if widest < limit else (limit, Encoder.limit)
+        return Encoder(self.tokenizer, wording, least, truncate, self.alone, what, "--config.truncate=True")
 
     def labels(self, words: Sequence[str], wording: Wording) -> Labels:
         """Return the two answers, yes first, with their token ids; see `read_labels`."""
@@ -303,39 +272,38 @@ class Frozen(NamedTuple):
 def load_frozen(
     checkpoint: str | Path, dtype: str = "float32", param_dtype: str = "float32", fsdp: bool = False
 ) -> Frozen:
-    """Load a language model: an encoder-decoder, such as T5 or BART, or a decoder, such as Llama.
+    """Load an encoder-decoder, such as T5 or BART, or a decoder, such as Llama, from a folder or the Hub.
 
-    `checkpoint` is a folder or a name on the Hugging Face Hub, `dtype` that of the computation, `param_dtype` that of
-    the frozen weights in memory. With `fsdp` the weights are sharded over all devices. Raises UserError if there is no
-    such checkpoint, or it has no decoder.
+    `dtype` is that of the computation, `param_dtype` that of the frozen weights in memory. With `fsdp` the weights are
+    sharded over all devices. Raises UserError if there is no such checkpoint, or it has no decoder.
     """
     folder = checkpoint_folder(checkpoint)
-    config = read_config(folder)
+    config = load.read_config(folder)
     if backbone_of(config) is None and config.model_type in MODEL_TYPES:
         raise UserError(
             f"{checkpoint}: is a {config.model_type} encoder without a decoder, so it cannot answer; a judge needs an "
             "encoder-decoder (T5, BART, PEGASUS) or a decoder (Llama, Mistral, Qwen, Gemma)."
         )
-    tokenizer, spec = load_tokenizer(folder), as_stored(spec_of(config, folder), folder)
+    tokenizer, spec = load_tokenizer(folder), load.as_stored(load.spec_of(config, folder), folder)
     if spec.encoder is None:  # a decoder's configuration may list several end tokens
         spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
     model = Seq2SeqModel(spec, None, dtype)
     shardings = functools.partial(weights_shardings, mesh=asking_mesh(fsdp), fsdp=True) if fsdp else None
     # The weights are read file by file; an EEG encoder in the same checkpoint is left out.
     shapes = model.shapes
-    sources = match(backbone_table(spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
+    sources = match(load.backbone_table(spec), read_tensors(folder), load.tensor_shapes(shapes), str(folder))
     wanted = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes))
     loaded: dict[str, Any] = {}
     for kind in {leaf.dtype for leaf in wanted.values()}:
         of_kind = {path: source for path, source in sources.items() if wanted[path].dtype == kind}
-        loaded |= flatten(assemble(of_kind, shapes, shardings, dtype=kind))
+        loaded |= flatten(load.assemble(of_kind, shapes, shardings, dtype=kind))
     params = unflatten({path: loaded[path] for path in wanted})
     name = str(checkpoint).rstrip("/").rpartition("/")[2]
     return Frozen(name, folder, model, params, tokenizer, weights_digest(folder), describe_tokenizer(tokenizer), fsdp)
 
 
 def weights_shardings(params: Params, mesh: Mesh, fsdp: bool) -> Any:
-    """Return the shardings of frozen weights: replicated, or with `fsdp` sharded along the mesh axis `data`."""
+    """Return the shardings of frozen weights: replicated, or with `fsdp` along the mesh axis `data`."""
     return frozen_shardings(params, mesh, FULLY_SHARDED if fsdp else REPLICATED)
 
 
@@ -350,21 +318,19 @@ def initial_prompts(
 ) -> np.ndarray:
     """Return an initial prompt of P = `config.length` input embeddings for each of A seeds, float32 `[A, P, D]`.
 
-    `config.init` is `vocabulary`: embeddings of tokens drawn from the `population` most frequent ones in `texts`, see
-    `frequent_tokens` (Lester et al. 2021); `labels`: the mean embedding of each label's tokens first, then as
-    `vocabulary`; or `uniform`: numbers from -0.5 to 0.5. Raises UserError if there are fewer tokens to draw from than
-    the prompt is long.
+    `config.init` is `vocabulary`: tokens drawn from the `population` most frequent ones in `texts` (Lester et al.
+    2021); `labels`: the mean embedding of each label's tokens first, then the same; or `uniform`: numbers from -0.5 to
+    0.5. Raises UserError if there are fewer tokens to draw from than the prompt is long.
     """
     length = config.length
     if config.init == "uniform":
         shape = length, frozen.model.spec.d_model
-        draws = [np.random.default_rng([seed, 1]).uniform(-0.5, 0.5, shape) for seed in seeds]
-        return np.stack(draws).astype(np.float32)
+        return np.array([np.random.default_rng([seed, 1]).uniform(-0.5, 0.5, shape) for seed in seeds], np.float32)
     pool = frequent_tokens(frozen, config.population, texts)
     if len(pool) < length:
         raise UserError(
             f"prompt.population is {config.population}, which gives only {len(pool)} tokens for a prompt of {length}; "
-            "raise prompt.population, or lower prompt.length."
+            "raise it, or lower prompt.length."
         )
     prompts = []
     for seed in seeds:
@@ -384,15 +350,15 @@ def embeddings_of(frozen: Frozen, ids: np.ndarray) -> np.ndarray:
 
 
 def frequent_tokens(frozen: Frozen, population: int, texts: Sequence[str]) -> np.ndarray:
-    """Return the ids of at most `population` tokens that are not special, the most frequent first.
+    """Return ids of at most `population` tokens that are not special, the most frequent in `texts` first.
 
-    Frequencies are counted in `texts`, ties are ordered by id; T5's own vocabulary is ordered by frequency already.
+    T5's own vocabulary is ordered by frequency already.
     """
-    special = set(frozen.tokenizer.all_special_ids)
-    size = min(len(frozen.tokenizer), frozen.model.spec.vocab_size)
+    special, spec = set(frozen.tokenizer.all_special_ids), frozen.model.spec
+    size = min(len(frozen.tokenizer), spec.vocab_size)
     order = np.arange(size)
-    ordered = type(frozen.tokenizer.backend_tokenizer.model).__name__ == "Unigram"  # SentencePiece, as T5 has it
-    if frozen.model.spec.backbone != "t5" or not ordered:
+    is_unigram = type(frozen.tokenizer.backend_tokenizer.model).__name__ == "Unigram"  # SentencePiece, as T5 has it
+    if spec.backbone != "t5" or not is_unigram:
         encoded = frozen.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         counts = np.bincount(np.concatenate([np.asarray(ids, int) for ids in encoded]), minlength=size)
         order = np.argsort(-counts, kind="stable")
@@ -411,11 +377,7 @@ class Asker:
         self.encoder = frozen.encoder(wording, labels, len(prompt), truncate)
 
     def scores(self, pairs: Sequence[tuple[str, str]], where: str = "row") -> np.ndarray:
-        """Return the probability that the meaning is kept of every (reference, hypothesis), float64 `[N]`.
-
-        Raises UserError if a pair (named by `where` and its number) is too long for the model, or a score is not
-        finite.
-        """
+        """Return the probability that each (reference, hypothesis) keeps the meaning; `where` names pairs in errors."""
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)
         probabilities, nothing = np.zeros(len(distinct)), np.zeros(len(distinct), bool)
@@ -444,5 +406,4 @@ class Asker:
 def _ask(
     model: Seq2SeqModel, labels: LabelIds, mesh: Mesh, params: Params, prompt: jax.Array, batch: Batch
 ) -> jax.Array:
-    """Return the log-likelihoods of both labels for a batch of pairs under one prompt, `[B, 2]`."""
     return with_mesh(functools.partial(label_scores, model, labels=labels), mesh)(params, prompt, batch)

@@ -22,7 +22,6 @@ class Makers:
         return [metric for make in self._makers for metric in make(references)]
 
     def notes(self) -> list[str]:
-        """Return the notes of the metrics for the reader of the scores."""
         return [note for make in self._makers for note in make.notes()]
 
 
@@ -39,9 +38,8 @@ def makers_of(
 ) -> Makers | None:
     """Return `Makers` of those `metrics` that need a model; None if none does, and then JAX is not imported.
 
-    `encoder`, `layer`, `idf` and `rescale` are for metrics of a text encoder, `judge` and `truncate` for metrics of a
-    judge. `spelled` formats the name of a setting in messages. Raises UserError if a metric lacks its model, or a
-    setting is given without a metric that uses it.
+    `spelled` formats a setting's name in messages. Raises UserError if a metric lacks its model (`encoder` or `judge`),
+    or a setting is given without a metric that uses it.
     """
     encoded, judged = ([name for name in metrics if name in family] for family in (ENCODED, JUDGED))
     if encoded and not encoder:
@@ -53,9 +51,7 @@ def makers_of(
     for wanted, family, options in ((encoded, ENCODED, settings), (judged, JUDGED, others)):
         for name, value in options.items():
             if value is not False and value not in (None, "") and not wanted:  # layer 0 is a layer
-                raise UserError(
-                    f"{spelled.format(name)} is for {' and '.join(family)}; ask for one of them, or leave it out."
-                )
+                raise UserError(f"{spelled.format(name)} is for {' and '.join(family)}; ask for one, or leave it out.")
     if not encoded and not judged:
         return None
     makers: list[Any] = []
@@ -72,9 +68,9 @@ def makers_of(
 
 def configured(config: "Settings") -> Makers | None:
     """Return `Makers` of the metrics and endpoints in a configuration; None if none needs a model, see `makers_of`."""
-    settings = config.metrics
-    layer = None if settings.layer < 0 else settings.layer
-    return makers_of(_wanted(config), settings.encoder, settings.judge, layer=layer, spelled="config.metrics.{}")
+    of = config.metrics
+    layer = None if of.layer < 0 else of.layer
+    return makers_of(_wanted(config), of.encoder, of.judge, layer=layer, spelled="config.metrics.{}")
 
 
 def _wanted(config: "Settings") -> list[str]:
@@ -87,13 +83,13 @@ def check_configured(config: "Settings") -> None:
     from eeg2text_jax.judge._judge_folder import read_judge
     from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
-    encoder, judge, wanted = config.metrics.encoder, config.metrics.judge, set(_wanted(config))
-    for family, name, place, expected, read in (
-        (ENCODED, "encoder", encoder, "a checkpoint or minilm", checkpoint_folder),
-        (JUDGED, "judge", judge, "which `eeg2text judge` writes", read_judge),
+    wanted = set(_wanted(config))
+    for family, name, expected, read in (
+        (ENCODED, "encoder", "a checkpoint or minilm", checkpoint_folder),
+        (JUDGED, "judge", "which `eeg2text judge` writes", read_judge),
     ):
         if used := wanted & {*family}:
-            if not place:
+            if not (place := getattr(config.metrics, name)):
                 raise UserError(f"{min(used)} needs config.metrics.{name}, {expected}.")
             read(place)
 

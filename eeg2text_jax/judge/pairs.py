@@ -10,7 +10,6 @@ import functools
 import hashlib
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -67,11 +66,10 @@ def is_exact(reference: str, hypothesis: str) -> bool:
 
 
 def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
-    """Read labelled pairs from a `.tsv` or `.csv` file in UTF-8 with columns `reference`, `hypothesis` and `label`.
+    """Read labelled pairs from a `.tsv` or `.csv` file in UTF-8; of its `COLUMNS`, `NEEDED` must be there.
 
-    The other `COLUMNS` are optional. `meaning` says what the labels 0 and 1 mean in a file without 2: `severity` (0 and
-    1: meaning preserved) or `preserved` (1: meaning preserved, 0: lost). Raises UserError if the file cannot be read;
-    the message names the line.
+    `meaning` says what the labels 0 and 1 mean in a file without 2: `severity` (0 and 1: meaning preserved) or
+    `preserved` (1: meaning preserved, 0: lost). Raises UserError, which names the line, if the file cannot be read.
     """
     path = Path(at_hand(path))
     records = _records(path)
@@ -79,20 +77,19 @@ def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
         raise UserError(f"{path}: is empty; expected a header with {', '.join(NEEDED)} and a line for each pair.")
     (_, header), *records = records
     columns = _columns(path, header)
-    rows, labels = [], []
+    rows: list[dict[str, str]] = []
     for line, fields in records:
         if len(fields) != len(header):
             raise UserError(
-                f"{path}, line {line}: has {len(fields)} fields, but the header has {len(header)}; repair the line."
+                f"{path}, line {line}: has {len(fields)} fields, but the header has {len(header)}; repair it."
             )
         row = dict(zip(columns, map(str.strip, fields), strict=True))
         if not normalize(row["reference"]):
             raise UserError(f"{path}, line {line}: the reference is blank; remove the line or write the ground truth.")
-        labels.append((line, row["label"]))
         row["rated"] = row.pop("label")
         rows.append(row)
-    preserved = _kept_meaning(path, labels, meaning)
-    return [Pair(preserved=yes, **row) for row, yes in zip(rows, preserved, strict=True)]
+    meanings = _meanings(path, [(line, row["rated"]) for (line, _), row in zip(records, rows, strict=True)], meaning)
+    return [Pair(preserved=meanings[row["rated"].lower()], **row) for row in rows]
 
 
 def _records(path: Path) -> list[tuple[int, list[str]]]:
@@ -120,8 +117,7 @@ def _columns(path: Path, header: Sequence[str]) -> list[str]:
     lowered = [name.strip().lower() for name in header]
     if not set(lowered) & {*NEEDED, *ALIASES}:
         raise UserError(
-            f"{path}, line 1: is no header (it says {', '.join(header)!r:.80}); expected the names of columns, among "
-            f"them {', '.join(NEEDED)}."
+            f"{path}, line 1: is no header (it says {', '.join(header)!r:.80}); expected columns {', '.join(NEEDED)}."
         )
     columns: list[str] = []
     for name in lowered:
@@ -136,9 +132,9 @@ def _columns(path: Path, header: Sequence[str]) -> list[str]:
     return columns
 
 
-def _kept_meaning(path: Path, labels: Sequence[tuple[int, str]], meaning: Meaning) -> list[bool]:
-    """Return for each (line number, label) whether the label says that the meaning was kept."""
-    meanings = {"yes": True, "no": False, "0": True, "1": True, "2": False}
+def _meanings(path: Path, labels: Sequence[tuple[int, str]], meaning: Meaning) -> dict[str, bool]:
+    """Return label -> whether it says that the meaning was kept, from all (line number, label) of a file."""
+    meanings = {"yes": True, "no": False, "0": meaning != "preserved", "1": True, "2": False}
     for line, label in labels:
         if label.lower() not in meanings:
             raise UserError(
@@ -147,23 +143,15 @@ def _kept_meaning(path: Path, labels: Sequence[tuple[int, str]], meaning: Meanin
             )
     kinds = {label.lower() for _, label in labels}
     if kinds & {"yes", "no"} and kinds & {"0", "1", "2"}:
-        raise UserError(
-            f"{path}: has labels of both kinds, {', '.join(sorted(kinds))}; use either severities (0, 1, 2) or yes and "
-            "no."
-        )
+        raise UserError(f"{path}: has labels of both kinds, {', '.join(sorted(kinds))}; use 0, 1, 2 or yes and no.")
     if "2" in kinds and meaning == "preserved":
-        raise UserError(
-            f"{path}: has the label 2, so its labels are severities (0 and 1: meaning preserved, 2: lost); leave "
-            "--labels=preserved out."
-        )
+        raise UserError(f"{path}: has the label 2, so its labels are severities; leave --labels=preserved out.")
     if kinds and kinds <= {"0", "1"} and not meaning:
         raise UserError(
             f"{path}: all labels are 0 or 1, which may be severities (0 and 1: both preserved) or flags (1: preserved, "
             "0: lost); say which with --labels=severity or --labels=preserved."
         )
-    if meaning == "preserved":
-        meanings["0"] = False
-    return [meanings[label.lower()] for _, label in labels]
+    return meanings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,15 +167,14 @@ class Parts:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return part -> {"pairs": number of pairs, "preserved": number of those that keep the meaning}."""
-        parts = {name: getattr(self, name) for name in PARTS}
-        return {name: {"pairs": len(p), "preserved": sum(x.preserved for x in p)} for name, p in parts.items()}
+        parts = {name: [pair.preserved for pair in getattr(self, name)] for name in PARTS}
+        return {name: {"pairs": len(kept), "preserved": sum(kept)} for name, kept in parts.items()}
 
 
 def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
     """Split pairs by normalized ground truth; no part has pairs without an error, or second ratings of a pair.
 
-    `ratio` has the shares of train, dev and test; `where` is the origin of the pairs, for messages. Raises UserError if
-    there are too few ground truths, or a part has only one class.
+    `ratio` is of `PARTS`; `where` names the pairs' origin. Raises UserError if a part lacks a class.
     """
     first, twice = _first_ratings(pairs)
     wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
@@ -204,12 +191,10 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
     for pair in wrong:
         parts[part_of[normalize(pair.reference)]].append(pair)
     for name, part in parts.items():
-        counted = Counter(pair.preserved for pair in part)
-        if len(counted) < 2:
-            only = "no pair" if not counted else f"only pairs that {'keep' if counted[True] else 'lose'} the meaning"
-            raise UserError(
-                f"{where}: the {name} part ({len(part)} pairs) has {only}; expected both kinds; give more pairs."
-            )
+        kinds = {pair.preserved for pair in part}
+        if len(kinds) < 2:
+            only = f"only pairs that {'keep' if True in kinds else 'lose'} the meaning" if kinds else "no pair"
+            raise UserError(f"{where}: the {name} part ({len(part)} pairs) has {only}; expected both; give more pairs.")
     exact = [pair for pair in first if is_exact(pair.reference, pair.hypothesis)]
     tested = [pair for pair in exact if part_of[normalize(pair.reference)] == "test"]
     return Parts(**parts, exact=len(exact), exact_test=tested, rated_twice=twice)
@@ -220,8 +205,7 @@ def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, 
     first: dict[tuple, Pair] = {}
     twice, firsts = [], []
     for pair in pairs:
-        key = (pair.reference, pair.hypothesis, pair.speaker, pair.id)
-        before = first.setdefault(key, pair)
+        before = first.setdefault((pair.reference, pair.hypothesis, pair.speaker, pair.id), pair)
         if before is not pair and before.rater != pair.rater:
             twice.append((before, pair))
         else:
@@ -231,8 +215,8 @@ def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, 
 
 def pairs_digest(pairs: Sequence[Pair]) -> str:
     """Return the SHA-256 of the pairs' content, that of version 0.2 if no pair has an etiology, a later field."""
-    new = {"etiology"} if not any(pair.etiology for pair in pairs) else set()
-    rows = [[value for name, value in vars(pair).items() if name not in new] for pair in pairs]
+    new = any(pair.etiology for pair in pairs)
+    rows = [[value for name, value in vars(pair).items() if new or name != "etiology"] for pair in pairs]
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -246,15 +230,11 @@ def write_pairs(pairs: Sequence[Pair]) -> str:
     return out.getvalue()
 
 
-# Batches of tokenized pairs, padded to one of a few widths, so that few shapes are compiled.
-
-
 class PairBatches:
-    """Training batches: every pair once per epoch, similar lengths together, reshuffled each epoch.
+    """Training batches: every pair once per epoch, similar lengths together; they depend on `seed` and step only.
 
-    `ids` are the token ids of every pair, `[S]` each, and `yes` `[N]` whether the meaning was kept. Batches are padded
-    with `pad` to one of `widths` tokens and `size` rows; rows without a pair have weight 0. A batch depends only on
-    `seed` and the step.
+    Of every pair, `ids` are the tokens `[S]` and `yes` says whether the meaning was kept. Batches are padded with `pad`
+    to one of a few `widths`, so that few shapes are compiled, and to `size` rows.
     """
 
     def __init__(
@@ -265,8 +245,7 @@ class PairBatches:
         longest = max(map(len, self._ids))
         if longest > self._widths[-1]:
             raise UserError(
-                f"batch.widths: the widest is {self._widths[-1]} tokens, but a pair has {longest}; add a width of at "
-                f"least {longest}."
+                f"batch.widths go to {self._widths[-1]}, but a pair has {longest}; add a width of at least {longest}."
             )
         self._length = len(self._plan(0))
 
@@ -289,16 +268,16 @@ class PairBatches:
             plan += [(inside[start : start + self._size], width) for start in range(0, whole, self._size)]
             left = inside[whole:]
         if len(left):
-            plan.append((left, self._widths[int(max(np.searchsorted(self._widths, len(self._ids[r])) for r in left))]))
+            plan.append((left, self._widths[np.searchsorted(self._widths, max(len(self._ids[row]) for row in left))]))
         return [plan[i] for i in rng.permutation(len(plan))]
 
 
 def block(
     ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int] | np.ndarray, width: int, size: int, pad: int
 ) -> dict[str, np.ndarray]:
-    """Return the batch of the pairs `rows`, padded to `size` rows of `width` tokens; padding rows have weight 0.
+    """Return the batch of the pairs `rows`, padded to `size` rows of `width` tokens; padding rows have `weight` 0.
 
-    Keys: `ids` `[size, width]`, and for each row `length` (in tokens), `yes` (meaning kept) and `weight`, `[size]`.
+    Keys: `ids` `[size, width]`; `length` (in tokens), `yes` (meaning kept) and `weight`, `[size]`.
     """
     arrays = {
         "ids": np.full((size, width), pad, np.int32),
@@ -326,11 +305,7 @@ def slices(
 
 
 def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Return the paper's Tables 1 and 3: speakers by severity of their impairment, and pairs by label as given.
-
-    Each label has its number of pairs, its share in percent, and its first pair as an example. Speakers are counted
-    if the pairs name both a speaker and a severity.
-    """
+    """Return the paper's Tables 1 and 3: speakers by severity of their impairment; pairs by label, with examples."""
     spoken: dict[str, set[str]] = {}
     labels: dict[str, list[Pair]] = {}
     for pair in pairs:
@@ -342,11 +317,12 @@ def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
         "speakers_by_severity": {name: len(spoken[name]) for name in order},
         "labels": {
             name: {
-                "pairs": len(labels[name]),
-                "percent": 100 * len(labels[name]) / len(pairs),
-                "preserved": labels[name][0].preserved,
-                "example": [labels[name][0].reference, labels[name][0].hypothesis],
+                "pairs": len(of),
+                "percent": 100 * len(of) / len(pairs),
+                "preserved": of[0].preserved,
+                "example": [of[0].reference, of[0].hypothesis],
             }
-            for name in sorted(filter(None, labels))
+            for name, of in sorted(labels.items())
+            if name
         },
     }

@@ -33,19 +33,7 @@ from eeg2text_jax.instrument.workdir import (
 )
 from eeg2text_jax.judge import _edits, baselines, toy
 from eeg2text_jax.judge._judge_folder import Judge, load_judged, write_judge
-from eeg2text_jax.judge.baselines import (
-    Scores,
-    Threshold,
-    auc,
-    auc_interval,
-    choose_threshold,
-    curve,
-    kappa,
-    speakers_markdown,
-    speakers_table,
-    table_lines,
-    three_digits,
-)
+from eeg2text_jax.judge.baselines import Scores, Threshold, auc, auc_interval, table_lines, three_digits
 from eeg2text_jax.judge.fields import LATER, PLACES, JudgeSettings
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
 from eeg2text_jax.judge.pairs import (
@@ -62,41 +50,33 @@ from eeg2text_jax.judge.pairs import (
 )
 from eeg2text_jax.judge.tune import Task, Tuned, prompt_with_examples, tune
 from eeg2text_jax.judge.wording import choose_wording
-from eeg2text_jax.models.functional import Seq2SeqModel
 
 # The results of a judge: tables for `results.json` and `results.md`, results on a second test file, and curves.
 
 
-def slices_of(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
-    """Return slice -> row numbers of its pairs; slices: all, each type of speech, each severity, each kind of edit.
-
-    The slice of a kind of edit, which breaks the meaning, also has all pairs that keep the meaning.
-    """
-    slices = {"all": np.arange(len(pairs))}
-    for field in ("speech_type", "severity"):
-        for name in sorted({getattr(pair, field) for pair in pairs} - {""}):
-            slices[name] = np.array([i for i, pair in enumerate(pairs) if getattr(pair, field) == name])
-    for kind in sorted({pair.kind for pair in pairs} - {""}):
-        slices[f"kind {kind}"] = np.array([i for i, p in enumerate(pairs) if p.preserved or p.kind == kind])
-    return slices
-
-
 def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Return a dict for each slice of the pairs: `slice`, `n`, `preserved` (count), and each classifier's AUC on it.
+    """Return for each slice of the pairs: `slice`, `n`, `preserved` (count), and each classifier's `auc` on it.
 
-    `auc`: classifier -> {"value", "interval" (95 %)}, both None on a slice with one class only.
+    Slices: all, each type of speech, each severity, and each kind of edit, which breaks the meaning, with all pairs
+    that keep it. `auc` has "value" and "interval" (95 %), None on a slice with one class only.
     """
     labels = np.array([pair.preserved for pair in pairs])
-    sentences = [normalize(pair.reference) for pair in pairs]
+    sentences = np.array([normalize(pair.reference) for pair in pairs], object)
+    slices = {"all": [True] * len(pairs)}
+    for field in ("speech_type", "severity"):
+        for name in sorted({getattr(pair, field) for pair in pairs} - {""}):
+            slices[name] = [getattr(pair, field) == name for pair in pairs]
+    for kind in sorted({pair.kind for pair in pairs} - {""}):
+        slices[f"kind {kind}"] = [pair.preserved or pair.kind == kind for pair in pairs]
     rows = []
-    for name, places in slices_of(pairs).items():
-        row: dict[str, Any] = {"slice": name, "n": len(places), "preserved": int(labels[places].sum()), "auc": {}}
+    for name, inside in slices.items():
+        kept = labels[inside]
+        row: dict[str, Any] = {"slice": name, "n": len(kept), "preserved": int(kept.sum()), "auc": {}}
         if not 0 < row["preserved"] < row["n"]:
             row["reason"] = "one class only"
         for classifier, scores in classifiers.items():
-            about = scores[places], labels[places]
-            interval = auc_interval(*about, [sentences[i] for i in places])
-            row["auc"][classifier] = {"value": auc(*about), "interval": interval}
+            interval = auc_interval(scores[inside], kept, sentences[inside])
+            row["auc"][classifier] = {"value": auc(scores[inside], kept), "interval": interval}
         rows.append(row)
     return rows
 
@@ -106,43 +86,35 @@ def raters(parts: Parts) -> dict[str, Any] | None:
     if not parts.rated_twice:
         return None
     sides = list(zip(*parts.rated_twice, strict=True))
-    as_rated = kappa(*([pair.rated for pair in side] for side in sides))
-    merged = kappa(*([str(pair.preserved) for pair in side] for side in sides))
+    as_rated = baselines.kappa(*([pair.rated for pair in side] for side in sides))
+    merged = baselines.kappa(*([str(pair.preserved) for pair in side] for side in sides))
     return {"pairs": len(parts.rated_twice), "kappa": as_rated, "kappa_preserved": merged}
 
 
 def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
-    """Return the parts without those train and dev pairs whose normalized reference is in a second test file.
+    """Return the parts without train and dev pairs whose normalized reference is in a second test file.
 
     Raises UserError if train or dev then lacks a class, or the test file `where` has no pair with an error.
     """
     if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
         raise UserError(
-            f"{where}: every hypothesis equals its reference but for case and punctuation; expected test pairs that "
-            "differ in words; give another file."
+            f"{where}: every hypothesis equals its reference but for case and punctuation; give another file."
         )
-    references = {normalize(pair.reference) for pair in tested}
-    remaining = {
-        name: [pair for pair in getattr(parts, name) if normalize(pair.reference) not in references]
-        for name in ("train", "dev")
-    }
-    for name, pairs in remaining.items():
+    references, remaining = {normalize(pair.reference) for pair in tested}, dict[str, Any]()
+    for name in ("train", "dev"):
+        pairs = remaining[name] = [p for p in getattr(parts, name) if normalize(p.reference) not in references]
         if len({pair.preserved for pair in pairs}) < 2:
             raise UserError(
                 f"{where}: the {name} part keeps only {len(pairs)} pairs, not of both classes (preserved and lost), "
-                "after the references of this test file are taken out; give more pairs to tune on."
+                "without the references of this test file; give more pairs to tune on."
             )
-    return dataclasses.replace(parts, train=remaining["train"], dev=remaining["dev"])
+    return dataclasses.replace(parts, **remaining)
 
 
 def second_results(
     path: str, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float, exact: str
 ) -> dict[str, Any]:
-    """Return the results on a second test file `path`, with the pairs `tested`: `second_test` of `results.json`.
-
-    The parts `before` `hold_out` serve to count the pairs that it took out. The judge is asked about pairs with an
-    error.
-    """
+    """Return `second_test` of `results.json` for `tested`, the pairs of a file; `before`: parts before `hold_out`."""
     wrong = [pair for pair in tested if not is_exact(pair.reference, pair.hypothesis)]
     labels, values = np.array([pair.preserved for pair in wrong]), scores(wrong)
     spoken = [pair for pair in tested if pair.speaker]
@@ -156,7 +128,7 @@ def second_results(
         "references_in_training": len(references & trained),
         "auc": auc(values, labels),
         "auc_interval": auc_interval(values, labels, [normalize(pair.reference) for pair in wrong]),
-        "speakers": speakers_table(spoken, scores, threshold, exact=exact) if spoken else None,
+        "speakers": baselines.speakers_table(spoken, scores, threshold, exact=exact) if spoken else None,
     }
 
 
@@ -185,29 +157,29 @@ def to_markdown(results: Mapping[str, Any]) -> str:
     if sizes := results.get("parameters"):
         rows.append(["parameters", "", "", *(f"{sizes[name] / 1e6:,.1f} M" for name in names)])
     for row in results["slices"]:
-        cells = [_auc_cell(row["auc"][name]) for name in names]
+        cells = [_auc_cell(*row["auc"][name].values()) for name in names]
         rows.append([row["slice"], str(row["n"]), str(row["preserved"]), *cells])
     lines += table_lines(["slice", "n", "preserved", *names], rows)
     if speakers := results.get("speakers"):
-        lines += ["", "## Speakers", "", *speakers_markdown(speakers)]
+        lines += ["", "## Speakers", "", *baselines.speakers_markdown(speakers)]
     if raters_ := results.get("raters"):
         as_rated, merged = (three_digits(raters_[name]) for name in ("kappa", "kappa_preserved"))
         agreed = f"Agreement of two raters on {raters_['pairs']} pairs: kappa {as_rated} (labels as rated)"
         lines += ["", f"{agreed}, {merged} (preserved or not)."]
     lines += _data_markdown(results)
     if second := results.get("second_test"):
-        area = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})
+        taken = second["taken_out"]
         lines += [
             "",
             f"## {second['file']}",
             "",
-            f"AUC {area} on the {second['with_an_error']} pairs with an error ({second['pairs']} pairs in all). Of "
-            f"this file's {second['references']} references, {second['references_in_training']} are in training; "
-            f"{second['taken_out']['train']} pairs of train and {second['taken_out']['dev']} of dev share a "
-            "reference with this file and were taken out.",
+            f"AUC {_auc_cell(second['auc'], second['auc_interval'])} on the {second['with_an_error']} pairs with an "
+            f"error ({second['pairs']} pairs in all). Of this file's {second['references']} references, "
+            f"{second['references_in_training']} are in training; {taken['train']} pairs of train and {taken['dev']} "
+            "of dev share a reference with this file and were taken out.",
         ]
         if second["speakers"]:
-            lines += ["", *speakers_markdown(second["speakers"])]
+            lines += ["", *baselines.speakers_markdown(second["speakers"])]
     return "\n".join(lines) + "\n"
 
 
@@ -231,11 +203,8 @@ def _data_markdown(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _auc_cell(area: Mapping[str, Any]) -> str:
-    if area["value"] is None:
-        return "–"
-    low, high = area["interval"]
-    return f"{area['value']:.3f} ({low:.2f} to {high:.2f})"
+def _auc_cell(value: float | None, interval: Sequence[float]) -> str:
+    return "–" if value is None else f"{value:.3f} ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
 def write_curves(path: str | os.PathLike[str], classifiers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
@@ -244,14 +213,16 @@ def write_curves(path: str | os.PathLike[str], classifiers: Mapping[str, np.ndar
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for name, scores in classifiers.items():
-        points, area = curve(scores, labels), auc(scores, labels) or 0
+        points, area = baselines.curve(scores, labels), auc(scores, labels) or 0
         left.step([0.0, *points.recall], [1.0, *points.precision], where="post", label=name)
         right.plot([0.0, *points.false_positive_rate], [0.0, *points.recall], label=f"{name}, AUC {area:.3f}")
     right.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle=":")
-    left.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="Precision and recall")
-    right.set(xlabel="false-positive rate", ylabel="true-positive rate", xlim=(0, 1), ylim=(0, 1.02), title="ROC")
-    left.legend(fontsize="small")
-    right.legend(fontsize="small")
+    for axes, title, x, y in (
+        (left, "Precision and recall", "recall", "precision"),
+        (right, "ROC", "false-positive rate", "true-positive rate"),
+    ):
+        axes.set(xlabel=x, ylabel=y, xlim=(0, 1), ylim=(0, 1.02), title=title)
+        axes.legend(fontsize="small")
     with replacing(path) as partial:
         figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})
 
@@ -261,10 +232,9 @@ SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # `confi
 
 
 def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, Any]:
-    """Tune a judge in the workdir `root` and write `judge/`, `results.json`, `results.md` and `curves.png` there.
+    """Tune a judge in the workdir `root`; write `judge/`, `results.json`, which is returned, and more.
 
-    `labels` says what the labels 0 and 1 of a file of pairs mean, see `read_pairs`. Returns the content of
-    `results.json`. Raises UserError if the pairs, the checkpoint or the folder are not usable.
+    `labels` says what 0 and 1 in a file of pairs mean, see `read_pairs`. Raises UserError if an input is not usable.
     """
     with open_workdir(config, root) as workdir:
         done = workdir.root / "results.json"
@@ -282,7 +252,12 @@ def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, A
         wording = toy.toy_wording() if config.checkpoint == TOY else choose_wording(config.wording, frozen.tokenizer)
         answers = frozen.labels(config.labels, wording)
         task = Task(frozen, wording, answers, parts, pairs_digest([*pairs, *tested]))
-        print(announce(config, task, source))
+        counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in parts.counts().items())
+        arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
+        if config.shots:
+            arms = f"{len(config.seeds)} draws of {config.shots} examples, nothing tuned,"
+        left_out = f"{parts.exact} pairs without an error left out. Wording: {wording.name}."
+        print(f"{frozen.name}: {arms} on {source}: {counts}; {left_out}")
         tuned = prompt_with_examples(config, task) if config.shots else tune(config, task, workdir.root)
         content = finish(config, task, tuned, source, workdir, (whole, tested))
         print(to_markdown(content))
@@ -297,9 +272,9 @@ def labelled_pairs(config: JudgeSettings, labels: Meaning, workdir: Workdir) -> 
     if config.pairs == "templates":
         made = toy.toy_pairs(config.toy.pairs, config.toy.seed)
     else:
-        edits = config.edits
+        of = config.edits
         made = _edits.make_pairs(
-            sentences_of(config), per_sentence=edits.per_sentence, preserved=edits.preserved, seed=edits.seed
+            sentences_of(config), per_sentence=of.per_sentence, preserved=of.preserved, seed=of.seed
         )
     write_text(workdir.root / "pairs.tsv", write_pairs(made))
     return made, SOURCES[config.pairs]
@@ -324,10 +299,7 @@ ADDED = {"bertscore_encoder": "", "parallel.fsdp": False, "shots": 0, "test": ""
 
 @contextlib.contextmanager
 def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
-    """Lock the workdir, write this configuration there, and use its compilation cache.
-
-    Raises UserError if another process works there, or the folder has a prompt tuned with another configuration.
-    """
+    """Lock the workdir and write this configuration; UserError if a prompt was tuned there with another one."""
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
     with mirrored(root) as local, lock_workdir(local):
@@ -362,21 +334,7 @@ def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
         else:
             toy.make_toy(config.toy, place)
     frozen = load_frozen(place, config.dtype, config.param_dtype, config.parallel.fsdp)
-    old = frozen.model
-    model = Seq2SeqModel(old.spec, None, old.dtype, remat=config.model.remat, keep=config.model.keep)
-    return frozen._replace(model=model)
-
-
-def announce(config: JudgeSettings, task: Task, source: str) -> str:
-    """Return a sentence with the model, the number of prompts to tune, the pairs of each part, and the wording."""
-    counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in task.parts.counts().items())
-    arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
-    if config.shots:
-        arms = f"{len(config.seeds)} draws of {config.shots} examples, nothing tuned,"
-    return (
-        f"{task.frozen.name}: {arms} on {source}: {counts}; "
-        f"{task.parts.exact} pairs without an error left out. Wording: {task.wording.name}."
-    )
+    return frozen._replace(model=dataclasses.replace(frozen.model, remat=config.model.remat, keep=config.model.keep))
 
 
 def finish(
@@ -384,25 +342,24 @@ def finish(
 ) -> dict[str, Any]:
     """Choose the prompt and its threshold on dev, test it beside the baselines, and write the judge and all results.
 
-    `source` is the origin of the labels; `second` has the parts before `hold_out`, and the pairs of the second test
-    file, `config.test`. Returns the content of `results.json`.
+    `second` has the parts before `hold_out`, and the pairs of the second test file. Returns what `results.json` holds.
     """
     parts, best_arm = task.parts, tuned.chosen
-    best = tuned.task(task, best_arm)
-    scores = functools.partial(_scores, best, tuned.prompts[best_arm])
+    best, prompt = tuned.task(task, best_arm), tuned.prompts[best_arm]
+    scores = functools.partial(_scores, best, prompt)
     dev, test = scores(parts.dev), scores(parts.test)
-    labels = {name: np.array([pair.preserved for pair in getattr(parts, name)]) for name in ("dev", "test")}
-    threshold = choose_threshold(dev, labels["dev"], config.threshold.precision)
+    on_dev, on_test = (np.array([pair.preserved for pair in pairs]) for pairs in (parts.dev, parts.test))
+    threshold = baselines.choose_threshold(dev, on_dev, config.threshold.precision)
     encoders = config.bertscore_encoder or config.encoder, config.encoder
     fitted = baselines.baseline_scores(encoders, task.frozen.folder, parts)
     classifiers = {JUDGE: test, **{name: values for name, (values, _) in fitted.items()}}
 
     def auc_test(asked: Task, prompt: np.ndarray) -> float | None:
-        return auc(_scores(asked, prompt, parts.test), labels["test"])
+        return auc(_scores(asked, prompt, parts.test), on_test)
 
     figures = {
-        "auc_dev": auc(dev, labels["dev"]),
-        "auc_test": auc(test, labels["test"]),
+        "auc_dev": auc(dev, on_dev),
+        "auc_test": auc(test, on_test),
         "auc_test_before_tuning": auc_test(task, tuned.first[best_arm]),
         "arms": [
             {
@@ -423,30 +380,28 @@ def finish(
     if config.checkpoint == TOY:
         asking = task._replace(wording=toy.toy_wording(toy.MEANING))
         figures["auc_test_with_the_question"] = auc_test(asking, tuned.first[0][:0])
-    folder = workdir.root / "judge"
-    write_judge(_judge(config, best, tuned.prompts[best_arm], threshold, source, figures, folder), folder)
+    folder, name = workdir.root / "judge", task.frozen.name
+    write_judge(_judge(config, best, prompt, threshold, source, figures, folder), folder)
+    before, tested = second
     content = {
         "format": 1,
         "source": source,
-        "caption": caption(task.frozen.name, figures),
-        "signature": load_judged(folder)[0].signature(task.frozen.name),
+        "caption": caption(name, figures),
+        "signature": load_judged(folder)[0].signature(name),
         **figures,
         "slices": by_slice(classifiers, parts.test),
-        "parameters": {
-            JUDGE: baselines.count(task.frozen.params),
-            **{name: size for name, (_, size) in fitted.items()},
-        },
+        "parameters": {JUDGE: baselines.count(task.frozen.params)} | {name: size for name, (_, size) in fitted.items()},
         "speakers": speakers(config, parts, scores, threshold.value, source),
         "raters": raters(parts),
-        **data_tables([*second[0].train, *second[0].dev, *second[0].test]),
+        **data_tables([*before.train, *before.dev, *before.test]),
     }
-    if second[1]:
+    if tested:
         content["second_test"] = second_results(
-            config.test, second[0], parts, second[1], scores, threshold.value, config.exact
+            config.test, before, parts, tested, scores, threshold.value, config.exact
         )
     write_text(workdir.root / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     write_text(workdir.root / "results.md", to_markdown(content))
-    write_curves(workdir.root / "curves.png", classifiers, labels["test"])
+    write_curves(workdir.root / "curves.png", classifiers, on_test)
     return content
 
 
@@ -456,14 +411,9 @@ def _scores(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray
 
 
 def _judge(
-    config: JudgeSettings,
-    task: Task,
-    prompt: np.ndarray,
-    threshold: Threshold,
-    source: str,
-    figures: dict[str, Any],
+    config: JudgeSettings, task: Task, prompt: np.ndarray, threshold: Threshold, source: str, about: dict[str, Any],
     folder: epath.Path,
-) -> Judge:
+) -> Judge:  # fmt: skip
     """Return the judge to write for `folder`; its checkpoint is a Hub name, or a path relative to that folder."""
     frozen, place = task.frozen, config.checkpoint
     if place == TOY:
@@ -484,7 +434,7 @@ def _judge(
         exact=config.exact,
         source=source,
         data=task.digest,
-        about=figures,
+        about=about,
         fsdp=config.parallel.fsdp,
     )
 
@@ -492,10 +442,7 @@ def _judge(
 def speakers(
     config: JudgeSettings, parts: Parts, scores: Scores, threshold: float, source: str
 ) -> dict[str, Any] | None:
-    """Return the table of `speakers_table`; None if no test pair names its speaker.
-
-    A judge tuned on controlled edits is tested on synthetic speakers instead, if `edits.speakers` is not 0.
-    """
+    """Return `speakers_table` of test pairs that name a speaker, or of synthetic speakers for edits; None without."""
     pairs = [pair for pair in (*parts.test, *parts.exact_test) if pair.speaker]
     if source == SOURCES["edits"] and config.edits.speakers:
         tested = {normalize(pair.reference) for pair in parts.test}
@@ -503,4 +450,4 @@ def speakers(
         pairs = _edits.make_speakers(
             sentences, speakers=config.edits.speakers, utterances=60, seed=config.edits.seed + 1
         )
-    return speakers_table(pairs, scores, threshold, exact=config.exact) if pairs else None
+    return baselines.speakers_table(pairs, scores, threshold, exact=config.exact) if pairs else None

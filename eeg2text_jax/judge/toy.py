@@ -56,8 +56,8 @@ TOY_TEMPLATE = "truth: {reference} said: {hypothesis} same:"
 def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
     """Return a random pair and the right answer to each of `QUESTIONS` about it.
 
-    In about half of the pairs, one or two slots are changed; a fifth of the changed slots get a made-up word. In one
-    pair of twelve, the hypothesis consists of made-up words only.
+    In about half of the pairs, one or two slots are changed, a fifth of them to a made-up word. In one pair of twelve,
+    the hypothesis consists of made-up words only.
     """
     slots = {name: rng.choice(words) for name, words in SLOTS.items()}
     said, changed = dict(slots), set()
@@ -97,7 +97,6 @@ def toy_pairs(count: int, seed: int) -> list[Pair]:
     return pairs
 
 
-_PEOPLE = ("Anna Keller", "the young teacher", "Henry Moore", "her brother", "a famous singer", "the president")
 _PATTERNS = (
     "{who} was born in {place} in {year} and {did} there for {n} years.",
     "In {year}, {who} did not leave {place} because the {thing} was not {good}.",
@@ -108,25 +107,23 @@ _PATTERNS = (
     "Everyone in {place} knows that {who} has {n} children and a very {good} {thing}.",
     "There are {n} reasons why the {thing} of {who} could be {good} for {place}.",
 )
-_PLACES = ("London", "Ohio", "Berlin", "Boston", "Texas", "Vienna", "Madrid", "Chicago", "Dublin", "Geneva")
-_THINGS = ("story", "picture", "house", "program", "letter", "journey", "garden", "theory", "machine", "building")
-_GOOD = ("good", "new", "large", "strange", "famous", "difficult", "beautiful", "simple", "interesting", "long")
-_DID = ("worked", "studied", "lived", "performed", "travelled", "waited", "married", "published", "returned")
+_WORDS = {  # field of a pattern -> its possible words
+    "who": ("Anna Keller", "the young teacher", "Henry Moore", "her brother", "a famous singer", "the president"),
+    "place": ["London", "Ohio", "Berlin", "Boston", "Texas", "Vienna", "Madrid", "Chicago", "Dublin", "Geneva"],
+    "year": range(1850, 2005),
+    "n": ("two", "three", "five", "seven", "ten"),
+    "thing": ["story", "picture", "house", "program", "letter", "journey", "garden", "theory", "machine", "building"],
+    "good": ["good", "new", "large", "strange", "famous", "difficult", "beautiful", "simple", "interesting", "long"],
+    "did": ["worked", "studied", "lived", "performed", "travelled", "waited", "married", "published", "returned"],
+}
 
 
 def sentences(count: int, seed: int = 0) -> Iterator[str]:
     """Yield `count` distinct sentences, for controlled edits when no corpus is given."""
     rng, seen = random.Random(seed), set[str]()
     while len(seen) < count:
-        text = rng.choice(_PATTERNS).format(
-            who=rng.choice(_PEOPLE),
-            place=rng.choice(_PLACES),
-            year=rng.randrange(1850, 2005),
-            n=rng.choice(("two", "three", "five", "seven", "ten")),
-            thing=rng.choice(_THINGS),
-            good=rng.choice(_GOOD),
-            did=rng.choice(_DID),
-        )
+        pattern = rng.choice(_PATTERNS)
+        text = pattern.format(**{name: rng.choice(words) for name, words in _WORDS.items()})
         text = text[0].upper() + text[1:]
         if text not in seen:
             seen.add(text)
@@ -170,7 +167,14 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
     }
     described = random_config("t5", shape, tokenizer)
     model = Seq2SeqModel(describe(described, "t5", "toy"))
-    params = _gentle(model.init(jax.random.key(config.seed)), model)
+
+    def gentle(path: Any, leaf: jax.Array) -> jax.Array:
+        """Divide query kernels by sqrt(head width) once more than T5's initialization does; attention begins flat."""
+        names = [part.key for part in path]
+        is_query = "query" in names and names[-1] == "kernel"
+        return leaf * model.spec.encoder.head_dim**-0.5 if is_query else leaf
+
+    params = jax.tree_util.tree_map_with_path(gentle, model.init(jax.random.key(config.seed)))
     optim: Any = SimpleNamespace(
         name="adamw", lr=config.lr, schedule="cosine", warmup_steps=200, weight_decay=0.01, grad_clip=1.0
     )
@@ -179,10 +183,7 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
 
 
 def check_toy(folder: str | Path) -> None:
-    """Write the toy's README.md again if it is missing or changed; the folder's checksums do not cover this file.
-
-    Raises UserError if the folder has no checksums, so a damaged toy would not be noticed.
-    """
+    """Write the toy's README.md, which has no checksum, again if it was changed; UserError if there are no sums."""
     if not (Path(folder) / SUMS).exists():
         raise UserError(f"{folder}: has no {SUMS}; remove the folder to have the toy made again.")
     card = Path(folder) / "README.md"
@@ -190,26 +191,22 @@ def check_toy(folder: str | Path) -> None:
         write_text(card, CARD)
 
 
-def _gentle(params: Params, model: Seq2SeqModel) -> Params:
-    """Divide the query kernels by sqrt(head width) once more than T5's initialization does; attention begins flat."""
-
-    def scale(path: Any, leaf: jax.Array) -> jax.Array:
-        names = [part.key for part in path]
-        is_query = "query" in names and names[-1] == "kernel"
-        return leaf * model.spec.encoder.head_dim**-0.5 if is_query else leaf
-
-    return jax.tree_util.tree_map_with_path(scale, params)
-
-
 def _train(
     model: Seq2SeqModel, params: Params, optimizer: optax.GradientTransformation, config: ToySettings, tokenizer: Any
 ) -> Params:
-    labels = jnp.asarray([tokenizer.convert_tokens_to_ids(word) for word in LABELS], jnp.int32)
+    yes, no = (tokenizer.convert_tokens_to_ids(word) for word in LABELS)
     rng = random.Random(config.seed)
+
+    def loss_of(params: Params, batch: dict) -> jax.Array:
+        answers = jnp.where(batch["yes"], jnp.int32(yes), jnp.int32(no))
+        targets = jnp.stack([answers, jnp.full_like(answers, model.eos_token)], axis=1)
+        mask = jnp.arange(batch["ids"].shape[1])[None] < batch["length"][:, None]
+        logits = model.forward(params, {"input_ids": batch["ids"], "mask": mask}, model.shift_right(targets))
+        return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def step(params: Params, opt_state: optax.OptState, batch: dict) -> tuple[Params, optax.OptState, jax.Array]:
-        loss, gradient = jax.value_and_grad(functools.partial(_loss, model, labels))(params, batch)
+        loss, gradient = jax.value_and_grad(loss_of)(params, batch)
         with jax.numpy_dtype_promotion("standard"):
             updates, opt_state = optimizer.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, loss
@@ -220,14 +217,6 @@ def _train(
             params, opt_state, loss = step(params, opt_state, _batch(rng, config.batch_size, tokenizer))
             progress.advance(1, f"loss {float(loss):.3f}" if n % 50 == 49 else "")
     return params
-
-
-def _loss(model: Seq2SeqModel, labels: jax.Array, params: Params, batch: dict) -> jax.Array:
-    answers = jnp.where(batch["yes"], labels[0], labels[1])
-    targets = jnp.stack([answers, jnp.full_like(answers, model.eos_token)], axis=1)
-    mask = jnp.arange(batch["ids"].shape[1])[None] < batch["length"][:, None]
-    logits = model.forward(params, {"input_ids": batch["ids"], "mask": mask}, model.shift_right(targets))
-    return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
 
 def _batch(rng: random.Random, size: int, tokenizer: Any) -> dict[str, np.ndarray]:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -55,7 +56,7 @@ class Task(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """The result of tuning `A` arms (seeds times learning rates): each arm's initial prompt and its best one on dev."""
+    """The result of tuning `A` arms (seeds times learning rates)."""
 
     arms: list[tuple[int, float]]  # seed and learning rate
     first: np.ndarray  # float32 [A, P, D], before the first step
@@ -93,39 +94,37 @@ def make_program(config: JudgeSettings, model: Any, labels: Labels, mesh: Any = 
 
 
 def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
-    """Tune a prompt for each seed and learning rate; training resumes from the newest checkpoint in `root`.
+    """Tune a prompt for each seed and learning rate, from the newest checkpoint in `root` on.
 
-    Raises UserError if a pair is too long, a loss is not finite, or a checkpoint cannot be written or is of other
-    pairs; Terminated if SIGTERM came and a checkpoint of the last step was saved.
+    Raises UserError if a pair is too long, a loss is not finite, or a checkpoint is not usable; Terminated after
+    SIGTERM, when a checkpoint of the last step was saved.
     """
     arms, steps, params = arms_of(config), config.train.steps, task.frozen.params
     placement = Placement(make_mesh(*tune_mesh(config, len(jax.devices()), len(arms))), REPLICATED)
-    program = make_program(config, task.frozen.model, task.labels, placement.mesh)
-    encode = task.frozen.encoder(
-        task.wording, task.labels, config.prompt.length, config.truncate, max(config.batch.widths)
-    )
-    pairs = task.parts.train
-    ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "train pair")
-    yes, pad = np.array([pair.preserved for pair in pairs]), task.frozen.model.pad_token
-    batches = PairBatches(ids, yes, config.batch.widths, config.batch.size, pad, config.split.seed)
-    texts = [text for pair in pairs for text in (pair.reference, pair.hypothesis)]
-    first = initial_prompts(task.frozen, [seed for seed, _ in arms], config.prompt, task.labels, texts)
-    frozen = jax.device_put(params, weights_shardings(params, placement.mesh, config.parallel.fsdp))
-    keys = jax.vmap(jax.random.key)(jnp.asarray([seed for seed, _ in arms], jnp.uint32))
-    keys = jax.device_put(keys, replicated(placement.mesh))
-    on_dev = DevScores(config, task, encode, program, placement)
+    mesh = placement.mesh
+    program = make_program(config, task.frozen.model, task.labels, mesh)
+    widths, length = config.batch.widths, config.prompt.length
+    encode = task.frozen.encoder(task.wording, task.labels, length, config.truncate, max(widths))
+    texts = [(pair.reference, pair.hypothesis) for pair in task.parts.train]
+    yes, pad = np.array([pair.preserved for pair in task.parts.train]), task.frozen.model.pad_token
+    batches = PairBatches(encode(texts, "train pair"), yes, widths, config.batch.size, pad, config.split.seed)
+    seeds = [seed for seed, _ in arms]
+    first = initial_prompts(task.frozen, seeds, config.prompt, task.labels, [*itertools.chain(*texts)])
+    frozen = jax.device_put(params, weights_shardings(params, mesh, config.parallel.fsdp))
+    keys = jax.device_put(jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32)), replicated(mesh))
+    on_dev = dev_scores(config, task, encode, program, placement)
 
     with Checkpoints(root) as checkpoints, Preemption() as preemption:
         state, lines, losses = _restore_or_begin(config, task, program, placement, checkpoints, first)
-        formats = placement.shardings(state)
-        step_arms = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(formats, arm_sharding(placement.mesh)))
+        formats, by_arm = placement.shardings(state), arm_sharding(mesh)
+        step_arms = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(formats, by_arm))
         keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
         done = int(state.step)
         if done:
             print(f"going on from the checkpoint of step {done}")
         with MetricsLog(root, done, lines) as log, ProgressLine("tune", steps, done) as progress:
             for step in range(done + 1, steps + 1):
-                state, metrics = step_arms(state, put_batch(batches(step - 1), placement.mesh), frozen, keys)
+                state, metrics = step_arms(state, put_batch(batches(step - 1), mesh), frozen, keys)
                 losses.append(metrics["loss"])
                 shown, last = "", step == steps or preemption.stop_after(step)
                 evaluates = step % config.train.eval_every == 0 or step == steps
@@ -134,12 +133,11 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
                     shown, losses = _log(log, step, losses, arms), []
                 if evaluates:
                     figures = on_dev(state.prompt, frozen)
-                    state = keep(state, jax.device_put(figures, arm_sharding(placement.mesh)))
+                    state = keep(state, jax.device_put(figures, by_arm))
                     best = figures[int(figures[:, 0].argmax())]
                     shown = f"{shown}, dev accuracy {best[0]:.3f}, AUC {best[1]:.3f}"
-                    log.add(
-                        step, _by_arm("dev_accuracy", figures[:, 0], arms) | _by_arm("dev_auc", figures[:, 1], arms)
-                    )
+                    accuracies, areas = figures.T
+                    log.add(step, _by_arm("dev_accuracy", accuracies, arms) | _by_arm("dev_auc", areas, arms))
                 if saves or last:
                     # After SIGTERM, losses since the last log entry are saved; the resumed run's mean has them.
                     unlogged = [to_host(loss).tolist() for loss in losses]
@@ -148,15 +146,14 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
                 if last:
                     break
         checkpoints.wait()
-    final_state = to_host(state)
-    return Tuned(arms, first, final_state.best_prompt, final_state.best, final_state.best_step)
+    last_state = to_host(state)
+    return Tuned(arms, first, last_state.best_prompt, last_state.best, last_state.best_step)
 
 
 def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]:
-    """Return the numbers of devices along the mesh axes `arm` and `data`.
+    """Return the numbers of devices along `arm`, which has most if not `parallel.fsdp`, and `data`.
 
-    As many as possible are along `arm`, or along `data` with `parallel.fsdp`. Raises UserError if `parallel.mesh` does
-    not fit the devices, the arms or the batch.
+    Raises UserError if `parallel.mesh` does not fit the devices, the arms or the batch.
     """
     wanted = config.parallel.mesh
     if arms_mapping(config.parallel) == "map":
@@ -167,28 +164,17 @@ def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]
 
 
 def _restore_or_begin(
-    config: JudgeSettings,
-    task: Task,
-    program: TuneProgram,
-    placement: Placement,
-    checkpoints: Checkpoints,
-    first: np.ndarray,
+    config: JudgeSettings, task: Task, program: TuneProgram, placement: Placement, saved: Checkpoints, first: np.ndarray
 ) -> tuple[TuneState, list[str], list[jax.Array]]:
-    """Return the state to resume from, the logged lines until then, and the losses of steps that were not logged.
-
-    Without a checkpoint this is the state before the first step.
-    """
+    """Return the state, logged lines, and losses since then, of the newest checkpoint, or before the first step."""
     shapes = program.state_shapes(config.prompt.length)
-    restored = checkpoints.restore(placement.abstract(shapes))
+    restored = saved.restore(placement.abstract(shapes))
     if restored is None:
         begin = jax.jit(program.initial_state, out_shardings=placement.shardings(shapes))
         return begin(jnp.asarray(first)), [], []
     _, state, info = restored
     if info.get("pairs") != task.digest:
-        raise UserError(
-            f"{checkpoints.directory}: the checkpoint was tuned on other pairs; take another --workdir or restore the "
-            "file of pairs."
-        )
+        raise UserError(f"{saved.directory}: the checkpoint was tuned on other pairs; take another --workdir.")
     return state, info["log"], [jnp.asarray(loss, jnp.float32) for loss in info.get("losses", [])]
 
 
@@ -203,8 +189,7 @@ def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence
     if not np.isfinite(mean).all():
         seed, rate = arms[int(np.flatnonzero(~np.isfinite(mean))[0])]
         raise UserError(
-            f"steps {step - len(losses) + 1} to {step}: the loss of seed {seed}, learning rate {rate:g} is not finite; "
-            "lower optim.lr."
+            f"steps {step - len(losses) + 1} to {step}: loss of seed {seed}, lr {rate:g} is not finite; lower optim.lr."
         )
     log.add(step, _by_arm("loss", mean, arms))
     return f"loss {mean.mean():.3f}"
@@ -216,28 +201,29 @@ def dev_rows(config: JudgeSettings, program: TuneProgram, width: int) -> int:
     return rows // program.pieces(rows, width // 4)
 
 
-class DevScores:
-    """The evaluation of prompts `[A, P, D]` on the dev part: accuracy and AUC of every arm, float32 `[A, 2]`."""
+def dev_scores(
+    config: JudgeSettings, task: Task, encode: Encoder, program: TuneProgram, placement: Placement
+) -> Callable[[jax.Array, Any], np.ndarray]:
+    """Return a function of prompts `[A, P, D]` and weights: accuracy and AUC of every arm on dev, float32 `[A, 2]`."""
+    pairs, pad = task.parts.dev, task.frozen.model.pad_token
+    yes = np.array([pair.preserved for pair in pairs])
+    ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "dev pair")
+    size = functools.partial(dev_rows, config, program)
+    batches = [
+        (rows, put_batch(block(ids, yes, rows, width, size(width), pad), placement.mesh))
+        for rows, width in slices(list(map(len, ids)), config.batch.widths, size)
+    ]
+    step = jax.jit(program.score_step, out_shardings=replicated(placement.mesh))
 
-    def __init__(self, config: JudgeSettings, task: Task, encode: Encoder, program: TuneProgram, placement: Placement):
-        pairs = task.parts.dev
-        self.yes = np.array([pair.preserved for pair in pairs])
-        ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "dev pair")
-        pad = task.frozen.model.pad_token
-        size = functools.partial(dev_rows, config, program)
-        self._batches = [
-            (rows, put_batch(block(ids, self.yes, rows, width, size(width), pad), placement.mesh))
-            for rows, width in slices(list(map(len, ids)), config.batch.widths, size)
-        ]
-        self._step = jax.jit(program.score_step, out_shardings=replicated(placement.mesh))
-
-    def __call__(self, prompt: jax.Array, frozen: Any) -> np.ndarray:
-        scores = np.zeros((len(prompt), len(self.yes)))  # probability that the meaning is kept
-        pending = [(rows, self._step(prompt, batch, frozen)) for rows, batch in self._batches]
+    def evaluate(prompt: jax.Array, frozen: Any) -> np.ndarray:
+        scores = np.zeros((len(prompt), len(yes)))  # probability that the meaning is kept
+        pending = [(rows, step(prompt, batch, frozen)) for rows, batch in batches]
         for rows, answers in pending:
             answers = to_host(answers)[:, : len(rows)].astype(float)
             scores[:, rows] = special.expit(answers[..., 0] - answers[..., 1])
-        return np.array([(accuracy(row, self.yes), auc(row, self.yes)) for row in scores], np.float32)
+        return np.array([(accuracy(row, yes), auc(row, yes)) for row in scores], np.float32)
+
+    return evaluate
 
 
 # Few-shot prompting instead of a tuned prompt: answered train pairs precede each pair as examples.
@@ -246,13 +232,11 @@ class DevScores:
 def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str], shots: int, seed: int) -> Wording:
     """Return the wording with answered pairs before it as examples, drawn at random; half preserve the meaning.
 
-    `words` are the two answers, yes first. If the number of examples, `shots`, is odd, the extra one preserves the
-    meaning. Raises UserError if there are too few pairs of a class.
+    `words` are the answers yes and no. Of an odd number of `shots`, the extra one preserves the meaning.
     """
     rng = np.random.default_rng([seed, 2])
-    order, wanted = rng.permutation(len(pairs)), {True: (shots + 1) // 2, False: shots // 2}
-    drawn: list[Pair] = []
-    for preserved, count in wanted.items():
+    order, drawn = rng.permutation(len(pairs)), list[Pair]()
+    for preserved, count in ((True, (shots + 1) // 2), (False, shots // 2)):
         examples = [pairs[i] for i in order if pairs[i].preserved == preserved][:count]
         if len(examples) < count:
             raise UserError(
@@ -260,26 +244,20 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
                 f"meaning, but there are only {len(examples)}; lower shots, or give more such pairs."
             )
         drawn += examples
-    lines = [
-        wording.answered(pair.reference, pair.hypothesis, words[0 if pair.preserved else 1])
-        for pair in (drawn[i] for i in rng.permutation(len(drawn)))
-    ]
+    shuffled = (drawn[i] for i in rng.permutation(len(drawn)))
+    lines = [wording.answered(pair.reference, pair.hypothesis, words[not pair.preserved]) for pair in shuffled]
     return dataclasses.replace(wording, before="\n".join([*lines, ""]))
 
 
 def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
-    """Evaluate the model on the dev part with the examples of each seed and no soft prompt.
-
-    Returns one arm for each seed: the wording with its examples, an empty prompt, and accuracy and AUC on dev. Raises
-    UserError if there are too few train pairs, or a pair together with the examples is too long.
-    """
-    pairs, parts = [(pair.reference, pair.hypothesis) for pair in task.parts.dev], task.parts
-    yes, width = np.array([pair.preserved for pair in parts.dev]), task.frozen.model.spec.d_model
-    arms = [(seed, 0.0) for seed in config.seeds]
-    prompts, wordings, best = np.zeros((len(arms), 0, width), np.float32), [], []
+    """Evaluate the model on dev with the examples of each seed, which is an arm with an empty prompt."""
+    pairs = [(pair.reference, pair.hypothesis) for pair in task.parts.dev]
+    yes, n = np.array([pair.preserved for pair in task.parts.dev]), len(config.seeds)
+    prompts, wordings, best = np.zeros((n, 0, task.frozen.model.spec.d_model), np.float32), [], []
     for prompt, seed in zip(prompts, config.seeds, strict=True):
-        wording = with_examples(task.wording, parts.train, task.labels.words, config.shots, seed)
+        wording = with_examples(task.wording, task.parts.train, task.labels.words, config.shots, seed)
         scores = Asker(task.frozen, prompt, wording, task.labels, config.truncate).scores(pairs, "dev pair")
         wordings.append(wording)
         best.append((accuracy(scores, yes), auc(scores, yes)))
-    return Tuned(arms, prompts, prompts, np.array(best, np.float32), np.zeros(len(arms), int), tuple(wordings))
+    arms = [(seed, 0.0) for seed in config.seeds]
+    return Tuned(arms, prompts, prompts, np.array(best, np.float32), np.zeros(n, int), tuple(wordings))

@@ -75,11 +75,7 @@ class Labels:
 
 
 def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> tuple[int, ...]:
-    """Return the token ids of an answer without special tokens.
-
-    `wording` is that of a decoder-only model, whose answer continues the text; None: the answer begins the decoder's
-    text.
-    """
+    """Return the token ids of an answer without special tokens; with `wording`, as they continue its text."""
     if wording is not None:
         asked = wording.template.partition("{hypothesis}")[2]
         texts = asked, f"{asked}{wording.space}{word}"
@@ -90,23 +86,18 @@ def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | 
 
 
 def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> Labels:
-    """Return the two answers with their token ids; see `label_ids` for `wording`.
-
-    Raises UserError if the answers are equal, the ids of one begin the ids of the other, or the tokenizer lacks an
-    answer.
-    """
+    """Return the two answers with their token ids, see `label_ids`; UserError if the model cannot tell or say them."""
     if len(words) != 2 or words[0] == words[1]:
         raise UserError(f"labels are {tuple(words)}; expected two different words, the one for yes first.")
-    ids = label_ids(words[0], tokenizer, wording), label_ids(words[1], tokenizer, wording)
+    yes, no = ids = tuple(label_ids(word, tokenizer, wording) for word in words)
     for word, tokens in zip(words, ids, strict=True):
         if not tokens or tokenizer.unk_token_id in tokens:
             raise UserError(f"labels: the tokenizer has no token for {word!r}; choose words that it knows.")
-    short, long = sorted(ids, key=len)
-    if long[: len(short)] == short:
+    if yes[: len(no)] == no[: len(yes)]:
         raise UserError(
-            f"labels: of {words[0]!r} and {words[1]!r}, one begins with the tokens of the other; choose other words."
+            f"labels: of {words[0]!r} and {words[1]!r}, one begins with the tokens of the other; choose others."
         )
-    return Labels((words[0], words[1]), ids)
+    return Labels((words[0], words[1]), (yes, no))
 
 
 @dataclasses.dataclass
@@ -123,10 +114,7 @@ class Encoder:
     cut: int = dataclasses.field(default=0, init=False)  # pairs that were cut so far
 
     def __call__(self, pairs: Sequence[tuple[str, str]], where: str = "pair") -> list[np.ndarray]:
-        """Return the token ids of every (reference, hypothesis), int32 `[S]` each.
-
-        Raises UserError if a pair is too long; it is named by `where` and its number from 1.
-        """
+        """Return each pair's token ids, int32 `[S]`; a pair too long is named by `where` and its number from 1."""
         if not pairs:
             return []
         encoded = self._encode([self.wording.text(*pair) for pair in pairs])
@@ -136,8 +124,7 @@ class Encoder:
             if not self.truncate:
                 raise UserError(
                     f"{where} {row + 1} ({pairs[row][0]!r:.60}) has {len(ids)} tokens, but {self.limit} at most "
-                    f"{self.max_tokens}; shorten its texts, or set {self.flag} to keep only the first words of such "
-                    "pairs."
+                    f"{self.max_tokens}; shorten it, or set {self.flag} to keep only the first words of such pairs."
                 )
             encoded[row] = self._shortened(*pairs[row])
             self.cut += 1
@@ -150,9 +137,7 @@ class Encoder:
             (ids,) = self._encode([self.wording.text(*(" ".join(side[:words]) for side in sides))])
             if len(ids) <= self.max_tokens:
                 return ids
-        raise UserError(
-            f"the wording alone takes more than {self.max_tokens} tokens; take a model that reads longer texts."
-        )
+        raise UserError(f"the wording alone takes more than {self.max_tokens} tokens; take a model that reads more.")
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]

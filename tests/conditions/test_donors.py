@@ -9,7 +9,7 @@ import pytest
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.methods import unique_text
+from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import normalize
 from eeg2text_jax.training.conditions._donors import donor_table, label_rows, train_means
 
@@ -34,7 +34,7 @@ def data() -> DataFile:
 
 @pytest.fixture(scope="module")
 def parts(data) -> list[np.ndarray]:
-    return list(unique_text(data, (0.8, 0.1, 0.1), 0).parts.values())
+    return list(make_split(data, "unique_text", (0.8, 0.1, 0.1), 0).parts.values())
 
 
 def test_donors_keep_subject_task_length_and_part(data, parts):

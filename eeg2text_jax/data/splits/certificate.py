@@ -1,10 +1,9 @@
 """The split certificate: parts, kept samples and leakage of a split, as JSON with checksums and as text."""
 
 import collections
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -38,9 +37,9 @@ OVERLAP = 0.8  # Jaccard index of words from which on two texts count as near-du
 def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None) -> float:
     """Return the leakage rate of units, from 0 to 1: subjects (equation 8) or texts of EEG (equation 9).
 
-    It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts. `train` and `test`
-    are the units of samples, `[N_train]` and `[N_test]`. The sum is divided by `n_units`; None: by the number of units
-    in `test`, as the paper says (but rows (b) and TSLR (c) of the paper's Table 1 fit the number of all units better).
+    It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts, from the units of
+    samples, `[N_train]` and `[N_test]`. The sum is divided by `n_units`; None: by the number of units in `test`, as the
+    paper says (but rows (b) and TSLR (c) of the paper's Table 1 fit the number of all units better).
     """
     n_train = dict(zip(*np.unique(train, return_counts=True), strict=True))
     units, n_test = np.unique(test, return_counts=True)
@@ -53,10 +52,9 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
 def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarray | None = None) -> float:
     """Return the leakage rate of the texts of windows (equations 10 and 11), from 0 to 1.
 
-    `train` and `test` are the segment numbers of all windows, one window after another. The rate is
-    `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition
-    times differ. The paper's factor 1/M is left out: with it, method (a) could not reach the 100% of the paper's
-    Table 1.
+    `train` and `test` are the segment numbers of all windows, one after another. The rate is `sum_j min(n_test(j),
+    n_train(j)) / sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition times differ. The paper's
+    factor 1/M is left out: with it, method (a) could not reach the 100% of the paper's Table 1.
     """
     if not len(test):
         return 0.0
@@ -66,13 +64,10 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
     return float(np.minimum(n_test, n_train) @ weights / (n_test @ weights))
 
 
-@dataclasses.dataclass(frozen=True)
-class Leakage:
+class Leakage(NamedTuple):
     """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
 
-    The rate of subjects is averaged over the subjects of the judged part (`bslr_over_test`) or over all subjects
-    (`bslr_over_all`). `tslr` (rate of texts, averaged over the texts of the judged part), `tslr_over_all` (over all
-    texts) and `shared_texts` (their number) are by name of the comparison of texts; segments have one rate only.
+    Rates of subjects (`bslr`) and texts (`tslr`, by name of the comparison) are means over those judged, or over all.
     """
 
     seen: str
@@ -97,14 +92,11 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
 
 def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[Leakage]:
     """Return the leakage from the seen into the judged part, for each pair in `PAIRS`."""
-    keys = text_keys(readings)
+    keys, subject, leakages = text_keys(readings), readings.subject, []
     if readings.text_group is not None:
         keys[STORY] = readings.text_group
-    n_subjects = len(set(readings.subject))
-    leakages = []
     for seen, judged in PAIRS:
         a, b = parts[seen], parts[judged]
-        subjects = readings.subject[a], readings.subject[b]
         shared = {name: len(set(key[a]) & set(key[b])) for name, key in keys.items()}
         rates = {name: leakage_rate(key[a], key[b]) for name, key in keys.items()}
         over_all_texts = {name: leakage_rate(key[a], key[b], len(set(key))) for name, key in keys.items()}
@@ -112,9 +104,9 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
             there, here = (segments_of(readings.segments.windows[rows]) for rows in (a, b))
             shared = {SEGMENT: len(np.intersect1d(there, here)), **shared}
             rates = {SEGMENT: segment_leakage_rate(there, here, readings.segments.lengths), **rates}
-        both = sorted(set(subjects[0]) & set(subjects[1]))
-        over_test, over_all = leakage_rate(*subjects), leakage_rate(*subjects, n_subjects)
-        leakages.append(Leakage(seen, judged, both, over_test, over_all, shared, rates, over_all_texts))
+        both = sorted(set(subject[a]) & set(subject[b]))
+        over_judged, over_all = (leakage_rate(subject[a], subject[b], n) for n in (None, len(set(subject))))
+        leakages.append(Leakage(seen, judged, both, over_judged, over_all, shared, rates, over_all_texts))
     return leakages
 
 
@@ -125,8 +117,7 @@ def segments_of(windows: np.ndarray) -> np.ndarray:
     return np.repeat(first - begins, length) + np.arange(length.sum())
 
 
-@dataclasses.dataclass(frozen=True)
-class Duplicate:
+class Duplicate(NamedTuple):
     """A text of part `judged` that equals or resembles a text of part `seen`."""
 
     seen: str
@@ -157,8 +148,8 @@ def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], thresho
 
 def _sentences_by_text(key: np.ndarray, sentence_id: np.ndarray, rows: np.ndarray) -> dict[str, list[str]]:
     sentences: dict[str, set[str]] = collections.defaultdict(set)
-    for text, name in zip(key[rows], sentence_id[rows], strict=True):
-        sentences[text].add(name)
+    for row in rows:
+        sentences[key[row]].add(sentence_id[row])
     return {text: sorted(names) for text, names in sentences.items()}
 
 
@@ -170,8 +161,8 @@ def _near_pairs(
     places: dict[str, int] = {}
     columns = [places.setdefault(word, len(places)) for text in texts for word in words[text]]
     sizes = np.array([len(words[text]) for text in texts])
-    ones, ends, shape = np.ones(len(columns), np.int64), np.cumsum([0, *sizes]), (len(texts), len(places))
-    incidence = scipy.sparse.csr_array((ones, columns, ends), shape)
+    ones, ends = np.ones(len(columns), np.int64), np.cumsum([0, *sizes])
+    incidence = scipy.sparse.csr_array((ones, columns, ends), (len(texts), len(places)))
     common = (incidence[: len(judged)] @ incidence[len(judged) :].T).sorted_indices().tocoo()
     overlap = common.data / (sizes[common.row] + sizes[len(judged) + common.col] - common.data)
     return [
@@ -181,8 +172,7 @@ def _near_pairs(
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class SharedByTasks:
+class SharedByTasks(NamedTuple):
     """Texts that two tasks share after `normalization`; `sentences` lists for each text its sentence ids."""
 
     tasks: tuple[str, str]
@@ -200,9 +190,8 @@ def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
         for text, task, sentence in zip(key, readings.task, readings.sentence_id, strict=True):
             groups[text][task].add(sentence)
         for pair in itertools.combinations(sorted(set(readings.task)), 2):
-            both = [group for group in groups.values() if all(task in group for task in pair)]
-            sentences = [sorted(set.union(*(group[task] for task in pair))) for group in both]
-            shared.append(SharedByTasks(pair, name, sorted(sentences)))
+            both = [sorted(set.union(*map(group.get, pair))) for group in groups.values() if {*pair} <= {*group}]
+            shared.append(SharedByTasks(pair, name, sorted(both)))
     return shared
 
 
@@ -219,7 +208,7 @@ def certify_data(
     """Return the certificate of a data file's split: the result of `certify`, the ratio, hashes of split and data."""
     readings = readings_of(data)
     certificate = certify(readings, split, overlap, groups)
-    stated = {"ratio": list(ratio)} if ratio is not None else {}
+    stated = {} if ratio is None else {"ratio": list(ratio)}
     made_from = {"name": data.path.name, "digest": data.digest(), **data.digests, "readings": readings_digest(readings)}
     about = {"format": FORMAT, "digest": split.digest(), **stated, "data": made_from}
     return {**certificate, **about, "parts": certificate.pop("parts")}
@@ -230,9 +219,8 @@ def certify(
 ) -> dict[str, Any]:
     """Return the kept samples and the leakage of a split as a JSON object, without the texts.
 
-    Its keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`) and `parts` (counts, ids and their SHA-256); if texts
-    are known, `duplicates` (see `Duplicate`) and `shared_between_tasks`; if times are known, `time` (see
-    `time_leakage`). `groups`: name of a further grouping for `time` -> label of each sample `[N]`.
+    `duplicates` and `shared_between_tasks` are there if texts are known, `time` (see `time_leakage`) if times are.
+    `groups`: name of a further grouping for `time` -> label of each sample `[N]`.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
@@ -240,15 +228,15 @@ def certify(
     parts = {}
     for name in PARTS:
         rows = split.parts[name]
-        counts = {what: len(set(column[rows])) for what, column in columns.items()}
         ids = readings.sample_id[rows].tolist()
-        parts[name] = {"samples": len(rows), **counts, "ids_sha256": hash_ids(ids), "ids": ids}
+        counts = {"samples": len(rows)} | {what: len(set(column[rows])) for what, column in columns.items()}
+        parts[name] = {**counts, "ids_sha256": hash_ids(ids), "ids": ids}
     certificate = {
         "format": FORMAT_OF_IDS,
         "method": split.method,
         "seed": split.seed,
         "kept": {"samples": split.kept, "of": len(readings), "fraction": split.kept / len(readings)},
-        "leakage": [dataclasses.asdict(leakage) for leakage in assess_leakage(readings, split.parts)],
+        "leakage": [leakage._asdict() for leakage in assess_leakage(readings, split.parts)],
         "parts": parts,
     }
     groupings = groups_of_readings(readings) | dict(groups or {})
@@ -257,10 +245,8 @@ def certify(
     if readings.text is not None:
         duplicates = find_duplicates(readings, split.parts, overlap)
         certificate["near_duplicate_overlap"] = overlap
-        certificate["duplicates"] = [
-            {**dataclasses.asdict(d), "other_sentences": d.other_sentences} for d in duplicates
-        ]
-        certificate["shared_between_tasks"] = [dataclasses.asdict(s) for s in shared_between_tasks(readings)]
+        certificate["duplicates"] = [{**d._asdict(), "other_sentences": d.other_sentences} for d in duplicates]
+        certificate["shared_between_tasks"] = [s._asdict() for s in shared_between_tasks(readings)]
     return certificate
 
 
@@ -269,42 +255,32 @@ FAR = 2.0  # warn if a part's share of the kept samples is above or below the ra
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
-    """Return a text table of each task's samples in train, dev, test and in total.
-
-    This is Table 1 of *Are EEG-to-Text Models Working?*.
-    """
+    """Return Table 1 of *Are EEG-to-Text Models Working?*: each task's samples in train, dev, test and in total."""
     lines = [f"{'task':<12} {'train':>8} {'dev':>8} {'test':>8} {'total':>8}"]
-    rows = {
-        task: [int(np.sum(data.task[split.parts[name]] == task)) for name in PARTS] for task in dict.fromkeys(data.task)
-    }
-    rows["all"] = [len(split.parts[name]) for name in PARTS]
-    lines += [f"{task:<12} " + " ".join(f"{n:>8}" for n in (*counts, sum(counts))) for task, counts in rows.items()]
+    rows_of = {task: data.task == task for task in dict.fromkeys(data.task)} | {"all": np.ones(len(data), bool)}
+    for task, rows in rows_of.items():
+        counts = [int(rows[split.parts[name]].sum()) for name in PARTS]
+        lines.append(f"{task:<12} " + " ".join(f"{n:>8}" for n in (*counts, sum(counts))))
     return "\n".join(lines)
 
 
 def part_table(certificate: dict[str, Any]) -> str:
     """Return method and kept fraction, and a table of the size of every part, as text."""
-    counts = certificate["kept"]
+    counts, sizes = certificate["kept"], {"samples": 8, "subjects": 9, "sentences": 10, "texts": 8}  # column -> width
     lines = [
         f"split {certificate['method']} (seed {certificate['seed']}): kept {counts['fraction']:.1%} of the samples "
-        f"({counts['samples']} of {counts['of']})",
-        f"{'part':<8} {'samples':>8} {'subjects':>9} {'sentences':>10} {'texts':>8}",
+        f"({counts['samples']} of {counts['of']})"
     ]
-    for name, part in certificate["parts"].items():
-        lines.append(f"{name:<8} {part['samples']:>8} {part['subjects']:>9} {part['sentences']:>10} {part['texts']:>8}")
+    for name, part in {"part": {what: what for what in sizes}, **certificate["parts"]}.items():
+        lines.append(f"{name:<8} " + " ".join(f"{part[what]:>{width}}" for what, width in sizes.items()))
     return "\n".join(lines)
 
 
 def size_lines(certificate: dict[str, Any]) -> list[str]:
-    """Return a list with one warning if a part's share of the samples is far from the ratio; else [].
-
-    This happens because subjects and stories differ in their numbers of samples.
-    """
-    shares = certificate.get("ratio")
-    if not shares:
-        return []
-    total, uneven = sum(part["samples"] for part in certificate["parts"].values()), []
-    for (name, part), share in zip(certificate["parts"].items(), shares, strict=True):
+    """Return [a warning] if a part's share of the samples is far from the ratio, as sizes of units differ."""
+    shares, parts, uneven = certificate.get("ratio") or (), certificate["parts"], []
+    total = sum(part["samples"] for part in parts.values())
+    for (name, part), share in zip(parts.items(), shares, strict=False):
         has = part["samples"] / total
         if not share / FAR <= has <= share * FAR:
             uneven.append(f"{name} has {has:.1%} of the kept samples in place of {share / sum(shares):.0%}")
@@ -317,8 +293,8 @@ def leakage_table(certificate: dict[str, Any]) -> str:
     head = f"{'leakage':<16} {'BSLR, judged':>13} {'BSLR, all':>10}"
     lines = [head + "".join(f" {'TSLR, ' + name:>21}" for name in names)]
     for pair in certificate["leakage"]:
-        row = f"{pair['seen'] + ' -> ' + pair['judged']:<16}"
-        row += f" {pair['bslr_over_test']:>13.2%} {pair['bslr_over_all']:>10.2%}"
+        row = f"{pair['seen']} -> {pair['judged']}"
+        row = f"{row:<16} {pair['bslr_over_test']:>13.2%} {pair['bslr_over_all']:>10.2%}"
         lines.append(row + "".join(f" {pair['tslr'][name]:>21.2%}" for name in names))
     return "\n".join(lines)
 

@@ -1,22 +1,26 @@
 """The splitting methods of `config.split.method`, and folds: splits whose test parts together hold every text once.
 
-Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts
-and subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
-reproduce published numbers. `unique_text` keeps texts apart, whoever read them; `unique_sent` and `unique_subj` are the
-splits of Wang & Ji's `data.py`, by fixed positions and fixed subjects.
+Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2). They show the effect of leaks on scores and
+reproduce published numbers. `unique_sent` and `unique_subj` are the splits of Wang & Ji's `data.py`.
 """
 
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.kinds import shares
-from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock, sessions_of
+from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock, sessions_of, stretches
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.split import PARTS, Split, normalize, part_sizes, read_split_file, readings_of, text_units
+from eeg2text_jax.data.splits.split import PARTS, Split, normalize, part_sizes, read_split_file, text_units
+
+LEFT_OUT = NONE = -1  # in place of a part: a discarded sample (or edge of a graph); a node without a part yet
+TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
 
 # Splitting method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
 #
@@ -24,73 +28,55 @@ from eeg2text_jax.data.splits.split import PARTS, Split, normalize, part_sizes, 
 # groups) on the other. The paper's pseudo-code leaks: its extension step tests only one endpoint of an edge and does
 # not record the other. This implementation tests both endpoints. For EEG, each text picks a subject, as the paper's
 # prose and array C of Algorithm 1 say. For windows the paper says two things, and both are methods: in `f` each subject
-# picks a story (C and the matrix of Algorithm 2), in `f_prose` each story picks a subject.
+# picks a story (C and the matrix of Algorithm 2), in `f_prose` each story picks a subject, which keeps fewer samples
+# (on the graph of Narratives 83.9 % of the windows in place of 88.2 %, means of 20 seeds).
 
-NONE = -1  # in place of a part: a node without a part yet, or a discarded edge
+ORDER = ("test", "dev", "train")  # of parts that claim edges; with train first, dev and test would get hardly any
 
 
-def f(data: DataFile, ratio: tuple[float, float, float], seed: int, name: str = "f") -> Split:
-    """Split by method (f): no subject and no normalized text is in two parts; other samples are discarded.
+def f(data: DataFile, ratio: Sequence[float], rng: Generator, name: str = "f") -> np.ndarray:
+    """Return the part of each sample by method (f), or `name` = "f_prose".
 
-    A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Windows, whose
-    texts overlap, are divided by text group (story). The ratio divides the subjects; for windows, it divides the text
-    groups unless there are more text groups than subjects. Each node of the other side then picks the node that was
-    picked least. `name` is "f" or "f_prose".
+    A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. The ratio
+    divides the subjects; for windows, it divides the text groups (stories) unless there are more text groups than
+    subjects. Each node of the other side then picks the node that was picked least.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
-    if len(subjects) < len(PARTS):
-        raise UserError(
-            f"{data.path}: split '{name}' gives each part subjects of its own, and there are "
-            f"{len(subjects)} of them; expected {len(PARTS)} or more, or take split 'unique_text'."
-        )
     names, text = np.unique(text_units(data), return_inverse=True)
-    if data.is_windows and len(names) < len(PARTS):
-        raise UserError(
-            f"{data.path}: split '{name}' gives each part stories of its own, and there are {len(names)} text groups; "
-            f"expected {len(PARTS)} or more."
-        )
-    stories_are_fewer, rng = data.is_windows and len(names) <= len(subjects), np.random.default_rng(seed)
+    check_enough(data, f"split '{name}'", "subjects", len(subjects))
+    if data.is_windows:
+        check_enough(data, f"split '{name}'", "stories", len(names), "text groups")
+    stories_are_fewer = data.is_windows and len(names) <= len(subjects)
     if stories_are_fewer and name == "f":
-        part = split_graph(text, subject, ratio, rng, cut="u")
-    else:
-        part = split_graph(subject, text, ratio, rng, cut="v" if stories_are_fewer else "u")
-    return Split.of(data, name, seed, part)
+        return split_graph(text, subject, ratio, rng, cut="u")
+    return split_graph(subject, text, ratio, rng, cut="v" if stories_are_fewer else "u")
 
 
-def f_prose(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split by method (f) as the paper's prose says: for windows, each story picks the subject that was picked least.
-
-    It keeps fewer samples than `f` (on the graph of Narratives 83.9 % of the windows in place of 88.2 %, means of 20
-    seeds); for EEG both are the same.
-    """
-    return f(data, ratio, seed, "f_prose")
+def check_enough(data: DataFile, setting: str, what: str, n: int, units: str = "of them") -> None:
+    if n < len(PARTS):
+        raise UserError(
+            f"{data.path}: {setting} gives each part {what} of its own, and there are {n} {units}; expected "
+            f"{len(PARTS)} or more, or another split, such as 'unique_text'."
+        )
 
 
 def split_graph(
-    u: np.ndarray,
-    v: np.ndarray,
-    ratio: tuple[float, float, float],
-    rng: np.random.Generator,
-    *,
-    cut: str,
-    order: tuple[str, ...] = ("test", "dev", "train"),
+    u: np.ndarray, v: np.ndarray, ratio: Sequence[float], rng: Generator, *, cut: str, order: Sequence[str] = ORDER
 ) -> np.ndarray:
     """Divide the edges of a bipartite graph so that no node has edges in two parts.
 
     `u` and `v` are the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
     Each node v picks a node u, which owns it. The nodes of the side `cut`, "u" or "v", are divided at `ratio`. Parts
-    claim edges without a part in `order`; with train first, dev and test would get hardly any. Returns the part of
-    every edge as an index into `PARTS`, or -1 if discarded, int `[E]`. No discarded edge could be added to any part.
+    claim edges without a part in `order`. Returns the part of every edge, -1 if discarded, int `[E]`; no discarded edge
+    could be added to any part.
     """
     owner = pick_owners(u, v, rng)
-    part_u, part_v = np.full(u.max() + 1, NONE), np.full(len(owner), NONE)
     if cut == "u":
-        part_u = cut_nodes(len(part_u), ratio, rng)
+        part_u = cut_nodes(u.max() + 1, ratio, rng)
         part_v = part_u[owner]
     else:
-        part_v = cut_nodes(len(part_v), ratio, rng)
-        weight = np.bincount(v[u == owner[v]])
-        part_u = inherit(len(part_u), owner, part_v, weight, order)
+        part_v = cut_nodes(len(owner), ratio, rng)
+        part_u = inherit(u.max() + 1, owner, part_v, np.bincount(v[u == owner[v]]), order)
     extend(u, v, part_u, part_v, order, rng)
     is_kept = part_u[u] == part_v[v]
     part_u[np.bincount(u, is_kept) == 0] = NONE  # a node is free again if none of its edges was kept
@@ -100,19 +86,16 @@ def split_graph(
 
 
 def extend(
-    u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: np.random.Generator
+    u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: Generator
 ) -> None:
-    """Let each part in turn claim all edges without a node in another part; `part_u` and `part_v` are updated.
-
-    One pass per part suffices: a skipped edge has an endpoint in another part, and nodes do not change parts.
-    """
+    """Let each part in turn claim, in place, all edges without a node in another part; one pass suffices."""
     for k in map(PARTS.index, order):
         for edge in rng.permutation(len(u)).tolist():
             if part_u[u[edge]] in (k, NONE) and part_v[v[edge]] in (k, NONE):
                 part_u[u[edge]] = part_v[v[edge]] = k
 
 
-def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def pick_owners(u: np.ndarray, v: np.ndarray, rng: Generator) -> np.ndarray:
     """Return one neighbor u of every node v as its owner, int `[V]`: the u that owns fewest so far, ties at random."""
     owner, degree = np.full(v.max() + 1, NONE), np.zeros(u.max() + 1, np.int64)
     by_v = np.argsort(v)
@@ -124,8 +107,8 @@ def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.nd
     return owner
 
 
-def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return the sizes of train, dev and test of `n` units as `part_sizes` does, but none empty if `n` is 3 or more.
+def at_least_one(n: int, ratio: Sequence[float]) -> tuple[int, ...]:
+    """Return the sizes of train, dev and test as `part_sizes` does, but none empty if `n` is 3 or more.
 
     An empty part takes a unit from the part that exceeds its share most: 6 units at 8:1:1 give 4, 1 and 1.
     """
@@ -134,20 +117,19 @@ def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, i
         above = [size - n * share if size > 1 else -np.inf for size, share in zip(sizes, ratio, strict=True)]
         sizes[int(np.argmax(above))] -= 1
         sizes[sizes.index(0)] += 1
-    train, dev, test = sizes
-    return train, dev, test
+    return tuple(sizes)
 
 
-def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+def cut_nodes(n: int, ratio: Sequence[float], rng: Generator) -> np.ndarray:
     """Return a random part for each of `n` nodes, as an index into `PARTS`, int `[n]`; part sizes follow `ratio`."""
     return rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio)))
 
 
-def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: tuple[str, ...]) -> np.ndarray:
+def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: Sequence[str]) -> np.ndarray:
     """Return the part of every node u, int `[U]`: the part of the nodes v with `owner[v] == u`; -1 if there are none.
 
-    If these v are in several parts, the part with the largest sum of `weight` wins; in a tie, the first of `order` wins
-    (the paper has no rule for ties).
+    If they are in several parts, the largest sum of `weight` wins; in a tie, the first of `order` (the paper has no
+    rule).
     """
     total = np.zeros((n_u, len(PARTS)))
     np.add.at(total, (owner, part_v), weight)
@@ -161,8 +143,6 @@ def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray,
 # A text is in one part only: its samples in stretches of other parts are discarded. Few samples are discarded if all
 # subjects read the texts in the same order, and many if the orders differ.
 
-LEFT_OUT = -1  # part of a discarded sample
-TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
 NEEDS_TIME = (
     f"split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with columns of recording and "
     "onset or order, or take split 'unique_text'."
@@ -171,7 +151,7 @@ NEEDS_TIME = (
 
 def blocks(
     data: DataFile,
-    ratio: tuple[float, float, float],
+    ratio: Sequence[float],
     seed: int,
     gap: float = 0.0,
     unique_subjects: bool = False,
@@ -196,32 +176,32 @@ def blocks(
             part[inside[(place[inside] >= start) & (place[inside] < start + ratio[k])]] = k
     part[~clock.timed] = LEFT_OUT
     part = keep_one_part_per_text(data, part, at_least_one(len(set(text_names(data))), ratio))
-    if unique_subjects:
-        part = keep_one_part_per_unit(data, part, ratio, rng, "subjects", data.subject)
-    if unique_sessions:
-        part = keep_one_part_per_unit(data, part, ratio, rng, "sessions", sessions_of(data.subject, clock.recording))
+    for what, asked, units in (
+        ("subjects", unique_subjects, data.subject),
+        ("sessions", unique_sessions, sessions_of(data.subject, clock.recording)),
+    ):
+        if asked:
+            names, unit = np.unique(units.astype(str), return_inverse=True)
+            check_enough(data, f"split.unique_{what}", what, len(names))
+            part = np.where(cut_nodes(len(names), ratio, rng)[unit] == part, part, LEFT_OUT)
     return split_of(data, part, f"blocks, gap {gap:g} {clock.unit}", seed, gap)
 
 
 def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
-    """Return `count` splits: in fold k, test is stretch k of `count` in each recording; dev begins after this stretch.
-
-    `share` is the share of dev in the samples that are not test.
-    """
+    """Return `count` splits: fold k tests stretch k of each recording; dev, `share` of the rest, begins after it."""
     clock = known_clock(data, NEEDS_TIME)
-    texts = text_names(data)
-    stretch = np.where(clock.timed, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
+    texts, place = text_names(data), places(clock)
+    stretch = np.where(clock.timed, np.minimum((place * count).astype(int), count - 1), LEFT_OUT)
     sizes = [len(fold) for fold in np.array_split(np.arange(len(set(texts))), count)]
-    stretch = keep_one_part_per_text(data, stretch, tuple(sizes))
+    stretch = keep_one_part_per_text(data, stretch, sizes)
     splits = []
     for k in range(count):
         part = np.where(stretch == LEFT_OUT, LEFT_OUT, np.where(stretch == k, TEST, TRAIN))
-        after = (places(clock) - (k + 1) / count) % 1
+        after = (place - (k + 1) / count) % 1
         part[(part == TRAIN) & (after < share * (1 - 1 / count))] = DEV
         others = len(set(texts[(part == TRAIN) | (part == DEV)]))
         n_dev = min(max(round(others * share), 1), others - 1)
-        sizes_now = (others - n_dev, n_dev, len(set(texts[part == TEST])))
-        part = keep_one_part_per_text(data, part, sizes_now)
+        part = keep_one_part_per_text(data, part, (others - n_dev, n_dev, len(set(texts[part == TEST]))))
         splits.append(split_of(data, part, f"blocks, gap {gap:g} {clock.unit}, fold {k + 1} of {count}", seed, gap))
     return splits
 
@@ -259,36 +239,15 @@ def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int
     return np.where(owner[text] == part, part, LEFT_OUT)
 
 
-def keep_one_part_per_unit(
-    data: DataFile,
-    part: np.ndarray,
-    ratio: tuple[float, float, float],
-    rng: np.random.Generator,
-    what: str,
-    units: np.ndarray,
-) -> np.ndarray:
-    """Return `part` `[N]` with each of `units` `[N]` in one part only: its samples in other parts get `LEFT_OUT`.
-
-    Raises UserError if there are fewer units than parts; `what` is their name in the plural.
-    """
-    names, unit = np.unique(units.astype(str), return_inverse=True)
-    if len(names) < len(PARTS):
-        raise UserError(
-            f"{data.path}: split.unique_{what} gives each part {what} of its own, and there are {len(names)} of "
-            f"them; expected {len(PARTS)} or more."
-        )
-    return np.where(cut_nodes(len(names), ratio, rng)[unit] == part, part, LEFT_OUT)
-
-
 def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
     """Return the split; train samples near dev or test, and dev samples near test, in time or segment, are dropped."""
     part, clock = part.copy(), data.clock
+    segments = stretches(data).windows if data.is_windows else None
     for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
         for rows in clock.recordings().values():
             stay, go = rows[part[rows] == keeps], rows[part[rows] == gives]
             part[go[too_near(clock.spans[go], clock.spans[stay], gap)]] = LEFT_OUT
-        if data.is_windows:
-            segments = readings_of(data).segments.windows
+        if segments is not None:
             go = np.flatnonzero(part == gives)
             part[go[share_segments(segments[go], segments[part == keeps])]] = LEFT_OUT
     return Split.of(data, method, seed, part)
@@ -313,7 +272,7 @@ def share_segments(windows: np.ndarray, others: np.ndarray) -> np.ndarray:
     return too_near(ends[0] - [0, 0.5], ends[1] - [0, 0.5], 0)
 
 
-def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+def deal(units: np.ndarray, ratio: Sequence[float], rng: Generator) -> np.ndarray:
     """Return each sample's index into `PARTS`, int `[N]`; distinct `units [N]` are shuffled and cut at `ratio`."""
     distinct, unit = np.unique(units, return_inverse=True)
     part = np.empty(len(distinct), np.int64)
@@ -321,57 +280,22 @@ def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Ge
     return part[unit]
 
 
-def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split by method (a): all samples of a subject stay together; texts are in all parts."""
-    return Split.of(data, "a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
-
-
-def by_session(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split by method `sessions`: all samples of a subject's session (a day) stay together; texts are in all parts.
-
-    Recordings whose names state no session are sessions of their own. Raises UserError if recordings are not known.
-    """
-    return Split.of(data, "sessions", seed, deal(_sessions(data), ratio, np.random.default_rng(seed)))
-
-
 def _sessions(data: DataFile) -> np.ndarray:
     known_clock(data, f"split 'sessions' needs the recordings of the samples; {NO_TIME}; take 'unique_text'.")
     return sessions_of(data.subject, data.clock.recording)
 
 
-def pooled(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split by method (c): samples are shuffled; texts and subjects are in all parts."""
-    return Split.of(data, "c", seed, deal(np.arange(len(data)), ratio, np.random.default_rng(seed)))
-
-
-def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split by method (d): the sentence ids of each task are shuffled; subjects are in all parts.
-
-    A text that two tasks share has two ids and may be in two parts; `unique_text` prevents that.
-    """
-    rng = np.random.default_rng(seed)
+def by_sentence(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
+    """Return the parts of method (d): each task's sentences are dealt. Shares subjects, and texts of two tasks."""
     part = np.empty(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
         inside = data.task == task
         part[inside] = deal(data.sentence_index[inside], ratio, rng)
-    return Split.of(data, "d", seed, part)
+    return part
 
 
-def by_task(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split by method (b): all samples of a task stay together; subjects are in all parts.
-
-    ZuCo has too few tasks for this method. Windows are divided by text group, because two tasks may tell one story.
-    """
-    units = data.text_group if data.is_windows else data.task
-    return Split.of(data, "b", seed, deal(units.astype(str), ratio, np.random.default_rng(seed)))
-
-
-def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split by method (e): in each task a run of consecutive sentences is dev, another test, for all subjects.
-
-    Overlapping windows share text where the runs meet.
-    """
-    rng = np.random.default_rng(seed)
+def by_block(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
+    """Return the parts of (e): in each task a run of sentences is dev, another test. Windows there share text."""
     part = np.zeros(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
         inside = np.flatnonzero(data.task == task)
@@ -380,16 +304,11 @@ def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Sp
         cuts = np.sort(rng.integers(0, train + 1, 2))  # train sentences before each of the two runs, dev and test
         of_place = np.zeros(len(places), np.int64)
         begin = 0
-        for cut, k in zip(np.diff(cuts, prepend=0), rng.permutation([1, 2]), strict=True):
+        for cut, k in zip(np.diff(cuts, prepend=0), rng.permutation([DEV, TEST]), strict=True):
             of_place[begin + cut : begin + cut + others[k - 1]] = k
             begin += cut + others[k - 1]
         part[inside] = of_place[place]
-    return Split.of(data, "e", seed, part)
-
-
-def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split the distinct normalized texts of all tasks, or the text groups of windows: a text is in one part only."""
-    return Split.of(data, "unique_text", seed, deal(text_units(data), ratio, np.random.default_rng(seed)))
+    return part
 
 
 # Wang & Ji's subjects for task SR of ZuCo 1.0, without ZDN.
@@ -401,49 +320,33 @@ UNIQUE_SUBJ = {
 _SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
 
 
-def sentences_per_task(data: DataFile) -> dict[str, int]:
-    """Return the number of sentences of every task, including sentences that the data file lacks for all subjects.
+def unique_sent(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
+    """Return the parts by position in each task: the first sentences train, the next are dev, the last test.
 
-    It is the largest of the subjects' counts in the data file's provenance (`sentences`: task -> subject -> count) and
-    the largest sentence index plus 1. Wang & Ji use the first subject's count, and their code fails if another
-    subject has fewer sentences.
-    """
-    stated = data.provenance.get("sentences")
-    by_subject = stated if isinstance(stated, dict) else {}
-    counts = {}
-    for task in np.unique(data.task.astype(str)).tolist():
-        occurring = int(data.sentence_index[data.task == task].max()) + 1
-        counts[task] = max([occurring, *by_subject.get(task, {}).values()])
-    return counts
-
-
-def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split each task by position: the first sentences train, the next are dev, the last test.
-
-    This leaks texts between tasks: ZuCo's NR and TSR share 47 sentences.
+    This leaks texts between tasks: ZuCo's NR and TSR share 47 sentences. A task has as many sentences as its largest
+    index or any subject's count in the provenance (`sentences`: task -> subject -> count) says. Wang & Ji use the first
+    subject's count, and their code fails if another subject has fewer.
     """
     part = np.empty(len(data), np.int64)
-    for task, n in sentences_per_task(data).items():
+    stated = data.provenance.get("sentences")
+    for task in np.unique(data.task.astype(str)).tolist():
         inside = data.task == task
-        bounds = np.cumsum(part_sizes(n, ratio))[:-1]
-        part[inside] = np.searchsorted(bounds, data.sentence_index[inside], side="right")
-    return Split.of(data, "unique_sent", seed, part)
+        index = data.sentence_index[inside]
+        counts = stated.get(task, {}).values() if isinstance(stated, dict) else ()
+        bounds = np.cumsum(part_sizes(max([int(index.max()) + 1, *counts]), ratio))[:-1]
+        part[inside] = np.searchsorted(bounds, index, side="right")
+    return part
 
 
-def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; other samples are dropped, `ratio` is ignored.
-
-    Raises UserError if the data file has no SR task, or a part has none of its subjects.
-    """
+def unique_subj(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
+    """Return the parts of task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
     tasks = np.unique(data.task.astype(str)).tolist()
     sr = [task for task in tasks if _SR.search(task)]
     if not sr:
         raise UserError(
-            f"{data.path}: split 'unique_subj' is defined for task SR of ZuCo 1.0 only, "
-            f"found {', '.join(tasks)}; use split.method=a or f."
+            f"{data.path}: split 'unique_subj' needs task SR of ZuCo 1.0, found {', '.join(tasks)}; use a or f."
         )
-    inside = np.isin(data.task.astype(str), sr)
-    part = np.full(len(data), LEFT_OUT)
+    inside, part = np.isin(data.task.astype(str), sr), np.full(len(data), LEFT_OUT)
     for k, name in enumerate(PARTS):
         rows = inside & np.isin(data.subject.astype(str), UNIQUE_SUBJ[name])
         if not rows.any():
@@ -452,22 +355,30 @@ def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
                 "part, found none; use split.method=a or f for other subjects."
             )
         part[rows] = k
-    return Split.of(data, "unique_subj", seed, part)
+    return part
 
 
-METHODS: dict[str, Callable[..., Split]] = {
-    "unique_text": unique_text,
+def dealt(units: Callable[[DataFile], np.ndarray]) -> Callable[..., np.ndarray]:
+    """Return the method that deals units, `units(data)` `[N]`: all samples of a unit are in one part."""
+    return lambda data, ratio, rng: deal(units(data), ratio, rng)
+
+
+# Name -> function of data, ratio and random numbers that returns the part of each sample, an index into `PARTS`, `[N]`;
+# `blocks` has more options, and returns the split.
+METHODS: dict[str, Callable[..., Any]] = {
+    "unique_text": dealt(text_units),  # of all tasks, whoever read them
     "unique_sent": unique_sent,
     "unique_subj": unique_subj,
-    "a": by_subject,
-    "b": by_task,
-    "c": pooled,
+    "a": dealt(lambda data: data.subject.astype(str)),  # shares texts
+    # Shares subjects. ZuCo has too few tasks. Windows are divided by text group, because two tasks may tell one story.
+    "b": dealt(lambda data: (data.text_group if data.is_windows else data.task).astype(str)),
+    "c": dealt(lambda data: np.arange(len(data))),  # shares texts and subjects
     "d": by_sentence,
     "e": by_block,
     "f": f,
-    "f_prose": f_prose,
+    "f_prose": functools.partial(f, name="f_prose"),
     "blocks": blocks,
-    "sessions": by_session,
+    "sessions": dealt(_sessions),  # a subject's days; a recording whose name states none is one. Shares texts
 }
 SUBJECTS = "subjects"  # value of `folds`: each fold tests one subject, which it leaves out of training
 FROM_FILE = "file"  # method that takes the parts of a split file
@@ -514,19 +425,17 @@ def make_split(
     if method not in METHODS:
         hint = did_you_mean(method, [*METHODS, FROM_FILE])
         raise UserError(f"split.method: there is no splitting method {method!r}; {hint}")
-    of_blocks = {"gap": gap, "unique_subjects": unique_subjects, "unique_sessions": unique_sessions}
-    options = of_blocks if method == "blocks" else {}
-    return METHODS[method](data, check_ratio(tuple(ratio)), seed, **options)
+    ratio = check_ratio(ratio)
+    if method == "blocks":
+        return blocks(data, ratio, seed, gap, unique_subjects, unique_sessions)
+    return Split.of(data, method, seed, METHODS[method](data, ratio, np.random.default_rng(seed)))
 
 
 def _check_unique(where: str, unique_subjects: bool, unique_sessions: bool) -> None:
     """Raise UserError if subjects or sessions shall be in one part each where that has no effect."""
     for name, asked, method in (("subjects", unique_subjects, "f"), ("sessions", unique_sessions, "sessions")):
         if asked:
-            raise UserError(
-                f"split.unique_{name} is True; expected False {where}; take split.method={method}, which gives each "
-                f"part {name} of its own."
-            )
+            raise UserError(f"split.unique_{name} is True; expected False {where}, or split.method={method}.")
 
 
 def make_folds(
@@ -541,8 +450,8 @@ def make_folds(
 ) -> list[Split]:
     """Return a split of a data file for each fold.
 
-    One split of few subjects or sentences tests few of them. Over all folds every text is tested by a model that was
-    not trained on it, so an audit of all test parts has as many sentences as the data.
+    Over all folds every text is tested by a model that was not trained on it, so an audit of all test parts has as many
+    sentences as the data.
 
     Args:
       data: the samples.
@@ -561,44 +470,36 @@ def make_folds(
       UserError: another method or option, fewer units than folds, or an empty part.
     """
     _check_unique("with --folds", unique_subjects, unique_sessions)
-    rng = np.random.default_rng(seed)
-    _, subject = np.unique(data.subject.astype(str), return_inverse=True)
-    _, text = np.unique(text_units(data), return_inverse=True)
-    n_subjects, n_texts = subject.max() + 1, text.max() + 1
     if method not in ("unique_text", "f", "a", "blocks", "sessions"):
         raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f, a, sessions or blocks.")
+    by_reader, readers = method in ("a", "sessions"), "sessions" if method == "sessions" else "subjects"
     if folds == SUBJECTS and method not in ("f", "a"):
-        what = "sessions" if method == "sessions" else "texts"
+        what = readers if by_reader else "texts"
         raise UserError(f"--folds=subjects: split.method is {method!r}, which divides {what}; take f, or a number.")
-    if method == "sessions":  # in what follows, sessions are in the place of subjects
-        subject = np.unique(_sessions(data), return_inverse=True)[1]
-        n_subjects = subject.max() + 1
-    count = n_subjects if folds == SUBJECTS else int(folds)
-    by_reader = method in ("a", "sessions")
-    least = min(n_subjects, n_texts) if method == "f" else n_subjects if by_reader else n_texts
+    of_samples = _sessions(data) if method == "sessions" else data.subject.astype(str)
+    text, reader = (np.unique(units, return_inverse=True)[1] for units in (text_units(data), of_samples))
+    n_texts, n_readers = text.max() + 1, reader.max() + 1
+    count = n_readers if folds == SUBJECTS else int(folds)
+    are_readers = by_reader or (method == "f" and n_readers <= n_texts)
+    least, what = (n_readers, readers) if are_readers else (n_texts, "texts")
     if not 2 <= count <= least:
-        readers = "sessions" if method == "sessions" else "subjects"
-        what = readers if by_reader or (method == "f" and n_subjects <= n_texts) else "texts"
         raise UserError(f"--folds is {count}; expected from 2 to {least}, because there are {least} {what}.")
-    train, dev, _ = check_ratio(tuple(ratio))
+    train, dev, _ = check_ratio(ratio)
     share = dev / (train + dev)
     if method == "blocks":
         return block_folds(data, count, share, seed, gap)
-    texts, subjects = (np.array_split(rng.permutation(n), min(n, count)) for n in (n_texts, n_subjects))
-    splits = []
+    rng, splits = np.random.default_rng(seed), []
+    text_groups, reader_groups = (np.array_split(rng.permutation(n), min(n, count)) for n in (n_texts, n_readers))
     for k in range(count):
-        divided = [fold_parts(texts, k, share, rng)[text]] if not by_reader else []
-        divided += [fold_parts(subjects, k, share, rng)[subject]] if method != "unique_text" else []
+        divided = [] if by_reader else [fold_parts(text_groups, k, share, rng)[text]]
+        divided += [] if method == "unique_text" else [fold_parts(reader_groups, k, share, rng)[reader]]
         part = np.where(divided[0] == divided[-1], divided[0], LEFT_OUT)
         splits.append(Split.of(data, f"{method}, fold {k + 1} of {count}", seed, part))
     return splits
 
 
-def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Return the part of each unit in fold k, int `[U]`: group k is test, `share` of the others is dev, the rest train.
-
-    `groups` has the test units of each fold; units are numbered from 0 to U - 1.
-    """
+def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: Generator) -> np.ndarray:
+    """Return the part of each unit, `[U]`: `groups[k]` (their numbers) is test, `share` of the others is dev."""
     others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
     n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
     if n_dev < 1:
@@ -608,12 +509,9 @@ def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Ge
     return part
 
 
-def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
+def check_ratio(ratio: Sequence[float]) -> tuple[float, float, float]:
     """Return the shares of train, dev and test. Raises UserError unless they are positive and add up to 1."""
-    if not shares().holds(ratio):
-        raise UserError(
-            f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
-            "write for example 0.8,0.1,0.1."
-        )
+    if not shares().holds(tuple(ratio)):
+        raise UserError(f"split.ratio is {tuple(ratio)}; expected three positive shares that add up to 1.")
     train, dev, test = map(float, ratio)
     return train, dev, test

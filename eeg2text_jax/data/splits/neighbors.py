@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,19 +30,17 @@ def time_leakage(
 ) -> dict[str, Any] | None:
     """Return how close in time dev and test samples are to training samples; None if no time is known.
 
-    `parts` maps a part to its rows; `groups` maps the name of a grouping to the label of each sample `[N]`, see
-    `groups_of_readings`. The result has `unit` (s or samples); `known`, the share of the parts' samples with a known
-    time; `neighbors`, for dev and test the share of samples with a training sample of the same recording within each
-    distance of `WITHIN`; `groups`, results of `neighbor_accuracy` by name and part; `one_block`, results of the
-    function `one_block` by name; `places`, results of `place_accuracy` by part; `ranges`, first and last onset (or
-    order) by recording; `notes` about onsets that are hardly seconds.
+    `parts` maps a part to its rows; `groups` maps the name of a grouping to the label of each sample `[N]`. The result
+    has `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
+    the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups` (by
+    name and part), `one_block` (by name) and `places` (by part), see the functions for one; `ranges`, first and last
+    onset (or order) by recording; `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
     if clock is None or not clock.timed.any():
         return None
-    rows = np.concatenate(list(parts.values()))
-    leakage: dict[str, Any] = {"unit": clock.unit, "known": float(clock.timed[rows].mean()), "neighbors": {}}
-    leakage["groups"] = {name: {} for name in groups}
+    known = float(clock.timed[np.concatenate(list(parts.values()))].mean())
+    leakage: dict[str, Any] = {"unit": clock.unit, "known": known, "neighbors": {}, "groups": {n: {} for n in groups}}
     for judged in ("dev", "test"):
         near, apart = clock.nearest(parts[judged], parts["train"])
         leakage["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
@@ -67,8 +65,8 @@ def place_accuracy(
 ) -> dict[str, dict[str, Any]]:
     """Return how often the training sample at the nearest place in another recording has the same text.
 
-    The result has for each origin of that sample (the same task and run, any, another subject) the form of place that
-    tells most, and the result of `neighbor_accuracy` for it. It is empty if no sample has a counterpart.
+    By origin of that sample (the same task and run, any, another subject): the form of place that tells most, and its
+    `neighbor_accuracy`. Origins without any such sample are left out.
     """
     clock, train, rows = readings.clock, parts["train"], parts[judged]
     run, scores = runs_of(readings.task, clock.recording), {}
@@ -82,7 +80,6 @@ def place_accuracy(
 
 
 def far_above_chance(score: Mapping[str, Any]) -> bool:
-    """Return whether a result of `neighbor_accuracy` is a finding."""
     return bool(score["samples"] and score["p"] <= 0.05 and score["told"] - score["chance"] >= HIGH_GAIN)
 
 
@@ -93,6 +90,11 @@ ORDER_FINDING = (
 )
 
 
+def _told(score: Mapping[str, Any], judged: str) -> str:
+    chance = f"(chance {score['chance']:.1%}, p = {score['p']:.4f})"
+    return f"{score['told']:.1%} of {score['samples']} {judged} samples {chance}"
+
+
 def place_lines(places: Mapping[str, Any]) -> list[str]:
     """Return the result of `place_accuracy` for each part in words, with a finding if it is far above chance."""
     lines, high = [], False
@@ -101,11 +103,8 @@ def place_lines(places: Mapping[str, Any]) -> list[str]:
             continue
         origin, score = max(origins.items(), key=lambda item: item[1]["told"])
         high |= far_above_chance(score)
-        lines.append(
-            f"the training sample at the nearest place (by {score['form']}) in another recording, of {origin}, has the "
-            f"text of {score['told']:.1%} of {score['samples']} {judged} samples (chance {score['chance']:.1%}, p = "
-            f"{score['p']:.4f})"
-        )
+        place = f"the nearest place (by {score['form']}) in another recording, of {origin}"
+        lines.append(f"the training sample at {place}, has the text of {_told(score, judged)}")
     return [*lines, ORDER_FINDING] if high else lines
 
 
@@ -124,11 +123,11 @@ def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
             continue
         found = [_compared(clock, text, unit, *pair) for pair in pairs[:: -(-len(pairs) // MOST_PAIRS)]]
         following = [_compared(clock, text, unit, *pair) for pair in itertools.pairwise([*recordings, recordings[0]])]
-        same, length, chance, near = np.array([(c.same, c.length, c.chance, c.near) for c in found]).T
-        halves = [np.concatenate([c.apart[: len(c.apart) // part] for c in found]) for part in (1, 2)]
+        same, length, chance, near = np.array([shares for shares, _ in found]).T
+        halves = [np.concatenate([apart[: len(apart) // part] for _, apart in found]) for part in (1, 2)]
         apart = f"{np.median(halves[0]):.2f} s ({np.median(halves[1]):.2f})" if clock.in_seconds else "-"
         lengths = f"{_range(length)}, chance {chance.mean():.1%}" if unit else "-"
-        told = f"{near.mean():.1%} ({np.mean([c.near for c in following]):.1%})"
+        told = f"{near.mean():.1%} ({np.mean([shares[3] for shares, _ in following]):.1%})"
         lines.append(f"{run:<23} {len(recordings):>3}  {_range(same):<20} {lengths:<34} {apart:<18} {told}")
     head = f"{'order of recordings':<23} {'n':>3}  {'same text (range)':<20} {'same length by duration (range)':<34} "
     return [f"{head}{'apart (1st half)':<18} nearest (in the next)", *lines] if lines else []
@@ -157,54 +156,43 @@ def _range(shares: np.ndarray) -> str:
     return f"{np.median(shares):.1%} ({100 * shares.min():.1f}-{shares.max():.1%})"
 
 
-class Compared(NamedTuple):
-    """Two recordings of the same texts, at equal indices and at equal times from the first sample."""
+def _compared(
+    clock: Clock, text: np.ndarray, unit: float, one: np.ndarray, other: np.ndarray
+) -> tuple[list[float], np.ndarray]:
+    """Return shares, and the distances in time of equal indices, of two recordings of the same texts.
 
-    same: float  # share of equal indices with the same text
-    length: float  # with the same number of characters
-    chance: float  # of the same number in any order
-    apart: np.ndarray  # distance in time of equal indices
-    near: float  # share of samples whose nearest one in time, in the other recording, has the same text
-
-
-def _compared(clock: Clock, text: np.ndarray, unit: float, one: np.ndarray, other: np.ndarray) -> Compared:
+    Shares are of equal indices with the same text, with the same number of characters, of the latter in any order, and
+    of samples whose nearest one in time from the first sample, in the other recording, has the same text.
+    """
     n, begin = min(len(one), len(other)), clock.spans[:, 0]
     near = other[np.abs(begin[other][None] - begin[one][:, None]).argmin(1)]
-    characters = np.rint(np.stack([clock.duration[one[:n]], clock.duration[other[:n]]]) / (unit or np.nan))
-    return Compared(
-        float(np.mean(text[one[:n]] == text[other[:n]])),
-        float(np.mean(characters[0] == characters[1])),
-        float(np.mean(characters[0][None] == characters[1][:, None])),
-        np.abs(begin[one[:n]] - begin[other[:n]]),
-        float(np.mean(text[one] == text[near])),
-    )
+    first, second = (np.rint(clock.duration[rows[:n]] / (unit or np.nan)) for rows in (one, other))  # characters
+    alike = text[one[:n]] == text[other[:n]], first == second, first[None] == second[:, None], text[one] == text[near]
+    return [float(np.mean(of)) for of in alike], np.abs(begin[one[:n]] - begin[other[:n]])
 
 
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
     """Return how often the nearest training sample in time has the same label, with a permutation test.
 
-    `labels` are of all samples `[N]`, `judged` are rows `[M]`, and `near` `[M]` the rows of their neighbors, below 0
-    if there is none. The result has the number of `samples` with a neighbor, the share `told` whose neighbor has the
-    same label, the mean share under permutation (`chance`) and `p`. Readings of one sentence are not independent, so p
-    describes the recordings only.
+    `labels` are of all samples `[N]`, `judged` are rows `[M]`, `near` `[M]` the rows of their neighbors, below 0 if
+    there is none. The result has the number of `samples` with a neighbor, the share `told` whose neighbor has the same
+    label, the mean share under permutation (`chance`) and `p`, which describes these recordings only, as readings of
+    one sentence are not independent.
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
-    own_labels, other = names[judged[has]], names[near[has]]
-    if not len(own_labels):
+    own, other = names[judged[has]], names[near[has]]
+    if not len(own):
         return {"samples": 0, "told": None, "chance": None, "p": None}
     rng = np.random.default_rng(0)
-    drawn = np.array([np.mean(rng.permutation(own_labels) == other) for _ in range(DRAWS)])
-    share = float(np.mean(own_labels == other))
+    drawn = np.array([np.mean(rng.permutation(own) == other) for _ in range(DRAWS)])
+    share = float(np.mean(own == other))
     p = (1 + np.sum(drawn >= share - 1e-12)) / (1 + DRAWS)
-    return {"samples": len(own_labels), "told": share, "chance": float(drawn.mean()), "p": float(p)}
+    return {"samples": len(own), "told": share, "chance": float(drawn.mean()), "p": float(p)}
 
 
 def one_block(readings: Readings, labels: np.ndarray) -> float | None:
-    """Return the share of groups whose samples of a recording are consecutive; None if no recording has several groups.
-
-    Groups with one sample in a recording are left out.
-    """
+    """Return the share of groups whose samples of a recording are consecutive; None if no recording has several."""
     clock, consecutive = readings.clock, []
     for rows in clock.recordings().values():
         rows = rows[clock.timed[rows]]
@@ -226,12 +214,8 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
         near = ", ".join(f"{share:.1%} within {limit} {unit}" for limit, share in shares.items())
         lines.append(f"{judged} samples with a training sample of the same recording beside them: {near}")
     for name, by_part in time["groups"].items():
-        for judged, score in by_part.items():
-            if score["samples"]:
-                lines.append(
-                    f"the nearest training sample in time tells the {name} of {score['told']:.1%} of "
-                    f"{score['samples']} {judged} samples (chance {score['chance']:.1%}, p = {score['p']:.4f})"
-                )
+        told = [_told(score, judged) for judged, score in by_part.items() if score["samples"]]
+        lines += [f"the nearest training sample in time tells the {name} of {it}" for it in told]
     lines += place_lines(time.get("places", {}))
     for name, share in time["one_block"].items():
         if share >= ONE_BLOCK:

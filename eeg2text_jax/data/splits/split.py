@@ -7,7 +7,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from etils import epath
@@ -22,17 +22,9 @@ if TYPE_CHECKING:  # who reads a split file need not open a data file
 
 
 def normalize(text: str) -> str:
-    """Return the letters and decimal digits of a text, case-folded and without accents.
-
-    Quotes, dashes, spacing and superscripts of one sentence differ between ZuCo's tasks (`km²` in NR, `km˝` in TSR).
-    """
+    """Return a text's letters and decimal digits, case-folded, without accents: all else varies in ZuCo's tasks."""
     letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
     return unicodedata.normalize("NFKC", letters).casefold()
-
-
-def fold_case_and_space(text: str) -> str:
-    """Return a text in lower case with single spaces; this usual normalization misses the variants of ZuCo's texts."""
-    return " ".join(text.lower().split())
 
 
 def tokens(text: str) -> list[str]:
@@ -40,7 +32,10 @@ def tokens(text: str) -> list[str]:
     return [word for word in map(normalize, text.split()) if word]
 
 
-NORMALIZATIONS: dict[str, Callable[[str], str]] = {"letters-digits": normalize, "case-space": fold_case_and_space}
+NORMALIZATIONS: dict[str, Callable[[str], str]] = {
+    "letters-digits": normalize,
+    "case-space": lambda text: " ".join(text.lower().split()),  # usual, but misses the variants of ZuCo's texts
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +94,7 @@ class Split:
 
     @classmethod
     def of(cls, data: "DataFile", method: str, seed: int, part: np.ndarray) -> "Split":
-        """Return the split of a data file with sample i in part `PARTS[part[i]]`, or in none if `part[i]` is -1.
-
-        Raises UserError if a part is empty.
-        """
+        """Return the split with sample i in `PARTS[part[i]]`, in none if it is -1; UserError if a part is empty."""
         parts = {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)}
         return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
 
@@ -110,12 +102,11 @@ class Split:
         for name in PARTS:
             if not len(self.parts[name]):
                 raise UserError(
-                    f"split {self.method!r} (seed {self.seed}) leaves its {name} part empty; "
-                    "give it more sentences or subjects, another ratio or another seed."
+                    f"split {self.method!r} (seed {self.seed}) leaves its {name} part empty; try another ratio or seed."
                 )
 
     def digest(self) -> str:
-        """Return the hash of this split that checkpoints and predictions files carry, see `parts_digest`."""
+        """Return the `parts_digest` of this split, which checkpoints and predictions files carry."""
         return parts_digest({name: self.names[self.parts[name]] for name in PARTS})
 
     @property
@@ -130,39 +121,32 @@ def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
+def part_sizes(n: int, ratio: Sequence[float]) -> tuple[int, int, int]:
     """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as by Wang & Ji."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
 
 
 def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
-    """Raise UserError if the checkpoint or predictions file at `path` states another split than the expected one.
-
-    Splits are compared by their hashes; `stated` is None if the file states no hash.
-    """
+    """Raise UserError if the checkpoint or predictions file at `path` states another split hash than ours, or none."""
     if stated != expected:
         carried = f"split {stated[:16]}" if stated else "no split hash"
         raise UserError(
             f"{path}: carries {carried}, expected split {expected[:16]}; its training may have seen our test part, so "
-            "use the configuration (split method, ratio and seed) that it was made with."
+            "use the configuration (split method, ratio, seed) that it was made with."
         )
 
 
 def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
-    """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or no hash."""
+    """Raise UserError if the checkpoint or predictions file at `path` states another data hash than ours, or none."""
     if stated != expected:
         carried = f"data {stated[:16]}" if stated else "no hash of its data"
-        raise UserError(
-            f"{path}: carries {carried}, expected data {expected[:16]}; it was made from another data file, so use "
-            "that one, or another --workdir."
-        )
+        raise UserError(f"{path}: carries {carried}, expected data {expected[:16]}; take another --workdir.")
 
 
-# Split files: a split as JSON, either a certificate of ours or made elsewhere.
-#
-# A JSON object with the parts `train`, `dev` (or `val`, `valid`, `validation`) and `test`, at the top or under `parts`.
-# Each part is a list of samples, or an object whose `ids` is such a list. A sample is one of
+# Split files: a certificate of ours, or made elsewhere. A JSON object with the parts `train`, `dev` (or `val`, `valid`,
+# `validation`) and `test`, at the top or under `parts`. Each part is a list of samples, or an object whose `ids` is
+# such a list. A sample is one of
 #
 # - its id, `"subject/task:index"` (`"ZAB/NR:12"`), where index numbers the sentences of the task from 0;
 # - its row number in the data file;
@@ -179,54 +163,45 @@ class SplitFile:
     """The content of a split file: which samples it puts into train, dev and test."""
 
     path: epath.Path
-    samples: dict[str, list[Any]]  # samples of each part, in the forms that the module's docstring lists
+    samples: dict[str, list[Any]]  # samples of each part, in the forms above
     record: dict[str, Any]  # the whole JSON object
 
     def resolve(self, data: "DataFile", *, other_texts: bool = False) -> Split:
-        """Look up the samples in a data file and return the split.
+        """Look up the samples in a data file and return the split; `other_texts`: its sentences may be others.
 
-        With `other_texts`, sentences may differ from those that the certificate was made from. Raises UserError if a
-        sample is unknown or named twice, a part is empty, or the certificate is of other data or was edited.
+        Raises UserError if a sample is unknown or named twice, or the certificate is of other data or was edited.
         """
         row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
-        rows = {part: [self._row(one, part, row_of, data) for one in ones] for part, ones in self.samples.items()}
-        parts = {part: np.sort(np.array(numbers, np.int64)) for part, numbers in rows.items()}
-        names = np.array(list(row_of), object)
-        self._check_disjoint({part: names[numbers].tolist() for part, numbers in parts.items()})
-        split = self._split(parts, names)
+        parts = {
+            part: np.sort(np.array([self._row(sample, part, row_of, data) for sample in samples], np.int64))
+            for part, samples in self.samples.items()
+        }
+        split = self._split(parts, np.array(list(row_of), object))
         self._check_claims(split, data, other_texts)
         return split
 
     def readings(self) -> tuple[Readings, Split]:
-        """Return the listed samples and the split without a data file; texts are known only if every sample has one.
-
-        Raises UserError if a sample is a row number, which needs the data file, or is named twice.
-        """
+        """Return the listed samples and the split without a data file; UserError for a row number or a sample twice."""
         entries = [self._entry(sample, part) for part in PARTS for sample in self.samples[part]]
-        sample_id, subject, task, sentence_id, text = (
-            np.array(column, object) for column in zip(*entries, strict=True)
-        )
+        ids, subject, task, sentence_id, text = (np.array(column, object) for column in zip(*entries, strict=True))
         ends = np.cumsum([len(self.samples[part]) for part in PARTS])
-        parts = dict(zip(PARTS, np.split(np.arange(len(entries)), ends[:-1]), strict=True))
-        self._check_disjoint({part: sample_id[rows].tolist() for part, rows in parts.items()})
-        has_text = all(t is not None for t in text)
-        readings = Readings(sample_id, subject, task, sentence_id, text if has_text else None)
-        return readings, self._split(parts, sample_id)
+        split = self._split(dict(zip(PARTS, np.split(np.arange(ends[-1]), ends[:-1]), strict=True)), ids)
+        return Readings(ids, subject, task, sentence_id, None if any(t is None for t in text) else text), split
 
     def _split(self, parts: dict[str, np.ndarray], names: np.ndarray) -> Split:
+        where: dict[str, str] = {}
+        for part in PARTS:
+            for name in names[parts[part]].tolist():
+                if name in where:
+                    raise UserError(f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}.")
+                where[name] = part
         seed = self.record.get("seed", 0)
         return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
 
     def check_same_data(self, data: "DataFile", *, other_texts: bool = False) -> None:
-        """Raise UserError if this certificate was made from another data file, or is no certificate of a data file.
-
-        Data files are compared by the hashes of their columns; with `other_texts`, sentences may differ.
-        """
+        """Raise UserError unless this certificate is of the same columns (but sentences with `other_texts`)."""
         if self.record.get("format") != FORMAT:
-            raise UserError(
-                f"{self.path}: does not say which data file it was made from, so it is of an earlier version; "
-                "start again in another --workdir."
-            )
+            raise UserError(f"{self.path}: does not say which data file it was made from; take another --workdir.")
         stated = self.record["data"]
         compared = {name: digest for name, digest in data.digests.items() if not (other_texts and name == "sentences")}
         if differing := [name for name, digest in compared.items() if stated.get(name) != digest]:
@@ -236,7 +211,6 @@ class SplitFile:
             )
 
     def _check_claims(self, split: Split, data: "DataFile", other_texts: bool) -> None:
-        """Raise UserError if a certificate's hash of the split, or (unless `other_texts`) of the readings, is wrong."""
         if self.record.get("format") != FORMAT:
             return
         claimed = self.record["data"]
@@ -248,7 +222,7 @@ class SplitFile:
         if self.record["digest"] != split.digest():
             raise UserError(
                 f"{self.path}: states the split hash {self.record['digest']}, but its parts have {split.digest()}, so "
-                "it was edited; restore the file, or make it again."
+                "it was edited; restore it."
             )
 
     def _row(self, sample: Any, part: str, row_of: dict[str, int], data: "DataFile") -> int:
@@ -259,26 +233,27 @@ class SplitFile:
                     "file that the split was made from."
                 )
             return sample
-        name = self._entry(sample, part).sample_id
+        name = self._entry(sample, part)[0]
         if name not in row_of:
             raise UserError(
-                f"{self.path}: sample {name!r} of part {part} is not in {data.path}, which names samples like "
-                f"{next(iter(row_of))!r}; use the data file that the split was made from."
+                f"{self.path}: sample {name!r} of part {part} is not in {data.path}, which has {next(iter(row_of))!r} "
+                "and others; use the data file that the split was made from."
             )
         return row_of[name]
 
-    def _entry(self, sample: Any, part: str) -> "_Entry":
+    def _entry(self, sample: Any, part: str) -> tuple[str, str, str, str, str | None]:
+        """Return sample id, subject, task, sentence id and text (None: unknown) of a sample, without the data file."""
         if isinstance(sample, str):
             subject, slash, sentence = sample.partition("/")
             sentence = sentence.partition("#")[0]
             task, colon, index = sentence.rpartition(":")
             if slash and colon and index.isdecimal():
-                return _Entry(sample, subject, task, sentence, None)
+                return sample, subject, task, sentence, None
         elif isinstance(sample, dict) and isinstance(subject := sample.get("subject"), str):
             task, number, text = str(sample.get("task", "")), sample.get("sentence_index"), sample.get("text")
             if isinstance(number, int) or isinstance(text, str):
                 sentence = f"{task}:{number if isinstance(number, int) else text}"
-                return _Entry(f"{subject}/{sentence}", subject, task, sentence, text)
+                return f"{subject}/{sentence}", subject, task, sentence, text
         elif isinstance(sample, int):
             raise UserError(
                 f"{self.path}: part {part} names samples by row number; name the data file as well: "
@@ -288,27 +263,6 @@ class SplitFile:
             f"{self.path}: part {part} holds {json.dumps(sample)[:80]}; expected a row number, an id like "
             '"ZAB/NR:12", or an object with subject, task and sentence_index (or text).'
         )
-
-    def _check_disjoint(self, ids: dict[str, Sequence[str]]) -> None:
-        where: dict[str, str] = {}
-        for part in PARTS:
-            for name in ids[part]:
-                if name in where:
-                    raise UserError(
-                        f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}; remove it "
-                        "from one of them."
-                    )
-                where[name] = part
-
-
-class _Entry(NamedTuple):
-    """A sample of a split file, read without the data file."""
-
-    sample_id: str
-    subject: str
-    task: str
-    sentence_id: str
-    text: str | None
 
 
 def readings_digest(readings: Readings) -> str:
@@ -333,14 +287,13 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
         record = parse_json(path.read_text("utf8"))
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror or error}); `eeg2text split --json={path}` makes one."
+            f"{path}: cannot be read ({error.strerror or error}); make it with `eeg2text split`."
         ) from error
     except ValueError as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
     if isinstance(record, dict) and record.get("format") == FORMAT and record.get("sha256") != seal(record):
         raise UserError(
-            f"{path}: does not have the checksum that it states, so it was edited or is damaged; restore the file, or "
-            "make it again."
+            f"{path}: does not have the checksum that it states, so it was edited or damaged; restore or remake it."
         )
     holder = record.get("parts", record) if isinstance(record, dict) else record
     if not isinstance(holder, dict):
@@ -361,8 +314,7 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
     stated = value.get("ids_sha256") if isinstance(value, dict) else None
     if stated is not None and stated != hash_ids(samples):
         raise UserError(
-            f"{path}: the ids of part {part!r} do not have the hash that the file states, so it was edited; restore "
-            "the file, or make it again."
+            f"{path}: the ids of part {part!r} have another hash than it states, so it was edited; make it again."
         )
     return samples
 
