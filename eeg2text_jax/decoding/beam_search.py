@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from eeg2text_jax.base.cpu import log_softmax, top_k
 from eeg2text_jax.base.errors import UserError
@@ -30,7 +31,7 @@ FEW_SCORES = 2**23  # N * V up to which `look_back_by_products` sums in float32
 LONGEST = 128  # largest T for which `look_back_by_products` is used on TPUs
 
 
-def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
+def process(scores: Array, tokens: Array, length: Array, spec: GenerationSpec) -> Array:
     """Apply all processors that `spec` enables to `scores` float32 `[N, V]`."""
     penalty, size = spec.repetition_penalty, spec.no_repeat_ngram_size
     size = size if size < tokens.shape[1] else 0  # a longer n-gram cannot occur twice
@@ -63,7 +64,7 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
     return scores
 
 
-def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int) -> jax.Array:
+def look_back(scores: Array, tokens: Array, length: Array, penalty: float, size: int) -> Array:
     """Penalize tokens already written (unless `penalty` is 1), and ban repeated n-grams (unless `size` is 0).
 
     Negative scores are multiplied by the penalty, positive ones divided by it (Keskar 2019). A token that would repeat
@@ -80,9 +81,7 @@ def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: 
     return scores
 
 
-def look_back_by_products(
-    scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int
-) -> jax.Array:
+def look_back_by_products(scores: Array, tokens: Array, length: Array, penalty: float, size: int) -> Array:
     """Do the same as `look_back`, faster on TPUs: a matrix product of one-hot tokens marks the scores to change.
 
     On a TPU, a scatter copies all scores to another layout and back, which takes several times as long. Comparing each
@@ -111,7 +110,7 @@ def look_back_by_products(
     return jnp.where(ranks > 1, -jnp.inf, scores)
 
 
-def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
+def _banned(tokens: Array, length: Array, size: int) -> Array:
     """Return which tokens of a row must not be written next, as they would repeat an n-gram, bool `[N, T - size + 1]`.
 
     Column i is for the token at position `i + size - 1`, the last of the n-gram that begins at position i.
@@ -126,25 +125,25 @@ def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
     return repeats
 
 
-def _written(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
+def _written(tokens: Array, length: Array, vocabulary: int) -> Array:
     """Return `tokens` with the index `vocabulary`, which is out of range, at positions that are not written yet."""
     return jnp.where(jnp.arange(tokens.shape[1])[None, :] < length, tokens, vocabulary)
 
 
-def suppress(scores: jax.Array, banned: tuple[int, ...]) -> jax.Array:
+def suppress(scores: Array, banned: tuple[int, ...]) -> Array:
     """Set the scores of `banned` tokens to -inf; ids that are no token, such as -1 for "never", are ignored."""
     tokens = jnp.asarray([token for token in banned if token >= 0], jnp.int32)  # an index of -1 is the last token
     return scores.at[:, tokens].set(-jnp.inf, mode="drop")
 
 
-def force(scores: jax.Array, token: int) -> jax.Array:
+def force(scores: Array, token: int) -> Array:
     """Set the score of one token to 0 and all others to -inf. Raises UserError if the model has no such token."""
     if token >= scores.shape[1]:
         raise UserError(f"generation settings force the token {token}; expected one of the model's {scores.shape[1]}.")
     return jnp.full_like(scores, -jnp.inf).at[:, token].set(0.0)
 
 
-def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
+def warp(scores: Array, spec: GenerationSpec) -> Array:
     """Apply temperature, top-k and top-p, in this order; the scores of excluded tokens become -inf.
 
     With several beams, at least one token stays that does not end the sentence.
@@ -160,7 +159,7 @@ def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
     return scores
 
 
-def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
+def _keep_nucleus(scores: Array, mass: float, least: int) -> Array:
     """Exclude all but the most probable tokens with total probability `mass` (top-p); at least `least` tokens stay."""
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
@@ -171,8 +170,8 @@ def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
 
 
 Cache = Any
-Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
-Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
+Step = Callable[[Array, Array, Cache], tuple[Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
+Reorder = Callable[[Cache, Array], Cache]  # (cache, parents int32 [B, K]) -> cache
 Resize = Callable[[Cache, int, int], Cache]  # (cache, beams, positions) -> cache
 
 IMPOSSIBLE = -1e9  # finite, so that sums with it can be compared; as in transformers
@@ -188,41 +187,41 @@ class Growth(NamedTuple):
 class BeamState(NamedTuple):
     """The loop state of the search."""
 
-    length: jax.Array  # int32 [], tokens written so far, including the start token
-    tokens: jax.Array  # int32 [B, K, T], live hypotheses, best first
-    scores: jax.Array  # float32 [B, K], summed log-probabilities of the live hypotheses
-    done_tokens: jax.Array  # int32 [B, K, T], finished hypotheses, best first
-    done_scores: jax.Array  # float32 [B, K], with the length penalty
-    done_lengths: jax.Array  # int32 [B, K], tokens including start and end token
-    done: jax.Array  # bool [B, K], which slots hold a finished hypothesis
-    improvable: jax.Array  # bool [B], a live hypothesis may still beat the worst finished one; once False, stays False
+    length: Array  # int32 [], tokens written so far, including the start token
+    tokens: Array  # int32 [B, K, T], live hypotheses, best first
+    scores: Array  # float32 [B, K], summed log-probabilities of the live hypotheses
+    done_tokens: Array  # int32 [B, K, T], finished hypotheses, best first
+    done_scores: Array  # float32 [B, K], with the length penalty
+    done_lengths: Array  # int32 [B, K], tokens including start and end token
+    done: Array  # bool [B, K], which slots hold a finished hypothesis
+    improvable: Array  # bool [B], a live hypothesis may still beat the worst finished one; once False, stays False
     cache: Cache
 
 
 class Logits(NamedTuple):
     """Logits of the next token of each live hypothesis."""
 
-    values: jax.Array  # float32 [B*K, V]
-    largest: jax.Array | None  # float32 [B*K, 1], the maximum of each row; None: `choose` computes it
+    values: Array  # float32 [B*K, V]
+    largest: Array | None  # float32 [B*K, 1], the maximum of each row; None: `choose` computes it
 
 
 class Candidates(NamedTuple):
     """Continuations of live hypotheses, `[B, C]` each, in order of preference."""
 
-    scores: jax.Array  # float32
-    parents: jax.Array  # int32, the beam that the candidate continues
-    tokens: jax.Array  # int32, the token that the candidate appends
-    ends: jax.Array  # bool, the token is an end token or at the last position
-    sequences: jax.Array  # int32 [B, C, T], all tokens of the continued hypothesis
+    scores: Array  # float32
+    parents: Array  # int32, the beam that the candidate continues
+    tokens: Array  # int32, the token that the candidate appends
+    ends: Array  # bool, the token is an end token or at the last position
+    sequences: Array  # int32 [B, C, T], all tokens of the continued hypothesis
 
 
 class Hypotheses(NamedTuple):
     """The best finished hypotheses of each sentence, best first."""
 
-    tokens: jax.Array  # int32 [B, K, T], padded
-    lengths: jax.Array  # int32 [B, K], tokens including start and end token
-    scores: jax.Array  # float32 [B, K], with the length penalty
-    steps: jax.Array  # int32 [B], decoder steps taken for the sentence
+    tokens: Array  # int32 [B, K, T], padded
+    lengths: Array  # int32 [B, K], tokens including start and end token
+    scores: Array  # float32 [B, K], with the length penalty
+    steps: Array  # int32 [B], decoder steps taken for the sentence
 
 
 def beam_search(
@@ -231,7 +230,7 @@ def beam_search(
     cache: Cache,
     batch: int,
     spec: GenerationSpec,
-    keys: jax.Array | None = None,
+    keys: Array | None = None,
     *,
     compactions: int = 0,
     growth: Growth | None = None,
@@ -259,11 +258,7 @@ def beam_search(
     sizes = growth or all_at_once
 
     def finish(
-        logits: Logits | None,
-        state: BeamState,
-        keys: jax.Array | None,
-        compactions: int,
-        growth: Growth = all_at_once,
+        logits: Logits | None, state: BeamState, keys: Array | None, compactions: int, growth: Growth = all_at_once
     ) -> Hypotheses:
         """Run the search from a state and its next logits; if `logits` is None, iterations begin with the decoder step.
 
@@ -287,7 +282,7 @@ def beam_search(
             if logits is not None:  # the last choice needs no decoder step after it
                 length = min(length, spec.max_length - 1)
 
-            def goes_on(carry: Carry, length: int = length) -> jax.Array:
+            def goes_on(carry: Carry, length: int = length) -> Array:
                 return (unfinished(carry[1], spec).sum() > half) & (carry[1].length < length)
 
             after, state = jax.lax.while_loop(goes_on, iterate, (after, state))
@@ -304,14 +299,14 @@ def beam_search(
         later = finish(after, state, None if keys is None else keys[rest], compactions - 1)
         return jax.tree.map(lambda all_, some: all_.at[rest].set(some), finished, later)
 
-    def choose_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
+    def choose_first(state: BeamState, keys: Array | None) -> Hypotheses:
         # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
         # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
         # 1.94 ms by the compiler's estimate).
         logits, cache = decode_start(decode, state, growth)
         return finish(logits, state._replace(cache=cache), keys, compactions, sizes)
 
-    def decode_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
+    def decode_first(state: BeamState, keys: Array | None) -> Hypotheses:
         cache = sizes.resize(state.cache, spec.num_beams, sizes.lengths[0])
         return finish(None, state._replace(cache=cache), keys, compactions, sizes)
 
@@ -339,7 +334,7 @@ def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
     )
 
 
-def unfinished(state: BeamState, spec: GenerationSpec) -> jax.Array:
+def unfinished(state: BeamState, spec: GenerationSpec) -> Array:
     """Return which sentences still need steps, bool `[B]`."""
     open_ = state.improvable & (state.length < spec.max_length)
     return open_ & ~state.done.all(axis=1) if spec.early_stopping is True else open_
@@ -384,9 +379,7 @@ def without_largest(logits: Logits | None) -> Logits | None:
 
 
 @jax.named_scope("search")
-def choose(
-    logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
-) -> BeamState:
+def choose(logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: Array | None) -> BeamState:
     """Append one token to every live hypothesis, chosen by its logits, and collect finished hypotheses."""
     values, largest = logits if logits.largest is not None else with_largest(logits)
     scores = process(log_softmax(values, largest), _rows(state.tokens), state.length, spec)
@@ -398,17 +391,13 @@ def choose(
     return state._replace(improvable=state.improvable & can_improve(state, spec))
 
 
-def choose_last(
-    wanted: jax.Array, logits: Logits, state: BeamState, spec: GenerationSpec, keys: jax.Array | None
-) -> BeamState:
+def choose_last(wanted: Array, logits: Logits, state: BeamState, spec: GenerationSpec, keys: Array | None) -> BeamState:
     """Return the state after a choice that no decoder step follows, or unchanged if the choice is not `wanted`."""
     last = partial(choose, logits, reorder=lambda cache, parents: cache, spec=spec, keys=keys)
     return jax.lax.cond(wanted, last, lambda s: s, state._replace(cache=()))._replace(cache=state.cache)
 
 
-def choose_candidates(
-    scores: jax.Array, state: BeamState, spec: GenerationSpec, keys: jax.Array | None = None
-) -> Candidates:
+def choose_candidates(scores: Array, state: BeamState, spec: GenerationSpec, keys: Array | None = None) -> Candidates:
     """Return the C best of the K x V continuations with these scores `[B*K, V]`, or C draws without replacement.
 
     C is so large that at least K candidates do not end.
@@ -433,14 +422,14 @@ def choose_candidates(
     return Candidates(best, parents, tokens, ends, sequences)
 
 
-def _draw(scores: jax.Array, count: int, keys: jax.Array, length: jax.Array) -> jax.Array:
+def _draw(scores: Array, count: int, keys: Array, length: Array) -> Array:
     """Draw indices `[B, count]` from softmax(scores) without replacement (Gumbel top-k), in the order of the draws."""
     shape, dtype = scores.shape[1:], scores.dtype
     noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, length), shape, dtype))(keys)
     return jax.lax.top_k(scores + noise, count)[1]
 
 
-def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def continue_live(candidates: Candidates, beams: int) -> tuple[Array, Array, Array]:
     """Return the best K candidates that do not end: tokens `[B, K, T]`, scores `[B, K]`, parents `[B, K]`."""
     scores, places = jax.lax.top_k(candidates.scores + jnp.where(candidates.ends, IMPOSSIBLE, 0.0), beams)
     return _beams(candidates.sequences, places), scores, _beams(candidates.parents, places)
@@ -463,7 +452,7 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
     filled = jnp.concatenate([state.done, ended & ~closed[:, None]], axis=1)
     places = jax.lax.top_k(jnp.where(filled, merged, merged + IMPOSSIBLE), spec.num_beams)[1]
 
-    def merge(old: jax.Array, new: jax.Array) -> jax.Array:
+    def merge(old: Array, new: Array) -> Array:
         return _beams(jnp.concatenate([old, new], axis=1), places)
 
     return state._replace(
@@ -474,7 +463,7 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
     )
 
 
-def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
+def can_improve(state: BeamState, spec: GenerationSpec) -> Array:
     """Return whether the best live hypothesis may still beat the worst finished one, bool `[B]`.
 
     The live hypothesis is scored as if it ended now, a heuristic; or with `early_stopping="never"` and a positive
@@ -487,7 +476,7 @@ def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
     return (hope[:, None] > worst).any(axis=1)
 
 
-def length_divisors(spec: GenerationSpec) -> jax.Array:
+def length_divisors(spec: GenerationSpec) -> Array:
     """Return `generated ** length_penalty` for 0 to T tokens, float32 `[T + 1]`; rounded from float64.
 
     Tokens of `decoder_prompt` do not count as generated.
@@ -496,11 +485,11 @@ def length_divisors(spec: GenerationSpec) -> jax.Array:
     return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
 
 
-def _rows(tokens: jax.Array) -> jax.Array:
+def _rows(tokens: Array) -> Array:
     return tokens.reshape(-1, tokens.shape[2])
 
 
-def _beams(values: jax.Array, places: jax.Array) -> jax.Array:
+def _beams(values: Array, places: Array) -> Array:
     """Return `values[b, chosen[b, k]]` for values `[B, C, ...]` and chosen `[B, K]`."""
     return jax.vmap(lambda row, index: row[index])(values, places)
 
@@ -511,15 +500,15 @@ def _beams(values: jax.Array, places: jax.Array) -> jax.Array:
 class SampleState(NamedTuple):
     """The loop state of N = B * num_return_sequences rows."""
 
-    length: jax.Array  # int32 [], tokens written so far, including the start token
-    tokens: jax.Array  # int32 [N, T]
-    lengths: jax.Array  # int32 [N], tokens including start and end token
-    scores: jax.Array  # float32 [N], summed log-probability of the tokens
-    open: jax.Array  # bool [N], whether the row has no end token yet
+    length: Array  # int32 [], tokens written so far, including the start token
+    tokens: Array  # int32 [N, T]
+    lengths: Array  # int32 [N], tokens including start and end token
+    scores: Array  # float32 [N], summed log-probability of the tokens
+    open: Array  # bool [N], whether the row has no end token yet
     cache: Cache
 
 
-def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax.Array | None = None) -> Hypotheses:
+def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: Array | None = None) -> Hypotheses:
     """Append the most probable token to every row, or one drawn at random, until every row has ended.
 
     Scores are summed log-probabilities after all processors. As in transformers, processors here work on logits; in
@@ -561,7 +550,7 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
     )
 
 
-def _pick(scores: jax.Array, length: jax.Array, keys: jax.Array | None) -> jax.Array:
+def _pick(scores: Array, length: Array, keys: Array | None) -> Array:
     """Return the next token of every row, int32 `[N]`: drawn at random with `keys`, else the most probable."""
     if keys is None:
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)

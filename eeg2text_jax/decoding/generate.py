@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh
 
 from eeg2text_jax.base.devices.arms import Divided, shard_map_arms, tensor_parallel_arms
@@ -26,19 +27,19 @@ class Generated(NamedTuple):
     Every sequence begins with the decoder's start token and is padded after its end.
     """
 
-    sequences: jax.Array  # int32 [N, max_length]
-    lengths: jax.Array  # int32 [N], start and end token included
-    scores: jax.Array  # float32 [N], log-probability; in beam search, divided by (generated tokens ** length_penalty)
-    steps: jax.Array  # int32 [N], decoder steps taken for the row's sentence
+    sequences: Array  # int32 [N, max_length]
+    lengths: Array  # int32 [N], start and end token included
+    scores: Array  # float32 [N], log-probability; in beam search, divided by (generated tokens ** length_penalty)
+    steps: Array  # int32 [N], decoder steps taken for the row's sentence
 
 
 def generate(
     model: Any,
     params: Any,
-    inputs: dict[str, jax.Array],
+    inputs: dict[str, Array],
     spec: GenerationSpec,
     *,
-    key: jax.Array | None = None,
+    key: Array | None = None,
     compactions: int = 0,
 ) -> Generated:
     """Decode a batch without any target, by beam search, greedily or by sampling, according to `spec`.
@@ -74,7 +75,7 @@ def generate(
     return program(model, params, inputs, spec, key if spec.do_sample else None, compactions)
 
 
-def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
+def check_request(inputs: dict[str, Array], spec: GenerationSpec, key: Array | None) -> None:
     """Raise if the inputs, spec and key are not valid for `generate`."""
     if strangers := set(inputs) - INPUTS:
         raise UserError(
@@ -88,9 +89,9 @@ def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.A
 def search(
     model: Any,
     params: Any,
-    inputs: dict[str, jax.Array],
+    inputs: dict[str, Array],
     spec: GenerationSpec,
-    key: jax.Array | None,
+    key: Array | None,
     compactions: int = 0,
     *,
     platform: str | None = None,
@@ -126,11 +127,11 @@ def compiled_search(platform: str) -> Any:
     return jax.jit(functools.partial(search, platform=platform), static_argnames=static, compiler_options=options)
 
 
-def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:
+def _keys_of_sentences(key: Array, batch: int) -> Array:
     return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(batch)) if key.ndim == 0 else key
 
 
-def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
+def _keys_of_rows(keys: Array, returned: int) -> Array:
     rows = jax.vmap(lambda key: jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(returned)))(keys)
     return rows.reshape(-1)
 
@@ -138,7 +139,7 @@ def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
 def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
     """Return the first `returned` hypotheses of each sentence, without the `prompt` tokens after the start token."""
 
-    def rows(values: jax.Array) -> jax.Array:
+    def rows(values: Array) -> Array:
         return values[:, :returned].reshape(-1, *values.shape[2:])
 
     steps = jnp.repeat(hypotheses.steps, returned, axis=0)
@@ -155,7 +156,7 @@ def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
 # `shard_map`, each shard runs its own loop.
 
 
-Inputs = dict[str, jax.Array]
+Inputs = dict[str, Array]
 
 
 def generate_arms(
@@ -166,7 +167,7 @@ def generate_arms(
     spec: GenerationSpec,
     mesh: Mesh,
     *,
-    keys: jax.Array | None = None,
+    keys: Array | None = None,
     compactions: int = 0,
     tensor_parallel: bool = False,
 ) -> Generated:
@@ -205,7 +206,7 @@ def generate_program(
 ) -> Callable[..., Generated]:
     """Return the jitted function `(params, fed, (shared, keys)) -> Generated` of `generate_arms`."""
 
-    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
+    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, Array | None]) -> Generated:
         inputs, keys = shared
         return search(model, params, {**fed, **inputs}, spec, keys, compactions, platform=platform_of(mesh))
 
@@ -221,7 +222,7 @@ def teacher_forced_program(
     Its arguments `params`, `fed` and `shared` are those of `generate_arms`.
     """
 
-    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array]) -> TeacherForced:
+    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, Array]) -> TeacherForced:
         inputs, labels = shared
         return score_reference(model, params, {**fed, **inputs}, labels, with_logits=False)
 

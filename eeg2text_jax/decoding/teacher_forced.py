@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 
 class TeacherForced(NamedTuple):
     """The result of one forward pass over reference tokens; T is the width of the labels."""
 
-    tokens: jax.Array  # int32 [B, T], argmax at every position, including padding
-    log_probs: jax.Array  # float32 [B, T], log-probability of the reference token; 0 at padding
-    nll: jax.Array  # float32 [B], negative log-likelihood of the reference, in nats
-    n_tokens: jax.Array  # int32 [B], reference tokens including the end token
-    logits: jax.Array | None  # float32 [B, T, V]; None unless requested
+    tokens: Array  # int32 [B, T], argmax at every position, including padding
+    log_probs: Array  # float32 [B, T], log-probability of the reference token; 0 at padding
+    nll: Array  # float32 [B], negative log-likelihood of the reference, in nats
+    n_tokens: Array  # int32 [B], reference tokens including the end token
+    logits: Array | None  # float32 [B, T, V]; None unless requested
 
 
 def teacher_forced(
-    model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, *, with_logits: bool = False
+    model: Any, params: Any, inputs: dict[str, Array], labels: Array, *, with_logits: bool = False
 ) -> TeacherForced:
     """Score reference tokens and return the argmax at each position.
 
@@ -48,7 +49,7 @@ def teacher_forced(
 
 
 def score_reference(
-    model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, with_logits: bool
+    model: Any, params: Any, inputs: dict[str, Array], labels: Array, with_logits: bool
 ) -> TeacherForced:
     """Do what `teacher_forced` does, as a pure function for use inside other JAX transformations."""
     logits = model.forward(params, inputs, model.shift_right(labels)).astype(jnp.float32)  # [B, T, V]

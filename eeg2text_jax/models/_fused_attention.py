@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec
@@ -50,13 +51,13 @@ def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
 
 def attend_fused(
     shape: Heads,
-    projected: Sequence[jax.Array],
-    masks: Sequence[jax.Array],
-    dropout_key: jax.Array | None,
+    projected: Sequence[Array],
+    masks: Sequence[Array],
+    dropout_key: Array | None,
     *,
     scale: float = 1.0,
     interpret: bool = False,
-) -> jax.Array:
+) -> Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
 
     The result equals `_heads.attend_apart` of `queries * scale` with the additive biases `masks`, each
@@ -73,10 +74,10 @@ def attend_fused(
     keep_mask = draw_kept((shape.heads, shape.batch, *lengths), shape.rate, dropout_key)
     width = sum(x.shape[1] for x in projected) // 3
 
-    def split(x: jax.Array) -> jax.Array:
+    def split(x: Array) -> Array:
         return x.reshape(shape.batch // shards, -1, x.shape[1] // width, shape.heads, width // shape.heads)
 
-    def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], keep_mask: jax.Array | None) -> jax.Array:
+    def local(rows: tuple[Array, ...], masks: tuple[Array, ...], keep_mask: Array | None) -> Array:
         return _attend(factors, interpret, tuple(map(split, rows)), masks, keep_mask).reshape(-1, width)
 
     arguments = tuple(projected), tuple(masks), None if keep_mask is None else keep_mask.astype(jnp.int8)
@@ -111,10 +112,10 @@ def _call(
     kernel: Callable[..., None],
     factors: tuple[float, float],
     interpret: bool,
-    rows: tuple[jax.Array, ...],
-    gradient: tuple[jax.Array, ...],
-    masks: tuple[jax.Array, ...],
-    keep_mask: jax.Array | None,
+    rows: tuple[Array, ...],
+    gradient: tuple[Array, ...],
+    masks: tuple[Array, ...],
+    keep_mask: Array | None,
     like: Sequence[Any],
 ) -> Any:
     """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
@@ -133,7 +134,7 @@ def _call(
             (None, block_of(x.shape[1]), x.shape[2], None, block_of(head_dim)), lambda n, h: (n, 0, 0, h, 0)
         )
 
-    def mask(x: jax.Array) -> pl.BlockSpec:
+    def mask(x: Array) -> pl.BlockSpec:
         each = x.shape[1] > 1
         block = over_queries if x.shape[2] > 1 else 1
         return pl.BlockSpec((None, None, block, over_keys), lambda n, h: (0, n if each else 0, 0, 0))
@@ -159,7 +160,7 @@ def block_of(length: int) -> int:
     return max(NARROWEST, pl.next_power_of_2(length))
 
 
-def inside(shape: tuple[int, ...], length: int | jax.Array, width: int | jax.Array) -> jax.Array:
+def inside(shape: tuple[int, ...], length: int | Array, width: int | Array) -> Array:
     """Return which elements of a block `shape` lie in an array `[length, width]`."""
     rows, columns = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
     return (rows < length) & (columns < width)
@@ -171,16 +172,16 @@ class _Loads:
     def __init__(self, sizes: tuple[int, int, int]):
         self.n_queries, self.n_keys, self.head_dim = sizes
 
-    def rows(self, ref: Any, length: int) -> jax.Array:
+    def rows(self, ref: Any, length: int) -> Array:
         """Load `[T, Dh]` of one sentence and head."""
         return plgpu.load(ref, mask=inside(ref.shape, length, self.head_dim), other=0.0)
 
-    def scores(self, ref: Any) -> jax.Array:
+    def scores(self, ref: Any) -> Array:
         """Load `[Tq or 1, Tk]` of a mask, or of what dropout keeps."""
         return plgpu.load(ref, mask=inside(ref.shape, self.n_queries, self.n_keys), other=0)
 
 
-def _weights(loads: _Loads, queries: jax.Array, keys: jax.Array, masks: Sequence[Any]) -> jax.Array:
+def _weights(loads: _Loads, queries: Array, keys: Array, masks: Sequence[Any]) -> Array:
     """Return attention weights `[Tq, Tk]` in the dtype of queries; 0 at padded key positions."""
     scores = plgpu.dot(queries, keys.T)
     for mask in masks:
@@ -190,7 +191,7 @@ def _weights(loads: _Loads, queries: jax.Array, keys: jax.Array, masks: Sequence
     return (powers / jnp.sum(powers, axis=1, keepdims=True)).astype(queries.dtype)
 
 
-def _dropped(weights: jax.Array, keep_mask: jax.Array | None, rate: float) -> jax.Array:
+def _dropped(weights: Array, keep_mask: Array | None, rate: float) -> Array:
     return drop(weights.astype(jnp.float32), keep_mask, rate).astype(weights.dtype)
 
 
@@ -235,7 +236,7 @@ def _backward(rate, scale, sizes, counts, *refs):
     _store(loads, of_keys, plgpu.dot(to_scores.T, queries), loads.n_keys)
 
 
-def _store(loads: _Loads, ref: Any, values: jax.Array, length: int) -> None:
+def _store(loads: _Loads, ref: Any, values: Array, length: int) -> None:
     plgpu.store(ref, values.astype(ref.dtype), mask=inside(ref.shape, length, loads.head_dim))
 
 
@@ -254,15 +255,8 @@ def fits_step(head_dim: int, beams: int) -> bool:
 
 
 def attend_cached(
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    bias: jax.Array,
-    filled: jax.Array,
-    *,
-    keys_last: bool,
-    interpret: bool = False,
-) -> jax.Array:
+    queries: Array, keys: Array, values: Array, bias: Array, filled: Array, *, keys_last: bool, interpret: bool = False
+) -> Array:
     """Return attention `[B*K, H*Dh]` of K beams of B sentences, queries `[B*K, H*Dh]`, over a cache of E entries.
 
     It has no gradient.
@@ -312,7 +306,7 @@ def _kernel(
     within = inside(queries.shape, beams, head_dim)
     asked, last = plgpu.load(queries, mask=within, other=0.0), jnp.minimum(filled[0], entries)
 
-    def read(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def read(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         weighted, greatest, total = carry
         part, left = pl.ds(i * GROUP, GROUP), last - i * GROUP
         if keys_last:

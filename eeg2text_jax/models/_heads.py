@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.models.layers import column_sums, draw_kept, drop, site_key
@@ -37,19 +37,19 @@ class Heads:
 
 def attend_apart(
     shape: Heads,
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    biases: Sequence[jax.Array],
-    dropout_key: jax.Array | None,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    biases: Sequence[Array],
+    dropout_key: Array | None,
     cap: float = 0.0,
-) -> jax.Array:
+) -> Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values, computed with an axis of heads.
 
     Keys and values `[N*Tk, ...]` may have fewer heads than queries, each shared by a group of query heads.
     """
 
-    def split(x: jax.Array) -> jax.Array:
+    def split(x: Array) -> Array:
         # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
         # (0.54 ms for forward and backward of one attention of BART-large by the compiler's estimate; 0.71 ms with
         # heads within each sentence).
@@ -67,7 +67,7 @@ def attend_apart(
     return mixed.reshape(shape.heads, rows[0], -1).swapaxes(0, 1).reshape(rows)
 
 
-def _into_further_positions(queries: jax.Array, groups: int) -> jax.Array:
+def _into_further_positions(queries: Array, groups: int) -> Array:
     """Concatenate, along positions, the G query heads that share a key head: `[H, N, Tq, Dh] -> [H/G, N, G*Tq, Dh]`.
 
     Repeating the keys instead gives wrong numbers on CPUs: XLA:CPU of jaxlib 0.10.2 fuses a broadcast of one key head
@@ -78,14 +78,14 @@ def _into_further_positions(queries: jax.Array, groups: int) -> jax.Array:
     return apart.reshape(heads // groups, batch, groups * length, head_dim)
 
 
-def _from_further_positions(mixed: jax.Array, groups: int) -> jax.Array:
+def _from_further_positions(mixed: Array, groups: int) -> Array:
     """Undo `_into_further_positions`: `[H/G, N, G*Tq, Dh] -> [H, N, Tq, Dh]`."""
     heads, batch, length, head_dim = mixed.shape
     apart = mixed.reshape(heads, batch, groups, -1, head_dim).swapaxes(1, 2)
     return apart.reshape(heads * groups, batch, length // groups, head_dim)
 
 
-def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
+def _bias_of_positions(bias: Array, groups: int, length: int) -> Array:
     """Return a bias `[H or 1, N or 1, Tq or 1, Tk]` for `G * Tq` query positions, Tq of each of G = `groups` heads."""
     if bias.shape[0] == 1 and bias.shape[2] == 1:
         return bias
@@ -94,19 +94,19 @@ def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
     return bias.reshape(*bias.shape[:2], -1, bias.shape[-1])
 
 
-def capped(scores: jax.Array, cap: float) -> jax.Array:
+def capped(scores: Array, cap: float) -> Array:
     """Return `cap * tanh(scores / cap)` (Gemma 2), or `scores` if `cap` is 0."""
     return cap * jnp.tanh(scores / cap) if cap else scores
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def spread(x: jax.Array, each: int) -> jax.Array:
+def spread(x: Array, each: int) -> Array:
     """Repeat each group once per head, other heads' columns set to zero: `[X, N, T, 128] -> [X, N, each*T, 128]`."""
     return jnp.concatenate([jnp.where(columns(each, g), x, jnp.zeros((), x.dtype)) for g in range(each)], axis=2)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def gather(x: jax.Array, each: int) -> jax.Array:
+def gather(x: Array, each: int) -> Array:
     """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`: transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
     gathered = copies[0]
@@ -120,20 +120,20 @@ spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient:
 gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
 
 
-def columns(each: int, head: int) -> jax.Array:
+def columns(each: int, head: int) -> Array:
     """Return the mask of the columns of head number `head` in a group of `each` heads, bool `[1, 1, 1, 128]`."""
     return (jnp.arange(LANES) // (LANES // each) == head)[None, None, None]
 
 
 def attend(
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    biases: Sequence[jax.Array],
+    queries: Array,
+    keys: Array,
+    values: Array,
+    biases: Sequence[Array],
     rate: float = 0.0,
-    dropout_key: jax.Array | None = None,
+    dropout_key: Array | None = None,
     cap: float = 0.0,
-) -> jax.Array:
+) -> Array:
     """Return attention `[X, Y, Tq, Dh]` of queries `[X, Y, Tq, Dh]` over keys and values `[X, Y, Tk, Dh]`.
 
     X and Y are heads and sentences, in any order. Scores are capped, see `capped`, before biases are added.
@@ -147,11 +147,11 @@ def _attend(rate, cap, queries, keys, values, biases, key):
     return _mix(drop(weights, draw_kept(weights.shape, rate, key), rate), values)
 
 
-def _products(queries: jax.Array, keys: jax.Array) -> jax.Array:
+def _products(queries: Array, keys: Array) -> Array:
     return jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
 
 
-def _scores(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
+def _scores(cap: float, queries: Array, keys: Array, biases: Sequence[Array]) -> Array:
     """Return scores with their biases, float32 `[X, Y, Tq, Tk]`."""
     scores = capped(_products(queries, keys), cap)
     for bias in biases:
@@ -159,7 +159,7 @@ def _scores(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[ja
     return scores
 
 
-def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
+def _mix(weights: Array, values: Array) -> Array:
     return jnp.einsum("xyqk,xykd->xyqd", weights.astype(values.dtype), values)
 
 
@@ -196,7 +196,7 @@ def attend_backward(rate, cap, residuals, gradient):
     return _mix(for_queries * to_scores, keys), to_keys, to_values, summed, None
 
 
-def _unmerged(x: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _unmerged(x: Array, other: Array) -> tuple[Array, Array, Array]:
     """Return `x` three times, such that XLA does not recognize the three values as equal.
 
     Otherwise XLA would compute the products of `x` and another array once for all uses, in a pass of its own.
@@ -208,7 +208,7 @@ def _unmerged(x: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array, jax
 _attend.defvjp(attend_forward, attend_backward)
 
 
-def _queries_last(weights: jax.Array) -> jax.Array:
+def _queries_last(weights: Array) -> Array:
     """Return the weights `[X, Y, Tq, Tk]` unchanged; on a TPU, self-attention weights get a layout with queries last.
 
     XLA chooses this layout itself except for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
@@ -219,7 +219,7 @@ def _queries_last(weights: jax.Array) -> jax.Array:
     return lax.platform_dependent(weights, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
 
 
-def _summed(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _summed(x: Array, shape: tuple[int, ...]) -> Array:
     """Sum `x` over the axes in which `shape` has size 1 and `x` is larger: the gradient of a broadcast from `shape`."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)
@@ -237,8 +237,8 @@ SCORES = 2**22  # scores held at once, at most: 16 MiB in float32
 class Projections(NamedTuple):
     """Kernels and biases of queries, keys, values and output, in the compute dtype."""
 
-    kernels: tuple[jax.Array, ...]  # three of [D, H*Dh], and [H*Dh, D]
-    biases: tuple[jax.Array | None, ...]  # three of [H*Dh], and [D]
+    kernels: tuple[Array, ...]  # three of [D, H*Dh], and [H*Dh, D]
+    biases: tuple[Array | None, ...]  # three of [H*Dh], and [D]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,12 +255,12 @@ class Parts:
         width = self.at_once * self.head_dim
         return [slice(i * width, (i + 1) * width) for i in range(self.heads.heads // self.at_once)]
 
-    def split(self, rows: jax.Array) -> jax.Array:
+    def split(self, rows: Array) -> Array:
         """Return rows `[N*T, h*Dh]` of a part, which has h heads, with the heads on an axis: `[h, N, T, Dh]`."""
         apart = rows.reshape(rows.shape[0], self.at_once, self.head_dim).swapaxes(0, 1)
         return apart.reshape(self.at_once, self.heads.batch, -1, self.head_dim)
 
-    def join(self, apart: jax.Array) -> jax.Array:
+    def join(self, apart: Array) -> Array:
         """Undo `split`."""
         return apart.reshape(self.at_once, -1, self.head_dim).swapaxes(0, 1).reshape(-1, self.at_once * self.head_dim)
 
@@ -276,19 +276,14 @@ def heads_at_once(heads: int, batch: int, queries: int, keys: int) -> int:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attend_in_parts(
-    parts: Parts,
-    x: jax.Array,
-    context: jax.Array,
-    projections: Projections,
-    biases: Sequence[jax.Array],
-    key: jax.Array | None,
-) -> jax.Array:
+    parts: Parts, x: Array, context: Array, projections: Projections, biases: Sequence[Array], key: Array | None
+) -> Array:
     """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]`.
 
     The backward pass recomputes all intermediate values. `biases` are `[H or 1, N or 1, Tq or 1, Tk]`. Dropout masks
     differ from the masks of `attend_apart`.
     """
-    mixed: list[jax.Array] = []
+    mixed: list[Array] = []
     for number in range(len(parts.columns())):
         if mixed:
             x, context, key, mixed[-1] = _afterwards(x, context, key, mixed[-1])
@@ -349,7 +344,7 @@ def _forward(parts, number, x, context, projections, biases, key):
     return attend_forward(parts.heads.rate, 0.0, queries, keys, values, biases, key)
 
 
-def _project(rows: jax.Array, projections: Projections, number: int, columns: slice = slice(None)) -> jax.Array:
+def _project(rows: Array, projections: Projections, number: int, columns: slice = slice(None)) -> Array:
     """Return the given columns of projection `number` of rows `[R, ...]`."""
     y, bias = rows @ projections.kernels[number][:, columns], projections.biases[number]
     return y if bias is None else y + bias[None, columns]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
 
 from eeg2text_jax.base.devices.mesh import data_shards, gathered, weights_are_divided
 from eeg2text_jax.models._fused_attention import attend_cached, attend_fused, fits, fits_step
@@ -40,16 +40,16 @@ class Rotation(NamedTuple):
     Dimension i of a head's first half is paired with i of its second half, as in transformers.
     """
 
-    cos: jax.Array  # float32 [R, Dh / 2]
-    sin: jax.Array  # float32 [R, Dh / 2]
+    cos: Array  # float32 [R, Dh / 2]
+    sin: Array  # float32 [R, Dh / 2]
 
     @classmethod
-    def of(cls, positions: jax.Array, frequencies: Sequence[float]) -> "Rotation":
+    def of(cls, positions: Array, frequencies: Sequence[float]) -> "Rotation":
         """Return the rotation of rows at `positions [R]` by frequencies `[Dh / 2]`, radians per position."""
         angles = positions.astype(jnp.float32)[:, None] * jnp.asarray(frequencies, jnp.float32)[None]
         return cls(jnp.cos(angles), jnp.sin(angles))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """Rotate queries or keys `[R, H, Dh]`, in their dtype."""
         cos, sin = (part.astype(x.dtype)[:, None] for part in self)
         first, second = jnp.split(x, 2, axis=-1)
@@ -59,12 +59,12 @@ class Rotation(NamedTuple):
 MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
 
-def mask_bias(visible: jax.Array) -> jax.Array:
+def mask_bias(visible: Array) -> Array:
     """Convert a boolean mask to an additive float32 bias of the same shape."""
     return jnp.where(visible, 0.0, MASK_VALUE).astype(jnp.float32)
 
 
-def padding_bias(mask: jax.Array) -> jax.Array:
+def padding_bias(mask: Array) -> Array:
     """Convert a mask `[N, T]`, True at real positions, to a bias `[N, 1, 1, T]`."""
     return mask_bias(mask)[:, None, None, :]
 
@@ -92,13 +92,13 @@ class Attention(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
-        context: jax.Array,
+        x: Array,
+        context: Array,
         batch: int,
-        biases: Sequence[jax.Array],
-        dropout_key: jax.Array | None,
+        biases: Sequence[Array],
+        dropout_key: Array | None,
         rotation: Rotation | None = None,
-    ) -> jax.Array:
+    ) -> Array:
         """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]` of N = `batch` sentences.
 
         The result is marked for storage, see `product`, and so are queries, keys and values in small batches, but for
@@ -113,14 +113,8 @@ class Attention(nnx.Module):
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, cuda=cuda, default=unfused)
 
     def _fused(
-        self,
-        batch: int,
-        of_itself: bool,
-        x: jax.Array,
-        context: jax.Array,
-        biases: Sequence[jax.Array],
-        key: jax.Array | None,
-    ) -> jax.Array:
+        self, batch: int, of_itself: bool, x: Array, context: Array, biases: Sequence[Array], key: Array | None
+    ) -> Array:
         if self.query.quantized or weights_are_divided():
             projected = self._rows(x, context)
         elif of_itself:
@@ -135,11 +129,11 @@ class Attention(nnx.Module):
         batch: int,
         of_itself: bool,
         rotation: Rotation | None,
-        x: jax.Array,
-        context: jax.Array,
-        biases: Sequence[jax.Array],
-        dropout_key: jax.Array | None,
-    ) -> jax.Array:
+        x: Array,
+        context: Array,
+        biases: Sequence[Array],
+        dropout_key: Array | None,
+    ) -> Array:
         shape = Heads(batch, self.heads, self.rate)
         lengths = x.shape[0] // batch, context.shape[0] // batch
         at_once = heads_at_once(self.heads, -(-batch // data_shards()), *lengths)
@@ -155,11 +149,11 @@ class Attention(nnx.Module):
         shape: Heads,
         rotation: Rotation | None,
         stored: bool,
-        x: jax.Array,
-        context: jax.Array,
-        biases: Sequence[jax.Array],
-        key: jax.Array | None,
-    ) -> jax.Array:
+        x: Array,
+        context: Array,
+        biases: Sequence[Array],
+        key: Array | None,
+    ) -> Array:
         """Attend with heads on an axis; queries, keys and values are marked for storage if `stored`."""
         queries, keys, values = self._rows(x, context, rotation, key)
         queries = queries * self.scale
@@ -169,9 +163,7 @@ class Attention(nnx.Module):
         # Without the barrier, a TPU casts the output's kernel in a pass of its own in the backward pass.
         return self.out(jax.lax.optimization_barrier(mixed), key, 5)
 
-    def _in_parts(
-        self, parts: Parts, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
-    ) -> jax.Array:
+    def _in_parts(self, parts: Parts, x: Array, context: Array, biases: Sequence[Array], key: Array | None) -> Array:
         denses = (self.query, self.key, self.value, self.out)
         projections = Projections(
             tuple(dense.kernel[...].astype(x.dtype) for dense in denses),
@@ -180,15 +172,15 @@ class Attention(nnx.Module):
         return product(row_major(attend_in_parts(parts, x, context, projections, tuple(biases), key)))
 
     def _rows(
-        self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        self, x: Array, context: Array, rotation: Rotation | None = None, key: Array | None = None
+    ) -> tuple[Array, Array, Array]:
         """Return queries (not scaled), keys and values `[N*T, H*Dh]`; keys and values may have fewer heads than H."""
         whole = gathered(context)
         queries = self._rotate("query", self.query.plain(x, key, 2, whole if x is context else None), rotation)
         keys = self._rotate("key", self.key.plain(context, key, 3, whole), rotation)
         return queries, keys, self.value.plain(context, key, 4, whole)
 
-    def _rotate(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
+    def _rotate(self, part: str, x: Array, rotation: Rotation | None) -> Array:
         """Apply the per-head norm and the rotary positions, if the spec has them, to queries or keys `[R, H*Dh]`."""
         if not self.normed and rotation is None:
             return x
@@ -197,11 +189,11 @@ class Attention(nnx.Module):
             heads = (self.query_norm if part == "query" else self.key_norm)(heads)
         return (heads if rotation is None else rotation(heads)).reshape(x.shape)
 
-    def queries(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
+    def queries(self, x: Array, rotation: Rotation | None = None) -> Array:
         """Project rows `[R, D]` to scaled queries `[R, H*Dh]`."""
         return self._rotate("query", self.query(x), rotation) * self.scale
 
-    def keys(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
+    def keys(self, x: Array, rotation: Rotation | None = None) -> Array:
         """Project rows `[R, D]` to keys `[R, H*Dh]`."""
         return self._rotate("key", self.key(x), rotation)
 
@@ -215,14 +207,14 @@ class RelativeBias(nnx.Module):
         self.bidirectional = not spec.decoder
         self.buckets, self.max_distance = spec.relative_buckets, spec.relative_max_distance
 
-    def __call__(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
+    def __call__(self, queries: Array, keys: Array) -> Array:
         """Return the bias `[1, H, Tq, Tk]`, float32, for query positions `[Tq]` and key positions `[Tk]`."""
         distance = keys[None, :] - queries[:, None]
         bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
         return self.embedding[...][bucket].transpose(2, 0, 1)[None]
 
 
-def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_distance: int) -> jax.Array:
+def relative_bucket(distance: Array, bidirectional: bool, buckets: int, max_distance: int) -> Array:
     """Return the number of T5's bucket for each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
 
     Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`. If bidirectional,
@@ -259,13 +251,13 @@ class LayerCache(NamedTuple):
     position 0, too: then entries begin with `t * K + k = K - 1`.
     """
 
-    self_keys: jax.Array  # [B, H, Dh, max_length * K]
-    self_values: jax.Array  # [B, H, max_length * K, Dh]
-    cross_keys: jax.Array | None  # [B, H, S, Dh]: once per sentence, shared by its beams
-    cross_values: jax.Array | None  # [B, H, S, Dh]
+    self_keys: Array  # [B, H, Dh, max_length * K]
+    self_values: Array  # [B, H, max_length * K, Dh]
+    cross_keys: Array | None  # [B, H, S, Dh]: once per sentence, shared by its beams
+    cross_values: Array | None  # [B, H, S, Dh]
 
     @classmethod
-    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
+    def empty(cls, heads: int, cross_keys: Array, cross_values: Array, entries: int) -> "LayerCache":
         """Make a cache of `entries` zeros for self-attention, with cross-attention keys and values `[B, S, H*Dh]`."""
         keys, values = (new.reshape(*new.shape[:2], heads, -1).swapaxes(1, 2) for new in (cross_keys, cross_values))
         batch, _, _, head_dim = keys.shape
@@ -273,14 +265,14 @@ class LayerCache(NamedTuple):
         return cls(own_keys, jnp.zeros((batch, heads, entries, head_dim), keys.dtype), keys, values)
 
     @classmethod
-    def after(cls, heads: int, keys: jax.Array, values: jax.Array, entries: int) -> "LayerCache":
+    def after(cls, heads: int, keys: Array, values: Array, entries: int) -> "LayerCache":
         """Make a cache that holds a prompt's keys and values `[B, S, H*Dh]`, with room for `entries` more."""
         keys, values = (new.reshape(*new.shape[:2], heads, -1) for new in (keys, values))
         none, room = (0, 0), (0, entries)
         keys = jnp.pad(keys.transpose(0, 2, 3, 1), (none, none, none, room))
         return cls(keys, jnp.pad(values.transpose(0, 2, 1, 3), (none, none, room, none)), None, None)
 
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
+    def remember(self, keys: Array, values: Array, index: Array, prompt: int = 0) -> "LayerCache":
         """Return the cache with keys and values `[B*K, H*Dh]` of position `index`, from entry `prompt + index * K`."""
         batch, heads, head_dim, _ = self.self_keys.shape
         dtype = self.self_keys.dtype
@@ -291,7 +283,7 @@ class LayerCache(NamedTuple):
             self_values=lax.dynamic_update_slice_in_dim(self.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
         )
 
-    def own(self, queries: jax.Array, bias: jax.Array, index: jax.Array, cap: float = 0.0) -> jax.Array:
+    def own(self, queries: Array, bias: Array, index: Array, cap: float = 0.0) -> Array:
         """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` of position `index` over all entries.
 
         `bias` masks the entries that are not in a query's history.
@@ -299,7 +291,7 @@ class LayerCache(NamedTuple):
         filled = (index + 1) * (len(queries) // len(bias))
         return self._on_each_platform(queries, self.self_keys, self.self_values, bias, filled, cap, keys_last=True)
 
-    def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
+    def cross(self, queries: Array, bias: Array) -> Array:
         """Return cross-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over the encoder's positions."""
         batch, groups, _, width = self.cross_values.shape
         each = width // self.self_values.shape[3]
@@ -312,21 +304,21 @@ class LayerCache(NamedTuple):
 
     def _on_each_platform(
         self,
-        queries: jax.Array,
-        keys: jax.Array,
-        values: jax.Array,
-        bias: jax.Array,
-        filled: jax.Array,
+        queries: Array,
+        keys: Array,
+        values: Array,
+        bias: Array,
+        filled: Array,
         cap: float = 0.0,
         *,
         keys_last: bool,
-    ) -> jax.Array:
+    ) -> Array:
         """Attend with `attend_cached` on GPUs, if this kernel supports the attention, and else with `_attend`.
 
         Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`; entries from `filled` on are not written yet.
         """
 
-        def apart(queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, _: jax.Array) -> jax.Array:
+        def apart(queries: Array, keys: Array, values: Array, bias: Array, _: Array) -> Array:
             return self._attend(queries, keys.swapaxes(2, 3) if keys_last else keys, values, bias, cap)
 
         batch, heads, _, head_dim = values.shape
@@ -337,9 +329,7 @@ class LayerCache(NamedTuple):
         cuda = partial(attend_cached, keys_last=keys_last)
         return lax.platform_dependent(queries, keys, values, bias, filled, cuda=cuda, default=apart)
 
-    def _attend(
-        self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, cap: float = 0.0
-    ) -> jax.Array:
+    def _attend(self, queries: Array, keys: Array, values: Array, bias: Array, cap: float = 0.0) -> Array:
         batch, heads, _, head_dim = keys.shape
         groups, dtype = queries.shape[1] // (heads * head_dim), queries.dtype
         queries = queries.astype(keys.dtype)
@@ -357,9 +347,9 @@ class Cache(NamedTuple):
     """The KV cache of all decoder layers; reordering beams changes only `ancestors`."""
 
     layers: tuple[LayerCache, ...]
-    ancestors: jax.Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
-    cross_mask: jax.Array  # [B, S] bool: real positions of the encoder output, or of a decoder-only model's prompt
-    start: jax.Array | None = None  # [B, D], first input of a decoder-only model: the last position of its prompt
+    ancestors: Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
+    cross_mask: Array  # [B, S] bool: real positions of the encoder output, or of a decoder-only model's prompt
+    start: Array | None = None  # [B, D], first input of a decoder-only model: the last position of its prompt
 
     @property
     def before(self) -> int:
@@ -372,18 +362,18 @@ class Cache(NamedTuple):
         return self.layers[0].self_keys.shape[3] - length * beams
 
 
-def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:
+def own_position(ancestors: Array, index: Array) -> Array:
     """Return `ancestors [B, K, T]` with k at position `index` of each row k: that row wrote the entry itself."""
     beam = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
     return lax.dynamic_update_index_in_dim(ancestors, beam, index, axis=2)
 
 
-def reorder_beams(cache: Cache, parents: jax.Array) -> Cache:
+def reorder_beams(cache: Cache, parents: Array) -> Cache:
     """Return the cache in which row k of each sentence has the history of row `parents[:, k]`, int32 `[B, K]`."""
     return cache._replace(ancestors=jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1))
 
 
-def history_bias(ancestors: jax.Array, position_bias: jax.Array, missing: int = 0) -> jax.Array:
+def history_bias(ancestors: Array, position_bias: Array, missing: int = 0) -> Array:
     """Return attention biases `[B, H or 1, K, E]` that mask entries outside of each row's history.
 
     Entries of the row's history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`. `E` is
@@ -440,7 +430,7 @@ def _group_heads(layer: LayerCache) -> LayerCache:
     batch, heads, length, head_dim = layer.cross_keys.shape
     each = Heads(batch, heads, 0.0).side_by_side(head_dim)
 
-    def grouped(x: jax.Array) -> jax.Array:
+    def grouped(x: Array) -> Array:
         apart = x.reshape(batch, heads // each, each, length, head_dim)
         if x.dtype == jnp.bfloat16:
             unit = jnp.eye(each * head_dim, dtype=x.dtype).reshape(each, head_dim, -1)
@@ -474,12 +464,12 @@ def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
     return cache._replace(layers=tuple(map(layer_of, cache.layers)), ancestors=ancestors)
 
 
-def _resized(x: jax.Array, axis: int, more: int) -> jax.Array:
+def _resized(x: Array, axis: int, more: int) -> Array:
     """Append `more` zeros to an axis, or drop its last entries if `more` is negative."""
     return lax.pad(x, jnp.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
 
 
-def _grown_by_product(x: jax.Array, axis: int, more: int) -> jax.Array:
+def _grown_by_product(x: Array, axis: int, more: int) -> Array:
     """Append `more` zeros to an axis of `x [B, H, ...]`, in bfloat16 by a product with a unit matrix, which is exact.
 
     A TPU has the axis in the columns of its registers, and takes 79 us for 125 to 255 columns by the compiler's

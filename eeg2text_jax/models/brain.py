@@ -17,7 +17,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
 
 from eeg2text_jax.base.cpu import convolve, convolve_back
 from eeg2text_jax.base.errors import UserError
@@ -39,7 +39,7 @@ class Convolution(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
         self.dtype = dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
         y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=convolve, default=_convolve)
         return y + bias.reshape(1, 1, 1, 1, -1)
@@ -54,7 +54,7 @@ class TransposedConvolution(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
         self.dtype = dtype
 
-    def __call__(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def __call__(self, x: Array, shape: tuple[int, ...]) -> Array:
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
         on_cpu, usual = (functools.partial(function, shape=shape) for function in (convolve_back, _convolve_back))
         y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=on_cpu, default=usual)
@@ -66,17 +66,17 @@ def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
     return [tuple(-(-length // 2**n) for length in shape) for n in range(times + 1)]
 
 
-def _convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def _convolve(x: Array, kernel: Array) -> Array:
     return lax.conv_general_dilated(x, kernel, (2, 2, 2), [(1, 1)] * 3, dimension_numbers=_LAYOUT)
 
 
-def _convolve_back(x: jax.Array, kernel: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _convolve_back(x: Array, kernel: Array, shape: tuple[int, ...]) -> Array:
     turned = jnp.flip(kernel, (0, 1, 2)).swapaxes(3, 4)
     padding = [(1, 1 + (length + 1) % 2) for length in shape]
     return lax.conv_general_dilated(x, turned, (1, 1, 1), padding, (2, 2, 2), dimension_numbers=_LAYOUT)
 
 
-def _draw(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: float) -> jax.Array:
+def _draw(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: float) -> Array:
     return jax.random.normal(rngs.params(), shape, jnp.float32) * math.sqrt(2.0 / fan_in)
 
 
@@ -92,7 +92,7 @@ class UnicornEncoder(nnx.Module):
         self.bridge = nnx.Linear(spec.width, d_model, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
         self.spec = spec
 
-    def __call__(self, features: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, features: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return embeddings `[B, W, D]` and the mask `[B, W]` of words `[B, W, F]` or volumes `[B, W, X, Y, Z]`."""
         z = self.bridge(self.series(self.snapshot(features, mask), mask, **options))
         return jax.nn.relu(z) if self.spec.bridge == "relu" else z, mask
@@ -110,7 +110,7 @@ class Snapshots(nnx.Module):
         self.spec, self.dtype = spec, dtype
 
     @jax.named_scope("snapshot")
-    def __call__(self, features: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, features: Array, mask: Array) -> Array:
         act = ACTIVATIONS[self.spec.activation]
         x = zero_at_padding(features, mask, self.dtype)
         if not self.spec.volume:
@@ -131,7 +131,7 @@ class Series(nnx.Module):
         self.encoder = Stack(series_spec(spec), dtype, rngs)
 
     @jax.named_scope("series")
-    def __call__(self, x: jax.Array, mask: jax.Array, **options) -> jax.Array:
+    def __call__(self, x: Array, mask: Array, **options) -> Array:
         return self.encoder(x, mask, **options)
 
 
@@ -147,7 +147,7 @@ class Reconstruction(nnx.Module):
         self.spec = spec
 
     @jax.named_scope("mirror")
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         spec, act = self.spec, ACTIVATIONS[self.spec.activation]
         hidden = act(self.outer(x))
         if not spec.volume:
@@ -210,7 +210,7 @@ def make_encoder(spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) 
     return classes[spec.kind](spec, d_model, dtype, rngs)
 
 
-def flat_features(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def flat_features(features: Array, mask: Array, dtype: jnp.dtype) -> Array:
     """Return words `[B, W, F]`, or volumes `[B, W, X, Y, Z]` flattened, as `[B, W, F]` with 0 at padding."""
     return zero_at_padding(features, mask, dtype).reshape(*mask.shape, -1)
 
@@ -231,7 +231,7 @@ class TransformerEncoder(nnx.Module):
         self.bridge = nnx.Linear(width, d_model, dtype=dtype, kernel_init=XAVIER, rngs=rngs)
         self.spec, self.dtype, self.padding = spec, dtype, width - spec.features
 
-    def __call__(self, features: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, features: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return embeddings `[B, W, D]` and the mask `[B, W]` of recordings; `options` are those of `Stack`."""
         x = flat_features(features, mask, self.dtype)
         if self.spec.width:
@@ -278,8 +278,8 @@ class LSTMEncoder(nnx.Module):
         self.spec, self.dtype = spec, dtype
 
     def __call__(
-        self, features: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None, **_: object
-    ) -> tuple[jax.Array, jax.Array]:
+        self, features: Array, mask: Array, *, dropout_key: Array | None = None, **_: object
+    ) -> tuple[Array, Array]:
         """Return embeddings `[B, W, D]` and the mask `[B, W]` of recordings."""
         x = flat_features(features, mask, self.dtype)
         for number in range(self.spec.layers):
@@ -296,7 +296,7 @@ class Direction(nnx.Module):
     def __init__(self, width: int, hidden: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.uniform(2 * hidden**-0.5)
 
-        def centred(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
+        def centred(key: Array, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
             """Draw from -1/sqrt(hidden) to 1/sqrt(hidden), as PyTorch does."""
             return init(key, shape, dtype) - jnp.asarray(hidden**-0.5, dtype)
 
@@ -305,12 +305,12 @@ class Direction(nnx.Module):
         self.recurrent = nnx.Linear(hidden, 4 * hidden, use_bias=False, **gates)
         self.hidden, self.dtype = hidden, dtype
 
-    def __call__(self, x: jax.Array, mask: jax.Array, *, reverse: bool = False) -> jax.Array:
+    def __call__(self, x: Array, mask: Array, *, reverse: bool = False) -> Array:
         """Return the outputs `[B, W, hidden]` of inputs `[B, W, n_in]`, 0 at padding; the state is float32."""
         driven = self.input(x).swapaxes(0, 1)  # --> [W, B, 4 hidden], all words at once
         nothing = jnp.zeros((x.shape[0], self.hidden), jnp.float32)
 
-        def step(state: tuple, inputs: tuple) -> tuple[tuple, jax.Array]:
+        def step(state: tuple, inputs: tuple) -> tuple[tuple, Array]:
             (h, c), (gates, real) = state, inputs
             gates = (gates + self.recurrent(h.astype(self.dtype))).astype(jnp.float32)
             i, f, g, o = jnp.split(gates, 4, axis=-1)
@@ -366,8 +366,8 @@ class ReconstructionModel(PureModel):
     keep: Keep = "products"
 
     def reconstruct(
-        self, params: Params, features: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array]:
+        self, params: Params, features: Array, mask: Array, *, dropout_key: Array | None = None
+    ) -> tuple[Array, Array]:
         """Return reconstructed recordings, float32 `[B, W, ...]`, and the mask `[B, W]` of snapshots in the loss."""
         network = self._module(in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
         x, judged = network.eeg.snapshot(features, mask), mask
@@ -379,7 +379,7 @@ class ReconstructionModel(PureModel):
             x = network.eeg.series(x, mask, dropout_key=key, remat=self.keep if self.remat else None)
         return network.mirror(x), judged
 
-    def _hidden(self, mask: jax.Array, key: jax.Array | None) -> jax.Array:
+    def _hidden(self, mask: Array, key: Array | None) -> Array:
         """Draw a mask `[B, W]` of snapshots to hide, at least one per recording; without a key (dev), a fixed one."""
         key = jax.random.key(0) if key is None else jax.random.fold_in(key, 1)
         places = draw_per_key(lambda key: jax.random.uniform(key, mask.shape), key)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
 
 from eeg2text_jax.base.devices.arms import Divided, divided, joined
 from eeg2text_jax.models._stack import Layer
@@ -27,7 +28,7 @@ from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_d
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 from eeg2text_jax.models.waves import NEIGHBORS, TAPS, count_patches, positions_of, shorter
 
-Inputs = Mapping[str, jax.Array]
+Inputs = Mapping[str, Array]
 
 
 class SearchWeights(NamedTuple):
@@ -35,7 +36,7 @@ class SearchWeights(NamedTuple):
 
     encoder: Layer | None  # None: a decoder-only model
     decoder: Layer
-    table: jax.Array | StepTable | Int8Table
+    table: Array | StepTable | Int8Table
 
 
 class Prepared(NamedTuple):
@@ -58,7 +59,7 @@ class EEG2Text(nnx.Module):
             self.eeg = make_encoder(eeg, spec.d_model, dtype, rngs)
         self.prompt = (eeg.prompt, eeg.prompt_after) if eeg is not None else ((), ())
 
-    def encode(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> tuple[jax.Array, jax.Array]:
+    def encode(self, inputs: Inputs, dropout_key: Array | None, **options) -> tuple[Array, Array]:
         """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens.
 
         `inputs` has one of `features` (words `[B, W, F]` or volumes `[B, W, X, Y, Z]`), `inputs_embeds [B, S, D]` or
@@ -77,7 +78,7 @@ class EEG2Text(nnx.Module):
             x = self.backbone.embed(inputs["input_ids"])
         return self.backbone.encode(x, mask, dropout_key=text_key, **options)
 
-    def _with_prompt(self, x: jax.Array, mask: jax.Array, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
+    def _with_prompt(self, x: Array, mask: Array, inputs: Inputs) -> tuple[Array, Array]:
         """Return `x [B, W, D]` with the embeddings of the prompt's two parts before and after it, and the new mask."""
         around = []
         for name, constant in zip(("before", "after"), self.prompt, strict=True):
@@ -142,10 +143,10 @@ class Seq2SeqModel(PureModel):
         self,
         params: Params,
         inputs: Inputs,
-        decoder_input_ids: jax.Array,
-        decoder_mask: jax.Array | None = None,
+        decoder_input_ids: Array,
+        decoder_mask: Array | None = None,
         *,
-        dropout_key: jax.Array | None = None,
+        dropout_key: Array | None = None,
         read_out: ReadOut = logits_of,
     ) -> Any:
         """Return float32 logits `[B, T, V]` of all target positions at once.
@@ -160,31 +161,23 @@ class Seq2SeqModel(PureModel):
         options |= {"read_out": read_out, "dropout_key": decode_key} | ({"divided": True} if self.divided else {})
         return network.backbone.decode(decoder_input_ids, decoder_mask, hidden, mask, **options)
 
-    def encode(
-        self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array]:
+    def encode(self, params: Params, inputs: Inputs, *, dropout_key: Array | None = None) -> tuple[Array, Array]:
         """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens."""
         return self._bind(params, layers=not self.remat).encode(inputs, dropout_key, **self._options)
 
-    def embed(self, params: Params, ids: jax.Array) -> jax.Array:
+    def embed(self, params: Params, ids: Array) -> Array:
         """Return the embeddings `[B, S, D]` of token ids `[B, S]`; `encode` takes them in place of the ids."""
         return self._bind(params).backbone.embed(ids)
 
     def decode(
-        self,
-        params: Params,
-        ids: jax.Array,
-        hidden: jax.Array,
-        mask: jax.Array,
-        *,
-        dropout_key: jax.Array | None = None,
-    ) -> jax.Array:
+        self, params: Params, ids: Array, hidden: Array, mask: Array, *, dropout_key: Array | None = None
+    ) -> Array:
         """Return float32 logits `[B, T, V]` from decoder inputs `[B, T]` and the output and mask of `encode`."""
         decode = self._bind(params).backbone.decode
         return decode(ids, None, hidden, mask, dropout_key=dropout_key, **self._options)
 
     def init_cache(
-        self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int, dtype: str = ""
+        self, params: Params, hidden: Array, mask: Array, beams: int, max_length: int, dtype: str = ""
     ) -> Cache:
         """Make a KV cache for `B * beams` sequences of at most `max_length` tokens, from the output of `encode`.
 
@@ -218,7 +211,7 @@ class Seq2SeqModel(PureModel):
         """
         return Prepared(params, _search_weights(self, params, weights_dtype))
 
-    def shift_right(self, labels: jax.Array) -> jax.Array:
+    def shift_right(self, labels: Array) -> Array:
         """Return decoder inputs `[B, T]`: the start token, then all labels but the last one; -100 becomes padding."""
         start = jnp.full_like(labels[:, :1], self.start_token)
         shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
@@ -303,7 +296,7 @@ class BrainTower(nnx.Module):
         if model.learn_temperature:
             self.log_scale = nnx.Param(jnp.full((1,), -math.log(model.temperature), jnp.float32))
 
-    def __call__(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> jax.Array:
+    def __call__(self, inputs: Inputs, dropout_key: Array | None, **options) -> Array:
         """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
         mask = inputs["mask"]
         with jax.named_scope("eeg_encoder"):
@@ -316,7 +309,7 @@ class BrainTower(nnx.Module):
         return unit_length(self.output(pooled).astype(jnp.float32))
 
 
-def length_features(count: jax.Array) -> jax.Array:
+def length_features(count: Array) -> Array:
     """Return sines and cosines, `[B, LENGTH_FEATURES]`, of numbers of words, float32 `[B, 1]`."""
     waves = LENGTH_FEATURES // 2
     rates = LONGEST_WAVE ** (-jnp.arange(waves, dtype=jnp.float32) / (waves - 1))
@@ -324,7 +317,7 @@ def length_features(count: jax.Array) -> jax.Array:
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)
 
 
-def unit_length(x: jax.Array) -> jax.Array:
+def unit_length(x: Array) -> Array:
     """Divide vectors `[..., E]` by their length; a zero vector stays zero, and its gradient is finite."""
     return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
 
@@ -359,13 +352,13 @@ class ContrastiveModel(PureModel):
     def eos_token(self) -> int:
         return self.base.eos_token
 
-    def embed(self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None) -> jax.Array:
+    def embed(self, params: Params, inputs: Inputs, *, dropout_key: Array | None = None) -> Array:
         """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
         remat = self.base.keep if self.base.remat else None
         params = in_compute_dtype(params, jnp.dtype(self.base.dtype), layers=not self.base.remat)
         return self._module(params)(inputs, dropout_key, remat=remat)
 
-    def scale(self, params: Params) -> jax.Array:
+    def scale(self, params: Params) -> Array:
         """Return 1 / temperature, by which cosines are multiplied: float32 scalar, at most 100 if it is learned."""
         if not self.learn_temperature:
             return jnp.float32(1.0 / self.temperature)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
 
 from eeg2text_jax.base.devices.arms import Divided, divided, joined
 from eeg2text_jax.base.devices.mesh import replicate
@@ -26,15 +26,15 @@ Keep = Literal["products", "nothing"]
 
 
 def scan_keeping(
-    layer: Callable[[Any, Any, jax.Array, Any], jax.Array],
+    layer: Callable[[Any, Any, Array, Any], Array],
     params: Any,
     shared: Any,
-    x: jax.Array,
+    x: Array,
     each: Any,
     keep: Keep,
     cast: Callable[[Any], Any] = lambda params: params,
     whole: Callable[[Any], Any] = replicate,
-) -> jax.Array:
+) -> Array:
     """Apply `layer(params, shared, x, each) -> x` for each index of axis 0 of `params` and `each`, one after the other.
 
     The result is differentiable by `params`, `shared` and `x`. Each layer's input is stored for the backward pass and,
@@ -48,17 +48,17 @@ def scan_keeping(
     length = jax.tree.leaves(params)[0].shape[0]
     pullback = _Pullback()
 
-    def one_layer(params: Any, number: jax.Array) -> Any:
+    def one_layer(params: Any, number: Array) -> Any:
         return whole(cast(jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, number, 0, keepdims=False), params)))
 
     numbers, shapes = jnp.arange(length), jax.eval_shape(cast, jax.tree.map(lambda leaf: leaf[0], params))
 
     @jax.custom_vjp
-    def run(params: Any, shared: Any, x: jax.Array, each: Any) -> jax.Array:
+    def run(params: Any, shared: Any, x: Array, each: Any) -> Array:
         return lax.scan(lambda x, i: (layer(one_layer(params, i[0]), shared, x, i[1]), None), x, (numbers, each))[0]
 
-    def forward(params: Any, shared: Any, x: jax.Array, each: Any) -> tuple[jax.Array, Any]:
-        def step(x: jax.Array, number: jax.Array, each: Any) -> tuple[jax.Array, list[jax.Array]]:
+    def forward(params: Any, shared: Any, x: Array, each: Any) -> tuple[Array, Any]:
+        def step(x: Array, number: Array, each: Any) -> tuple[Array, list[Array]]:
             layer_params = one_layer(params, number)
             y, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), layer_params, shared, x)
             return y, pullback.take_apart(back, (layer_params, shared, each, x))
@@ -75,7 +75,7 @@ def scan_keeping(
         (x, inputs, buffers), _ = lax.scan(body, (x, inputs, _buffers(values, length)), (numbers, each))
         return x, (params, shared, each, inputs, buffers)
 
-    def backward(residuals: Any, gradient: jax.Array) -> tuple:
+    def backward(residuals: Any, gradient: Array) -> tuple:
         params, shared, each, inputs, buffers = residuals
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
@@ -97,7 +97,7 @@ def _buffers(shapes: Any, length: int) -> Any:
     return jax.tree.map(lambda shape: lax.empty((length, *shape.shape), shape.dtype), shapes)
 
 
-def _put(buffers: Any, values: Any, number: jax.Array) -> Any:
+def _put(buffers: Any, values: Any, number: Array) -> Any:
     """Write each of `values` into its buffer `[length, ...]` at index `number`."""
     return jax.tree.map(lambda b, v: lax.dynamic_update_index_in_dim(b, v, number, 0), buffers, values)
 
@@ -105,14 +105,14 @@ def _put(buffers: Any, values: Any, number: jax.Array) -> Any:
 class _Pullback:
     """Splits a function from `jax.vjp`, to store only those of its arrays that the backward pass does not have."""
 
-    def take_apart(self, back: Any, inputs: Any) -> list[jax.Array]:
+    def take_apart(self, back: Any, inputs: Any) -> list[Array]:
         """Return the arrays of `back`, a function from `jax.vjp`, that are not among the arrays of `inputs`."""
         leaves, self._structure = jax.tree.flatten(back)
         places = {id(leaf): place for place, leaf in enumerate(jax.tree.leaves(inputs))}
         self._places = [places.get(id(leaf)) for leaf in leaves]
         return [leaf for leaf, place in zip(leaves, self._places, strict=True) if place is None]
 
-    def put_together(self, inputs: Any, values: list[jax.Array]) -> Callable[[jax.Array], tuple]:
+    def put_together(self, inputs: Any, values: list[Array]) -> Callable[[Array], tuple]:
         """Rebuild `back` from the result `values` of `take_apart`, and from `inputs`, structured as in that call."""
         inputs, rest = jax.tree.leaves(inputs), iter(values)
         leaves = [next(rest) if place is None else inputs[place] for place in self._places]
@@ -128,12 +128,12 @@ def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, 
     return structure, nnx.to_pure_dict(shapes)
 
 
-def init_params(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> Params:
+def init_params(make: Callable[[nnx.Rngs], nnx.Module], key: Array) -> Params:
     """Return random parameters of the module that `make` builds."""
     return _made(make, key)[1]
 
 
-def _made(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> tuple[nnx.GraphDef, Params]:
+def _made(make: Callable[[nnx.Rngs], nnx.Module], key: Array) -> tuple[nnx.GraphDef, Params]:
     structure, state = nnx.split(make(nnx.Rngs(key)))
     return structure, nnx.to_pure_dict(state)
 
@@ -150,7 +150,7 @@ class PureModel:
         """Shapes (`jax.ShapeDtypeStruct`) of all parameters; the dicts are copies."""
         return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
 
-    def init(self, key: jax.Array) -> Params:
+    def init(self, key: Array) -> Params:
         """Return random parameters, float32 but for kernels in int8."""
         return init_params(self._make(), key)
 
@@ -164,11 +164,11 @@ def _structure(model: PureModel) -> tuple[nnx.GraphDef, Params]:
     return structure_of(model._make())
 
 
-def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers: int) -> nnx.Module:
+def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: Array, layers: int) -> nnx.Module:
     """Return one module with the stacked parameters `[L, ...]` of L = `layers` modules; `scan_layers` applies it."""
     structures = []  # of the one layer that vmap traces
 
-    def init(key: jax.Array) -> Params:
+    def init(key: Array) -> Params:
         structure, params = _made(make, key)
         structures.append(structure)
         return params
@@ -200,8 +200,8 @@ def map_layers(stacked: nnx.Module, change: Callable[[nnx.Module], None]) -> nnx
 
 def scan_layers(
     stacked: nnx.Module,
-    body: Callable[[nnx.Module, jax.Array, Any, Any], jax.Array],
-    x: jax.Array,
+    body: Callable[[nnx.Module, Array, Any, Any], Array],
+    x: Array,
     each: Any = None,
     shared: Any = None,
     *,
@@ -210,7 +210,7 @@ def scan_layers(
     unroll: bool = False,
     late: bool = False,
     divided_kernels: bool = False,
-) -> jax.Array:
+) -> Array:
     """Apply stacked layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
 
     Args:
@@ -226,13 +226,13 @@ def scan_layers(
     def cast(params: Params) -> Params:
         return in_compute_dtype(_late(params) if late and dtype != jnp.float32 else params, dtype)
 
-    def layer(params: Params, shared: Any, x: jax.Array, each: Any) -> jax.Array:
+    def layer(params: Params, shared: Any, x: Array, each: Any) -> Array:
         return body(nnx.merge(structure, params), x, each, shared)
 
     if remat is not None:
         rest, kernels = divided(params, lambda _, leaf: leaf.dtype != jnp.int8)  # int8 has no gradient
 
-        def whole_layer(rest: Params, shared: Any, x: jax.Array, both: tuple[Params, Any]) -> jax.Array:
+        def whole_layer(rest: Params, shared: Any, x: Array, both: tuple[Params, Any]) -> Array:
             return layer(joined(Divided(rest, whole(both[0]))), shared, x, both[1])
 
         return scan_keeping(whole_layer, rest, shared, x, (kernels, each), remat, cast, whole)
@@ -251,7 +251,7 @@ def _late(params: Params) -> Params:
     return jax.tree.map(functools.partial(_cast_late, unforeseen=params["ffn_norm"]["scale"]), params)
 
 
-def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
+def _cast_late(weights: Array, unforeseen: Array) -> Array:
     """Return the weights unchanged, such that a TPU casts them to the compute dtype only where a layer uses them.
 
     On a TPU this adds a zero, made from the parameter `unforeseen`, that the compiler cannot foresee. Without it, the
@@ -261,7 +261,7 @@ def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
     instead of 32.3 at 7168 rows).
     """
 
-    def add_zero(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
+    def add_zero(weights: Array, unforeseen: Array) -> Array:
         return weights + jnp.minimum(jnp.abs(unforeseen[0]), 0.0)
 
     if weights.ndim < 2 or weights.dtype != unforeseen.dtype:  # biases; weights already in the compute dtype

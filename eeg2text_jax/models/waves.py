@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax import lax
+from jax import Array, lax
 
 from eeg2text_jax.base.devices.mesh import shard_rows
 from eeg2text_jax.models._stack import Stack, dropout_keys
@@ -62,7 +62,7 @@ class Convolution(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
         self.taps, self.stride, self.padding, self.dtype = taps, stride, padding, dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         x = jnp.pad(x.astype(self.dtype), [(0, 0)] * (x.ndim - 2) + [(self.padding, self.padding), (0, 0)])
         last = x.shape[-2] - self.taps
         read = [lax.slice_in_dim(x, t, t + last + 1, self.stride, axis=x.ndim - 2) for t in range(self.taps)]
@@ -84,7 +84,7 @@ class Downsampling(nnx.Module):
     def __init__(self, n_in: int, n_out: int, stride: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.convolution, self.stride = Convolution(n_in, n_out, dtype, rngs, stride=stride), stride
 
-    def __call__(self, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, x: Array, mask: Array) -> tuple[Array, Array]:
         mask = mask[:, :: self.stride]
         return zero_at_padding(gelu(self.convolution(x)), mask, x.dtype), mask
 
@@ -106,7 +106,7 @@ class ConvEncoder(nnx.Module):
             self.bridge = _bridge(n_in, d_model, dtype, rngs)
         self.spec, self.dtype, self.strides = spec, dtype, waves.strides
 
-    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return embeddings `[B, S, D]` and the mask `[B, S]`, S = `shorter(W, strides)`."""
         x = zero_at_padding(samples, mask, self.dtype)
         for number in range(len(self.strides)):
@@ -128,7 +128,7 @@ def count_patches(waves: WaveSpec, length: int) -> int:
     return 1 + max(0, -(-(length - waves.patch) // step))
 
 
-def cut(waves: WaveSpec, samples: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+def cut(waves: WaveSpec, samples: Array, mask: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
     """Return patches `[B, C, P, patch]` of the C channels used, and the mask `[B, P]` of patches with a sample."""
     step, count, length = waves.patch - waves.overlap, count_patches(waves, mask.shape[1]), mask.shape[1]
     x = zero_at_padding(samples, mask, dtype)
@@ -149,14 +149,14 @@ class PatchEncoder(nnx.Module):
     spec: EEGSpec
     bridge: nnx.Linear
 
-    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return embeddings `[B, S, D]` and their mask `[B, S]`: of means over channels, or of every channel."""
         x, real = self.tokens(samples, mask, **options)
         if self.spec.waves.pooled:
             return self.bridge(x.mean(axis=1)), real
         return self.bridge(x.reshape(x.shape[0], -1, x.shape[-1])), jnp.tile(real, (1, x.shape[1]))
 
-    def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def tokens(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return the patches `[B, C, P, E]` after all layers, and the mask `[B, P]`."""
         raise NotImplementedError
 
@@ -168,7 +168,7 @@ class GroupNorm(nnx.Module):
         self.scale, self.bias = nnx.Param(jnp.ones((width,))), nnx.Param(jnp.zeros((width,)))
         self.groups, self.dtype = groups, dtype
 
-    def __call__(self, x: jax.Array, real: jax.Array) -> jax.Array:
+    def __call__(self, x: Array, real: Array) -> Array:
         wide = x.astype(jnp.float32).reshape(*x.shape[:3], self.groups, -1)
         weight = at_padding(real, wide.ndim).astype(jnp.float32)
         count = weight.sum(axis=1, keepdims=True) * float(wide.shape[2] * wide.shape[4])
@@ -195,7 +195,7 @@ class PatchStem(nnx.Module):
             n_in = filters
         self.count = len(convolutions)
 
-    def __call__(self, patches: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, patches: Array, mask: Array) -> Array:
         batch, channels, count, _ = patches.shape
         real, x = jnp.tile(mask, (1, channels)), patches.reshape(batch, channels * count, -1, 1)
         for number in range(self.count):
@@ -231,7 +231,7 @@ class LabramEncoder(PatchEncoder):
         self.bridge = _bridge(width, d_model, dtype, rngs)
         self.spec, self.dtype = spec, dtype
 
-    def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def tokens(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         x = self.stem(patches, real)
@@ -257,7 +257,7 @@ class CrissCross(nnx.Module):
         self.self_norm, self.ffn_norm = Norm(spec, dtype), Norm(spec, dtype)
         self.ffn, self.rate = FeedForward(spec, dtype, rngs), spec.dropout
 
-    def __call__(self, x: jax.Array, seen: jax.Array, key: jax.Array | None) -> jax.Array:
+    def __call__(self, x: Array, seen: Array, key: Array | None) -> Array:
         """Apply the layer to `x [B, C, P, E]`; `seen [1, B * C, 1, P]` is the bias that masks patches."""
         (batch, channels, count, _), sites = x.shape, [None] * 4 if key is None else key
         of_channel, of_time = jnp.split(self.self_norm(x), 2, axis=-1)
@@ -288,8 +288,8 @@ class CbramodEncoder(PatchEncoder):
         self.spec, self.dtype = spec, dtype
 
     def tokens(
-        self, samples: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None, **options: Any
-    ) -> tuple[jax.Array, jax.Array]:
+        self, samples: Array, mask: Array, *, dropout_key: Array | None = None, **options: Any
+    ) -> tuple[Array, Array]:
         waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         start, _, keys = dropout_keys(dropout_key, waves.stack.layers, 4)
@@ -299,13 +299,13 @@ class CbramodEncoder(PatchEncoder):
         x = jnp.where(real[:, None, :, None], x, jnp.zeros((), x.dtype))  # as at the end of a recording
         x = shard_rows(x + self._near(x))
 
-        def body(layer: CrissCross, x: jax.Array, key: jax.Array | None, seen: jax.Array) -> jax.Array:
+        def body(layer: CrissCross, x: Array, key: Array | None, seen: Array) -> Array:
             return layer(x, lax.stop_gradient(seen), key)
 
         seen = jnp.repeat(padding_bias(real), x.shape[1], axis=0).swapaxes(0, 1)
         return self.output(scan_layers(self.layers, body, x, keys, seen, dtype=self.dtype, **options)), real
 
-    def _near(self, x: jax.Array) -> jax.Array:
+    def _near(self, x: Array) -> Array:
         """Return the position embeddings `[B, C, P, E]`: a convolution of each feature over channels and patches.
 
         It is a product over all channels, as XLA:CPU's takes 20 times as long with its gradient (16 channels).
@@ -335,7 +335,7 @@ class ReveEncoder(PatchEncoder):
         self.bridge = _bridge(waves.stack.width, d_model, dtype, rngs)
         self.spec, self.dtype = spec, dtype
 
-    def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def tokens(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         places, embedded = (jnp.asarray(each, self.dtype) for each in places_in_time(waves, patches.shape[2]))

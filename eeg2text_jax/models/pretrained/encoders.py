@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from scipy import special
@@ -103,7 +104,7 @@ class _Network(nnx.Module):
     def __init__(self, spec: EncoderSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.backbone, self.spec = _Backbone(spec, dtype, rngs), spec
 
-    def __call__(self, ids: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, ids: Array, mask: Array) -> Array:
         table = getattr(self.backbone, self.spec.table)["embedding"]
         return self.backbone.encoder(table[...][ids] * self.spec.embedding_scale, mask)
 
@@ -115,7 +116,7 @@ class TextEncoder(PureModel):
     spec: EncoderSpec
     dtype: str = "float32"  # compute dtype
 
-    def hidden(self, params: Params, ids: jax.Array, mask: jax.Array) -> jax.Array:
+    def hidden(self, params: Params, ids: Array, mask: Array) -> Array:
         """Map token ids int32 `[B, T]` and their mask `[B, T]` to hidden states `[B, T, D]` after the last layer.
 
         States at padding have no meaning.
@@ -298,7 +299,7 @@ class TextEmbedder:
         self._read(pending, ids, states)
         return states
 
-    def _read(self, batch: tuple[np.ndarray, jax.Array] | None, ids: Sequence[np.ndarray], states: list) -> None:
+    def _read(self, batch: tuple[np.ndarray, Array] | None, ids: Sequence[np.ndarray], states: list) -> None:
         if batch is not None:
             for place, state in zip(batch[0], to_host(batch[1]), strict=False):
                 states[place] = state[: len(ids[place])].copy()
@@ -335,7 +336,7 @@ def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndar
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _encode(encoder: TextEncoder, params: Params, ids: jax.Array, lengths: jax.Array) -> jax.Array:
+def _encode(encoder: TextEncoder, params: Params, ids: Array, lengths: Array) -> Array:
     """Map ids `[N, T]`, of which the first `lengths [N]` are real, to hidden states `[N, T, D]`, float32."""
     mask = jnp.arange(ids.shape[1])[None] < lengths[:, None]
     return encoder.hidden(params, ids, mask).astype(jnp.float32)

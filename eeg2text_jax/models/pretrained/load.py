@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from transformers import AutoConfig, EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.base.devices.arms import Divided, joined
@@ -178,7 +179,7 @@ def assemble(
     flat = {path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype) for path, leaf in leaves.items()}
     where: Mapping[str, Any] = {} if shardings is None else flatten(shardings(unflatten(flat)))
 
-    def put(path: str) -> jax.Array:
+    def put(path: str) -> Array:
         source, stored = sources[path], dtype or flat[path].dtype
         stored = source.pieces[0].dtype if stored == np.int8 else stored
         try:
@@ -215,7 +216,7 @@ def place(
     stacked: bool,
     arms: int | None = None,
     dtype: Any = np.float32,
-) -> jax.Array:
+) -> Array:
     """Return a parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
 
     The shards of this process's devices are copied from the pieces one by one and cast to `dtype`, so that host memory
@@ -383,7 +384,7 @@ class Start:
 
 
 def start_from_checkpoint(
-    model: Seq2SeqModel, checkpoint: str | Path, keys: jax.Array, shardings: Shardings | None = None
+    model: Seq2SeqModel, checkpoint: str | Path, keys: Array, shardings: Shardings | None = None
 ) -> Start:
     """Return initial parameters `[A, ...]` of A arms (training runs): the checkpoint's, and random ones for the rest.
 
@@ -415,7 +416,7 @@ def start_of_encoder(model: AnyModel, checkpoint: str, arms: int, shardings: Sha
 
 
 def frozen_params(
-    model: Seq2SeqModel, checkpoint: str, key: jax.Array, shardings: Shardings, dtype: str = "bfloat16"
+    model: Seq2SeqModel, checkpoint: str, key: Array, shardings: Shardings, dtype: str = "bfloat16"
 ) -> Params:
     """Return the parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones.
 
@@ -425,7 +426,7 @@ def frozen_params(
     shapes = frozen_shapes(model, dtype)
     if not checkpoint:
 
-        def init(key: jax.Array) -> Params:
+        def init(key: Array) -> Params:
             return jax.tree.map(lambda leaf, stored: leaf.astype(stored.dtype), divide(model.init(key))[1], shapes)
 
         return jax.jit(init, out_shardings=shardings(shapes))(key)
@@ -468,11 +469,11 @@ def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], whe
 
 
 def _random_params(
-    model: Seq2SeqModel, keys: jax.Array, paths: tuple[str, ...], shardings: Shardings | None
-) -> dict[str, jax.Array]:
+    model: Seq2SeqModel, keys: Array, paths: tuple[str, ...], shardings: Shardings | None
+) -> dict[str, Array]:
     """Return the random parameters `[A, ...]` at `paths`; other parameters are not allocated."""
 
-    def init(keys: jax.Array) -> dict[str, jax.Array]:
+    def init(keys: Array) -> dict[str, Array]:
         params = flatten(jax.vmap(model.init)(keys))
         return {path: params[path] for path in paths}
 
