@@ -1,6 +1,6 @@
 """Pure functions from Flax NNX modules, and the loop over stacked layers.
 
-Only this file calls `nnx.split` and `nnx.merge`; all other code sees parameters as a plain nested dict of arrays.
+Only this file calls `nnx.split` and `nnx.merge`; all other code sees parameters as a nested dict of arrays.
 """
 
 import functools
@@ -16,12 +16,7 @@ from eeg2text_jax.base.devices.arms import Divided, divided, joined
 from eeg2text_jax.base.devices.mesh import replicate
 from eeg2text_jax.models.layers import PRODUCT
 
-# A scan over layers that stores selected activations for the backward pass and recomputes the others.
-#
-# `lax.scan` fills the buffers of activations, and the gradient of every weight, with zeros first. On a TPU these fills,
-# and needless stores, were half of BART-large's training step by the compiler's estimate; here buffers are
-# uninitialized.
-
+Params = dict[str, Any]
 Keep = Literal["products", "nothing"]
 
 
@@ -38,12 +33,14 @@ def scan_keeping(
     """Apply `layer(params, shared, x, each) -> x` for each index of axis 0 of `params` and `each`, one after the other.
 
     The result is differentiable by `params`, `shared` and `x`. Each layer's input is stored for the backward pass and,
-    with `keep="products"`, values that `layers.product` names. `cast` is applied to each layer's parameters before use.
+    with `keep="products"`, values that `layers.product` names; the others are recomputed. `cast` is applied to each
+    layer's parameters before use. `lax.scan` would first fill the buffers of activations, and the gradient of every
+    weight, with zeros: with needless stores, half of BART-large's training step on a TPU by the compiler's estimate.
     """
     policies = jax.checkpoint_policies
     policy = policies.save_only_these_names(PRODUCT) if keep == "products" else policies.nothing_saveable
-    # prevent_cse is needless, as XLA cannot merge computations of two loops; its barriers would cost a copy of every
-    # slice of weights and of stored values.
+    # XLA cannot merge computations of two loops; barriers of prevent_cse would copy every slice of weights and of
+    # stored values.
     once = jax.checkpoint(layer, policy=policy, prevent_cse=False)
     length = jax.tree.leaves(params)[0].shape[0]
     pullback = _Pullback()
@@ -106,24 +103,21 @@ class _Pullback:
     """Splits a function from `jax.vjp`, to store only those of its arrays that the backward pass does not have."""
 
     def take_apart(self, back: Any, inputs: Any) -> list[Array]:
-        """Return the arrays of `back`, a function from `jax.vjp`, that are not among the arrays of `inputs`."""
+        """Return the arrays of `back` that are not among the arrays of `inputs`."""
         leaves, self._structure = jax.tree.flatten(back)
         places = {id(leaf): place for place, leaf in enumerate(jax.tree.leaves(inputs))}
         self._places = [places.get(id(leaf)) for leaf in leaves]
         return [leaf for leaf, place in zip(leaves, self._places, strict=True) if place is None]
 
     def put_together(self, inputs: Any, values: list[Array]) -> Callable[[Array], tuple]:
-        """Rebuild `back` from the result `values` of `take_apart`, and from `inputs`, structured as in that call."""
+        """Rebuild `back` from the `values` that `take_apart` returned, and from `inputs`, structured as there."""
         inputs, rest = jax.tree.leaves(inputs), iter(values)
         leaves = [next(rest) if place is None else inputs[place] for place in self._places]
         return jax.tree.unflatten(self._structure, leaves)
 
 
-Params = dict[str, Any]
-
-
 def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, Params]:
-    """Return the graph definition and parameter shapes of the module that `make` builds, without allocating arrays."""
+    """Return the graph definition and parameter shapes of the module that `make` builds; nothing is allocated."""
     structure, shapes = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
     return structure, nnx.to_pure_dict(shapes)
 
@@ -147,7 +141,7 @@ class PureModel:
 
     @property
     def shapes(self) -> Params:
-        """Shapes (`jax.ShapeDtypeStruct`) of all parameters; the dicts are copies."""
+        """Shapes (`jax.ShapeDtypeStruct`) of all parameters, in new dicts."""
         return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
 
     def init(self, key: Array) -> Params:
@@ -180,7 +174,7 @@ def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: Array, layers: int
 def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
     """Return the layers of a stacked module one by one, each with its own parameters.
 
-    Decoding loops use them: slicing the stack in every iteration would copy 200 MB for BART-base's decoder.
+    Slicing the stack in every iteration of a decoding loop would copy 200 MB for BART-base's decoder.
     """
     structure, params = nnx.split(stacked)
     return [nnx.merge(structure, jax.tree.map(lambda leaf, i=i: leaf[i], params)) for i in range(layers)]
@@ -216,15 +210,17 @@ def scan_layers(
     Args:
       each: inputs that differ between layers, with the layer on axis 0; not differentiated.
       shared: inputs that all layers read.
-      remat: the activations that are stored for the backward pass, see `scan_keeping`; None: all.
-      late: on a TPU, cast kernels where they are used, for small batches, see `_cast_late`.
+      remat: what is stored for the backward pass, see `scan_keeping`; None: all.
+      late: on a TPU, cast kernels where they are used, see `_cast_late`.
     """
     structure, state = nnx.split(stacked)
     params = nnx.to_pure_dict(state)
     whole = _all_but_kernels if divided_kernels else replicate
 
     def cast(params: Params) -> Params:
-        return in_compute_dtype(_late(params) if late and dtype != jnp.float32 else params, dtype)
+        if late and dtype != jnp.float32 and "ffn" in params:
+            params = jax.tree.map(functools.partial(_cast_late, unforeseen=params["ffn_norm"]["scale"]), params)
+        return in_compute_dtype(params, dtype)
 
     def layer(params: Params, shared: Any, x: Array, each: Any) -> Array:
         return body(nnx.merge(structure, params), x, each, shared)
@@ -244,21 +240,13 @@ def _all_but_kernels(params: Params) -> Params:
     return jax.tree.map_with_path(lambda path, leaf: leaf if path[-1].key == "kernel" else replicate(leaf), params)
 
 
-def _late(params: Params) -> Params:
-    """Apply `_cast_late` to all kernels of a layer."""
-    if "ffn" not in params:
-        return params
-    return jax.tree.map(functools.partial(_cast_late, unforeseen=params["ffn_norm"]["scale"]), params)
-
-
 def _cast_late(weights: Array, unforeseen: Array) -> Array:
     """Return the weights unchanged, such that a TPU casts them to the compute dtype only where a layer uses them.
 
-    On a TPU this adds a zero, made from the parameter `unforeseen`, that the compiler cannot foresee. Without it, the
-    compiler would cast the weights of all layers before the loop, to memory and back (feed-forward networks: 6 of 140
-    ms for T5-large, batch 32, by its estimate). Use this for small batches: a product of many rows reads its weights
-    several times and casts them as often (12 feed-forward networks of BART-large with their gradient take 33.0 ms
-    instead of 32.3 at 7168 rows).
+    It adds a zero, made from the parameter `unforeseen`, that the compiler cannot foresee. Else the weights of all
+    layers would be cast before the loop, to memory and back (feed-forward networks: 6 of 140 ms for T5-large, batch 32,
+    by the compiler's estimate). A product of many rows reads its weights several times and casts them as often (12
+    feed-forward networks of BART-large with their gradient take 33.0 ms instead of 32.3 at 7168 rows).
     """
 
     def add_zero(weights: Array, unforeseen: Array) -> Array:
@@ -276,14 +264,11 @@ SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "deco
 def in_compute_dtype(
     params: Params, dtype: jnp.dtype, part: str | None = None, *, layers: bool = True, biases: bool = True
 ) -> Params:
-    """Return parameters with kernels and biases of dense layers in the compute dtype.
+    """Return parameters with kernels and biases of dense layers in the compute dtype, except int8 kernels and scales.
 
-    In bfloat16, a loop over tokens reads half of the bytes. Kernels in int8 and their scales stay as they are.
-
-    Args:
-      layers: whether to cast stacked layers, too.
-      biases: whether to cast biases, too. A loop over tokens leaves them float32: a TPU copies a bfloat16 row of a
-        stack into the layout of a vector at every use (0.12 of 1.80 ms for 84 biases of BART-large).
+    `layers` and `biases` say whether to cast stacked layers and biases, too. A loop over tokens leaves biases float32:
+    a TPU copies a bfloat16 row of a stack into the layout of a vector at every use (0.12 of 1.80 ms for 84 biases of
+    BART-large).
     """
     if "kernel" in params:
         uncast = set() if biases else {"bias"}

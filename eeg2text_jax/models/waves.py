@@ -2,9 +2,9 @@
 
 `conv` and `whisper` are convolutions over all channels and a transformer over time, as in Whisper (Radford et al.
 2022). LaBraM (Jiang et al. 2024), CBraMod (Wang et al. 2025) and REVE (El Ouahidi et al. 2025) cut each channel into
-patches, which are the positions of their transformers. These three compute what braindecode's models compute, whose
-weights they read (`models.pretrained.wave_folder`). Those models know no padding. Here samples after a recording's end
-change nothing: they are 0 for convolutions, hidden from attention and left out of the statistics of norms.
+patches, the positions of their transformers, and compute what braindecode's models compute, whose weights they read
+(`models.pretrained.wave_folder`). Those know no padding. Here samples after a recording's end change nothing: they are
+0 for convolutions, hidden from attention and left out of the statistics of norms.
 """
 
 import dataclasses
@@ -40,9 +40,9 @@ NEIGHBORS = (19, 7)  # CBraMod: channels and patches that its position convoluti
 
 
 class Convolution(nnx.Module):
-    """Convolution along time, `[..., T, C] -> [..., T', D]`; `planar` if PyTorch's checkpoint has it as a `Conv2d`.
+    """Convolution along time, `[..., T, C] -> [..., T', D]`; `planar` if a checkpoint has it as a `Conv2d`.
 
-    It is a matrix product over the samples that each output reads, as XLA:CPU has no fast convolution.
+    It is a matrix product, as XLA:CPU has no fast convolution.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Convolution(nnx.Module):
 
 
 def shorter(length: int, strides: Sequence[int]) -> int:
-    """Return the number of positions that `length` samples have after convolutions over all channels."""
+    """Return the number of positions of `length` samples after convolutions with these strides."""
     for stride in strides:
         length = -(-length // stride)
     return length
@@ -92,7 +92,7 @@ class Downsampling(nnx.Module):
 class ConvEncoder(nnx.Module):
     """Convolutions over all channels, then a transformer over time, unless the spec has no layers, then the bridge.
 
-    Without layers and bridge it is what replaces the first convolution of a Whisper (Yang et al. 2024, NeuSpeech).
+    Without layers and bridge it replaces the first convolution of a Whisper (Yang et al. 2024, NeuSpeech).
     """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -104,22 +104,19 @@ class ConvEncoder(nnx.Module):
             self.encoder = Stack(waves.stack, dtype, rngs)
         if spec.bridge != "none":
             self.bridge = _bridge(n_in, d_model, dtype, rngs)
-        self.spec, self.dtype, self.strides = spec, dtype, waves.strides
+        self.spec, self.dtype = spec, dtype
 
     def __call__(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return embeddings `[B, S, D]` and the mask `[B, S]`, S = `shorter(W, strides)`."""
         x = zero_at_padding(samples, mask, self.dtype)
-        for number in range(len(self.strides)):
+        for number in range(len(self.spec.waves.strides)):
             x, mask = getattr(self, f"conv_{number}")(x, mask)
-        x = self.encoder(x, mask, **options) if hasattr(self, "encoder") else x
+        x = self.encoder(x, mask, **options) if self.spec.waves.stack.layers else x
         return (self.bridge(x) if self.spec.bridge != "none" else x), mask
 
 
 def _bridge(n_in: int, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.Linear:
     return nnx.Linear(n_in, d_model, dtype=dtype, kernel_init=jax.nn.initializers.xavier_uniform(), rngs=rngs)
-
-
-# Patches: each channel of a recording in pieces of equal length.
 
 
 def count_patches(waves: WaveSpec, length: int) -> int:
@@ -130,12 +127,13 @@ def count_patches(waves: WaveSpec, length: int) -> int:
 
 def cut(waves: WaveSpec, samples: Array, mask: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
     """Return patches `[B, C, P, patch]` of the C channels used, and the mask `[B, P]` of patches with a sample."""
-    step, count, length = waves.patch - waves.overlap, count_patches(waves, mask.shape[1]), mask.shape[1]
+    length, step = mask.shape[1], waves.patch - waves.overlap
+    count = count_patches(waves, length)
     x = zero_at_padding(samples, mask, dtype)
     if waves.used != tuple(range(x.shape[2])):
         x = x[:, :, np.asarray(waves.used)]
     # What a patch shares with the one before it does not make it real: a recording of one patch has one.
-    own = np.arange(count) * step + (waves.overlap if waves.overlap else 0)
+    own = np.arange(count) * step + waves.overlap
     own[0] = 0
     real = mask[:, np.minimum(own, length - 1)] & (own < length)[None]
     x = jnp.pad(x, ((0, 0), (0, max(0, (count - 1) * step + waves.patch - length)), (0, 0))).swapaxes(1, 2)
@@ -150,7 +148,7 @@ class PatchEncoder(nnx.Module):
     bridge: nnx.Linear
 
     def __call__(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
-        """Return embeddings `[B, S, D]` and their mask `[B, S]`: of means over channels, or of every channel."""
+        """Return embeddings `[B, S, D]` and mask `[B, S]` of the means over channels, or of every channel."""
         x, real = self.tokens(samples, mask, **options)
         if self.spec.waves.pooled:
             return self.bridge(x.mean(axis=1)), real
@@ -185,12 +183,9 @@ class PatchStem(nnx.Module):
 
     def __init__(self, convolutions: Sequence[PatchConvolution], dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         n_in = 1
-        for number, each in enumerate(convolutions):
-            filters, taps, stride, padding, groups = each
-            convolution = Convolution(
-                n_in, filters, dtype, rngs, taps=taps, stride=stride, padding=padding, planar=True
-            )
-            setattr(self, f"conv_{number}", convolution)
+        for number, (filters, taps, stride, padding, groups) in enumerate(convolutions):
+            sizes = {"taps": taps, "stride": stride, "padding": padding, "planar": True}
+            setattr(self, f"conv_{number}", Convolution(n_in, filters, dtype, rngs, **sizes))
             setattr(self, f"norm_{number}", GroupNorm(filters, groups, dtype))
             n_in = filters
         self.count = len(convolutions)
@@ -210,11 +205,11 @@ def stem_width(length: int, convolutions: Sequence[PatchConvolution]) -> int:
     return length * convolutions[-1].filters
 
 
-# LaBraM: convolutions of each patch, tables of channels and times, a transformer over all patches of all channels.
-
-
 class LabramEncoder(PatchEncoder):
-    """LaBraM's neural tokenizer; its first patch has row 0 of the table of times, as in braindecode."""
+    """LaBraM's neural tokenizer: convolutions, tables of channels and times, a transformer over all patches.
+
+    The first patch has row 0 of the table of times, as in braindecode.
+    """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         waves = spec.waves
@@ -245,11 +240,8 @@ class LabramEncoder(PatchEncoder):
         return self.encoder(tokens, seen, **options)[:, 1:].reshape(x.shape), real
 
 
-# CBraMod: convolutions and the spectrum of each patch, then layers that attend to channels and to times in turn.
-
-
 class CrissCross(nnx.Module):
-    """A layer whose first half of features attends to the channels of a time, the second to the times of a channel."""
+    """CBraMod's layer: half of the features attend to the channels of a time, half to the times of a channel."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         half = dataclasses.replace(spec, width=spec.width // 2, heads=spec.heads // 2)
@@ -273,6 +265,8 @@ class CrissCross(nnx.Module):
 
 
 class CbramodEncoder(PatchEncoder):
+    """CBraMod: convolutions and the spectrum of each patch, then layers of `CrissCross`."""
+
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         waves = spec.waves
         stack, width = waves.stack, waves.stack.width
@@ -306,9 +300,9 @@ class CbramodEncoder(PatchEncoder):
         return self.output(scan_layers(self.layers, body, x, keys, seen, dtype=self.dtype, **options)), real
 
     def _near(self, x: Array) -> Array:
-        """Return the position embeddings `[B, C, P, E]`: a convolution of each feature over channels and patches.
+        """Return position embeddings `[B, C, P, E]`: a convolution of each feature over channels and patches.
 
-        It is a product over all channels, as XLA:CPU's takes 20 times as long with its gradient (16 channels).
+        It is a product, as XLA:CPU's convolution takes 20 times as long with its gradient (16 channels).
         """
         kernel, bias = (self.positions[name][...].astype(self.dtype) for name in ("kernel", "bias"))
         (rows, columns), (_, channels, count, _) = NEIGHBORS, x.shape
@@ -321,10 +315,9 @@ class CbramodEncoder(PatchEncoder):
         return jnp.einsum("jace,bcpje->bape", weights, beside) + bias.reshape(1, 1, 1, -1)
 
 
-# REVE: a dense layer of each patch, embeddings of its place in space and time, a transformer over all patches.
-
-
 class ReveEncoder(PatchEncoder):
+    """REVE: a dense layer of each patch, embeddings of its place in space and time, a transformer over all patches."""
+
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         waves = spec.waves
         plain = dataclasses.replace(waves.stack, norm="layer", norm_eps=1e-5, bias=True)
@@ -348,7 +341,7 @@ class ReveEncoder(PatchEncoder):
 def places_in_time(waves: WaveSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`.
 
-    It has the cosines and sines of all combinations of frequencies along these four axes.
+    It has the cosines and sines of all combinations of frequencies along the four axes.
     """
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
     places = np.empty((len(waves.places), count, 4), np.float32)
@@ -369,8 +362,7 @@ ENCODER_CLASSES = {
 
 def positions_of(eeg: EEGSpec, words: int) -> int:
     """Return the number of positions that a recording of `words` words, or samples, has in the language model."""
-    if eeg.waves is None:
-        return words
-    if eeg.waves.strides:
-        return shorter(words, eeg.waves.strides)
-    return count_patches(eeg.waves, words) * (1 if eeg.waves.pooled else len(eeg.waves.used))
+    waves = eeg.waves
+    if waves is None or waves.strides:
+        return shorter(words, waves.strides if waves else ())
+    return count_patches(waves, words) * (1 if waves.pooled else len(waves.used))
