@@ -1,9 +1,8 @@
 """Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, and groups of heads for a TPU's registers.
 
 A TPU's registers and matrix unit are 128 columns wide. A group consists of adjacent heads that together have 128
-columns. The group's queries are repeated once per head with the other heads' columns set to zero, and each head keeps
-its own columns of the result. This takes no more work of the matrix unit than separate heads. Cross-attention over the
-KV cache (`models.attention`) uses such groups.
+columns. Its queries are repeated once per head with the other heads' columns set to zero, and each head keeps its own
+columns of the result: no more work for the matrix unit than separate heads. Cross-attention over the cache uses them.
 """
 
 import dataclasses
@@ -44,15 +43,12 @@ def attend_apart(
     dropout_key: Array | None,
     cap: float = 0.0,
 ) -> Array:
-    """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values, computed with an axis of heads.
-
-    Keys and values `[N*Tk, ...]` may have fewer heads than queries, each shared by a group of query heads.
-    """
+    """Return attention `[N*Tq, H*Dh]` with heads on an axis; keys and values may have fewer heads, which are shared."""
 
     def split(x: Array) -> Array:
         # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
-        # (0.54 ms for forward and backward of one attention of BART-large by the compiler's estimate; 0.71 ms with
-        # heads within each sentence).
+        # (0.54 ms for an attention of BART-large with its gradient by the compiler's estimate; 0.71 with heads within
+        # each sentence).
         heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
         return heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
 
@@ -70,8 +66,8 @@ def attend_apart(
 def _into_further_positions(queries: Array, groups: int) -> Array:
     """Concatenate, along positions, the G query heads that share a key head: `[H, N, Tq, Dh] -> [H/G, N, G*Tq, Dh]`.
 
-    Repeating the keys instead gives wrong numbers on CPUs: XLA:CPU of jaxlib 0.10.2 fuses a broadcast of one key head
-    with product and softmax, and from 16 sentences on the fusion ignores the keys.
+    With repeated keys, XLA:CPU of jaxlib 0.10.2 fuses the broadcast of one key head with product and softmax, and from
+    16 sentences on the fusion ignores the keys.
     """
     heads, batch, length, head_dim = queries.shape
     apart = queries.reshape(-1, groups, batch, length, head_dim).swapaxes(1, 2)
@@ -134,10 +130,7 @@ def attend(
     dropout_key: Array | None = None,
     cap: float = 0.0,
 ) -> Array:
-    """Return attention `[X, Y, Tq, Dh]` of queries `[X, Y, Tq, Dh]` over keys and values `[X, Y, Tk, Dh]`.
-
-    X and Y are heads and sentences, in any order. Scores are capped, see `capped`, before biases are added.
-    """
+    """Return attention of `[X, Y, Tq, Dh]`, X and Y heads and sentences; scores are `capped`, then biases added."""
     return _attend(rate, cap, queries, keys, values, tuple(biases), dropout_key)
 
 
@@ -163,11 +156,11 @@ def _mix(weights: Array, values: Array) -> Array:
     return jnp.einsum("xyqk,xykd->xyqd", weights.astype(values.dtype), values)
 
 
-# With the gradient of autodiff, a TPU computes the exponential of every score six times, once for each use of a weight
-# or of a score's gradient. Here it is computed once, and softmax's weighted sum of a row's gradients is computed from
-# the row's result times its gradient (as in FlashAttention, Dao et al. 2022). Values stored in between are float32;
-# scaling, dropout and rounding of them are fused into the products that use them: a separate pass that rounds takes 26
-# to 45 us, while products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x 56, by the TPU compiler's estimate).
+# With autodiff, a TPU computes the exponential of every score six times. Here it is computed once, and softmax's
+# weighted sum of a row's gradients from the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
+# Values stored in between are float32; scaling, dropout and rounding are fused into the products that use them: a
+# separate pass that rounds takes 26 to 45 us, while products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x
+# 56, by the TPU compiler's estimate).
 def attend_forward(rate, cap, queries, keys, values, biases, key):
     """Return the result of `attend` with these arguments, and what `attend_backward` needs."""
     scores = _scores(cap, queries, keys, biases)
@@ -197,10 +190,7 @@ def attend_backward(rate, cap, residuals, gradient):
 
 
 def _unmerged(x: Array, other: Array) -> tuple[Array, Array, Array]:
-    """Return `x` three times, such that XLA does not recognize the three values as equal.
-
-    Otherwise XLA would compute the products of `x` and another array once for all uses, in a pass of its own.
-    """
+    """Return `x` three times, such that XLA does not compute its products with an array once, in a pass of its own."""
     barrier = lax.optimization_barrier
     return barrier(x), barrier((x, other))[0], barrier((other, x))[1]
 
@@ -209,9 +199,9 @@ _attend.defvjp(attend_forward, attend_backward)
 
 
 def _queries_last(weights: Array) -> Array:
-    """Return the weights `[X, Y, Tq, Tk]` unchanged; on a TPU, self-attention weights get a layout with queries last.
+    """Return the weights `[X, Y, Tq, Tk]`, those of self-attention on a TPU with a layout with queries last.
 
-    XLA chooses this layout itself except for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
+    XLA chooses it but for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
     """
     if weights.shape[2] != weights.shape[3]:
         return weights
@@ -220,16 +210,15 @@ def _queries_last(weights: Array) -> Array:
 
 
 def _summed(x: Array, shape: tuple[int, ...]) -> Array:
-    """Sum `x` over the axes in which `shape` has size 1 and `x` is larger: the gradient of a broadcast from `shape`."""
+    """Return the gradient of a broadcast from `shape`: the sum of `x` over the axes in which it is larger."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)
 
 
-# Attention with its four projections, a few heads at a time: for TPUs, if the scores of all heads are too many.
-#
-# The scores of a part (a few heads) stay in the vector memory (VMEM, 128 MiB on a v5e); the scores of all heads would
-# be copied to HBM and back at every use. One attention with its gradient takes 2.3 ms instead of 4.3 (BART-large, 128
-# sentences of 56 positions, by the compiler's estimate).
+# Attention with its four projections, a few heads at a time: for TPUs, if the scores of all heads are too many. Those
+# of a few stay in the vector memory (VMEM, 128 MiB on a v5e); those of all would be copied to HBM and back at every
+# use. One attention with its gradient takes 2.3 ms instead of 4.3 (BART-large, 128 sentences of 56 positions, by the
+# compiler's estimate).
 
 SCORES = 2**22  # scores held at once, at most: 16 MiB in float32
 
@@ -278,10 +267,9 @@ def heads_at_once(heads: int, batch: int, queries: int, keys: int) -> int:
 def attend_in_parts(
     parts: Parts, x: Array, context: Array, projections: Projections, biases: Sequence[Array], key: Array | None
 ) -> Array:
-    """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]`.
+    """Return attention `[N*Tq, D]` of rows `[N*Tq, D]` over rows `[N*Tk, D]`; other dropout masks than `attend_apart`.
 
-    The backward pass recomputes all intermediate values. `biases` are `[H or 1, N or 1, Tq or 1, Tk]`. Dropout masks
-    differ from the masks of `attend_apart`.
+    The backward pass recomputes all intermediate values. `biases` are `[H or 1, N or 1, Tq or 1, Tk]`.
     """
     mixed: list[Array] = []
     for number in range(len(parts.columns())):
@@ -289,10 +277,6 @@ def attend_in_parts(
             x, context, key, mixed[-1] = _afterwards(x, context, key, mixed[-1])
         mixed.append(parts.join(_forward(parts, number, x, context, projections, biases, key)[0]))
     return _project(jnp.concatenate(mixed, axis=1), projections, 3)
-
-
-def _attend_forward(parts, *arguments):
-    return attend_in_parts(parts, *arguments), arguments
 
 
 def _attend_backward(parts, arguments, gradient):
@@ -323,14 +307,11 @@ def _attend_backward(parts, arguments, gradient):
     return to_x, to_keys + to_values, to_projections, whole, None
 
 
-attend_in_parts.defvjp(_attend_forward, _attend_backward)
+attend_in_parts.defvjp(lambda parts, *arguments: (attend_in_parts(parts, *arguments), arguments), _attend_backward)
 
 
 def _afterwards(*values: Any) -> Any:
-    """Return the values unchanged; XLA uses none of the returned values before all of them are computed.
-
-    Without this, XLA computes parts side by side, and their scores do not fit into VMEM (3.0 ms instead of 2.4).
-    """
+    """Return the values; XLA uses none before all are computed. Else parts do not fit into VMEM (3.0 ms, not 2.4)."""
     return lax.optimization_barrier(values)
 
 

@@ -1,6 +1,5 @@
 """The transformer layer, and a stack of layers with position embeddings and norms: every encoder and decoder."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,15 +38,13 @@ from eeg2text_jax.models.nnx_bridge import Keep, map_layers, scan_layers, separa
 from eeg2text_jax.models.spec import StackSpec
 
 Sublayer = Callable[[Array, Array | None], Array]  # (rows, dropout key) -> rows added to the residual
-After = Callable[[Array], Array]  # what is applied to those rows before
 
 
 class Layer(nnx.Module):
     """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm.
 
-    Activations are rows `[R, D]`, the positions of all sentences, since a TPU computes and compiles matrix products of
-    two axes fastest (0.54 ms for BART-large's feed-forward network and its gradient by the compiler's estimate, 0.59
-    with three axes).
+    With rows `[R, D]`, the positions of all sentences, a TPU takes 0.54 ms for BART-large's feed-forward network and
+    its gradient by the compiler's estimate, 0.59 with three axes.
     """
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -76,11 +73,7 @@ class Layer(nnx.Module):
         dropout_key: Array | None = None,
         rotation: Rotation | None = None,
     ) -> Array:
-        """Apply the layer to all positions of N = `batch` sentences at once, rows `[N*T, D]`.
-
-        A decoder with cross-attention also reads the encoder output, rows `hidden [N*S, D]`. Biases are
-        `[H or 1, N or 1, Tq or 1, Tk]`.
-        """
+        """Apply the layer to the rows `[N*T, D]` of N = `batch` sentences; biases: `[H or 1, N or 1, Tq or 1, Tk]`."""
 
         def within(h: Array, site: Array | None) -> Array:
             return self.self_attention(h, h, batch, self_biases, site, rotation)
@@ -92,9 +85,10 @@ class Layer(nnx.Module):
 
     def round_to_int8(self) -> None:
         """Round all kernels to int8, and the rows that they are multiplied with."""
-        blocks = (self.self_attention, self.ffn, *((self.cross_attention,) if hasattr(self, "cross_attention") else ()))
-        for dense in (part for block in blocks for part in vars(block).values() if isinstance(part, Dense)):
-            dense.round_rows()
+        for block in (self.self_attention, self.ffn, getattr(self, "cross_attention", None)):
+            for part in vars(block).values() if block else ():
+                if isinstance(part, Dense):
+                    part.round_rows()
 
     def step(
         self,
@@ -108,8 +102,7 @@ class Layer(nnx.Module):
     ) -> tuple[Array, LayerCache]:
         """Apply the layer to position `index` of K beams of B sentences: return rows `[B*K, D]` and the new cache.
 
-        The K beams of a sentence are K query positions over one shared cache. In a decoder-only model, `cross_bias` is
-        None, and the first `prompt` entries of the cache belong to the prompt.
+        In a decoder-only model, `cross_bias` is None, and the first `prompt` entries of the cache belong to the prompt.
         """
         attention = self.self_attention
 
@@ -119,14 +112,12 @@ class Layer(nnx.Module):
             return attention.out(cache.own(attention.queries(h, rotation), own_bias, index, attention.cap))
 
         def cross(h: Array, _: None) -> Array:
-            crossing = self.cross_attention
-            return crossing.out(cache.cross(crossing.queries(h), cross_bias))
+            return self.cross_attention.out(cache.cross(self.cross_attention.queries(h), cross_bias))
 
-        x = self._sublayers(x, within, None if cross_bias is None else cross, None)
-        return x, cache
+        return self._sublayers(x, within, None if cross_bias is None else cross, None), cache
 
     def _sublayers(self, x: Array, within: Sublayer, cross: Sublayer | None, key: Array | None) -> Array:
-        """Apply self-attention `within`, cross-attention `cross` unless None, and the feed-forward network to `x`."""
+        """Apply self-attention, cross-attention unless None, and the feed-forward network to `x`."""
         sites = [None] * 3 if key is None else key
         after: tuple[Any, ...] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
         if self.scaled:
@@ -137,12 +128,12 @@ class Layer(nnx.Module):
             x = self._around(self.cross_norm, cross, x, sites[1])
         return self._around(self.ffn_norm, self.ffn, x, sites[2], after[1])
 
-    def _around(self, norm: Norm, sublayer: Sublayer, x: Array, key: Array | None, after: After | None = None) -> Array:
+    def _around(self, norm: Norm, sublayer: Sublayer, x: Array, key: Array | None, after: Any = None) -> Array:
         """Apply a sublayer with its residual and norm; `after`, unless None, is applied to the sublayer's output.
 
-        With layer norms, the sum and the norm's statistics are marked for storage, see `product`. Without marks, the
-        backward pass recomputes both from the sublayer's result. By the TPU compiler's estimates (batch 32), this would
-        make BART-large slower, 68.0 instead of 66.6 ms, but makes T5-large (RMS norms) faster, 124.9 instead of 126.6.
+        With layer norms, the sum and the norm's statistics are marked for storage, see `product`. By the TPU compiler's
+        estimates (batch 32), recomputing them would make BART-large slower, 68.0 instead of 66.6 ms, but makes T5-large
+        (RMS norms) faster, 124.9 instead of 126.6.
         """
         y = sublayer(norm(x) if self.pre_norm else x, key)
         y = y if after is None else after(y)
@@ -181,10 +172,7 @@ class Stack(nnx.Module):
         remat: Keep | None = None,
         unroll: bool = False,
     ) -> Array:
-        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`.
-
-        A decoder also reads the encoder output `hidden [B, S, D]` and its mask `[B, S]`.
-        """
+        """Return hidden states of embeddings `x [B, T, D]`; a decoder also reads the encoder output `hidden`."""
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         positions = jnp.arange(length)
@@ -213,8 +201,7 @@ class Stack(nnx.Module):
             return LayerCache.empty(self.spec.heads, keys, values, max_length * beams)
 
         layers = tuple(map(empty, self.separate_layers()))
-        ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
-        return Cache(layers, ancestors, mask)
+        return Cache(layers, jnp.zeros((mask.shape[0], beams, max_length), jnp.int32), mask)
 
     def separate_layers(self) -> list[Layer]:
         """Return the layers one by one, as `step` needs them."""
@@ -225,10 +212,7 @@ class Stack(nnx.Module):
         return map_layers(self.layers, Layer.round_to_int8)
 
     def step(self, layers: Sequence[Layer], x: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
-        """Decode one position: return hidden states `[B*K, D]` and the new cache from embeddings `[B*K, 1, D]`.
-
-        `layers` come from `separate_layers`, called outside of the loop over positions `index`.
-        """
+        """Decode one position: embeddings `[B*K, 1, D]` -> rows `[B*K, D]`; `layers` are from `separate_layers`."""
         positions = jnp.arange(cache.ancestors.shape[2])
         ancestors = own_position(cache.ancestors, index)
         missing = max(-cache.before, 0)
@@ -260,10 +244,7 @@ class Stack(nnx.Module):
         return dropout(self.final_norm(x) if self.spec.final_norm else x, self.spec.final_dropout, key)
 
     def _self_biases(self, queries: Array, keys: Array, mask: Array | None) -> list[Array]:
-        """Return biases `[B or 1, H or 1, Tq or 1, Tk]` of self-attention: the mask, then T5's relative bias if any.
-
-        They are not added up here, so that every layer sums the gradient of the relative bias over the batch.
-        """
+        """Return the mask and T5's bias if any, `[B or 1, H or 1, Tq or 1, Tk]`; each layer sums a gradient of both."""
         visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
         if self.spec.decoder:
             visible = visible & (keys[None, :] <= queries[:, None])[None, None]
@@ -274,16 +255,14 @@ class Stack(nnx.Module):
 def dropout_keys(key: Array | None, layers: int, sublayers: int = 3) -> tuple:
     """Return dropout keys of the embeddings, of the output, and `[L, sublayers, SITES]`; three None if `key` is None.
 
-    All keys are made before the loop over layers: within, a TPU needs 1.2 us for each of 30 operations.
+    Within the loop over layers, a TPU needs 1.2 us for each of 30 operations.
     """
     if key is None:
         return None, None, None
     before, after, within = jax.random.split(key, 3)
 
-    def of_sites(key: Array) -> Array:
-        return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(SITES))
-
     def of_layer(key: Array) -> Array:
-        return jax.vmap(of_sites)(jax.random.split(key, sublayers))
+        sites = jax.vmap(jax.random.fold_in, (None, 0))
+        return jax.vmap(lambda key: sites(key, jnp.arange(SITES)))(jax.random.split(key, sublayers))
 
     return before, after, jax.vmap(of_layer)(jax.random.split(within, layers))

@@ -1,15 +1,15 @@
 """Multi-head attention, its masks, rotary positions and T5's relative positions.
 
 A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
-masked ones, whose weight and gradient are then exactly 0. Functions that compute all positions at once take activations
-as rows `[N*T, D]`, the T positions of each of N sentences, and masks with heads first, `[H or 1, N or 1, ...]`.
+masked ones, whose weight and gradient are then exactly 0. Functions of all positions at once take activations as rows
+`[N*T, D]`, the T positions of each of N sentences, and masks with heads first, `[H or 1, N or 1, ...]`.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,13 +35,10 @@ from eeg2text_jax.models.spec import StackSpec
 
 
 class Rotation(NamedTuple):
-    """Rotary position embedding (Su et al. 2021): cosines and sines of the angles by which each of R rows is rotated.
+    """Rotary positions (Su et al. 2021), a head's halves paired: cosines and sines `[R, Dh / 2]` of R rows' angles."""
 
-    Dimension i of a head's first half is paired with i of its second half, as in transformers.
-    """
-
-    cos: Array  # float32 [R, Dh / 2]
-    sin: Array  # float32 [R, Dh / 2]
+    cos: Array
+    sin: Array
 
     @classmethod
     def of(cls, positions: Array, frequencies: Sequence[float]) -> "Rotation":
@@ -73,7 +70,7 @@ class Attention(nnx.Module):
     """Multi-head attention; `queries`, `keys` and `value` project single positions for decoding with a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        inner, shared = spec.heads * spec.head_dim, (spec.kv_heads or spec.heads) * spec.head_dim
+        inner, shared = spec.inner, (spec.kv_heads or spec.heads) * spec.head_dim
         # T5 has no factor 1/sqrt(head_dim) at run time, but in the initial kernel of queries.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
         self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink, name="query")
@@ -102,19 +99,18 @@ class Attention(nnx.Module):
         """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]` of N = `batch` sentences.
 
         The result is marked for storage, see `product`, and so are queries, keys and values in small batches, but for
-        self-attention with a feature of `apart`. A step of BART-large, batch 32, takes 66.7 ms instead of 68.4 without
-        those of self-attention (by the TPU compiler's estimate).
+        self-attention with a feature of `apart`. Those of self-attention save 1.7 of 68.4 ms of a step of BART-large,
+        batch 32, by the TPU compiler's estimate.
         """
         unfused = partial(self._unfused, batch, x is context, rotation)
+        arrays = x, context, tuple(biases), dropout_key
         lengths = x.shape[0] // batch, context.shape[0] // batch
         if not (self.fusible and x.dtype == jnp.bfloat16 and fits(batch, self.head_dim, *lengths)):
-            return unfused(x, context, tuple(biases), dropout_key)
-        cuda = partial(self._fused, batch, x is context)
-        return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, cuda=cuda, default=unfused)
+            return unfused(*arrays)
+        return jax.lax.platform_dependent(*arrays, cuda=partial(self._fused, batch, x is context), default=unfused)
 
-    def _fused(
-        self, batch: int, of_itself: bool, x: Array, context: Array, biases: Sequence[Array], key: Array | None
-    ) -> Array:
+    def _fused(self, batch: int, of_itself: bool, *arrays: Any) -> Array:
+        x, context, biases, key = arrays
         if self.query.quantized or weights_are_divided():
             projected = self._rows(x, context)
         elif of_itself:
@@ -124,37 +120,19 @@ class Attention(nnx.Module):
         mixed = attend_fused(Heads(batch, self.heads, self.rate), projected, biases, key, scale=self.scale)
         return self.out(mixed, key, 5)
 
-    def _unfused(
-        self,
-        batch: int,
-        of_itself: bool,
-        rotation: Rotation | None,
-        x: Array,
-        context: Array,
-        biases: Sequence[Array],
-        dropout_key: Array | None,
-    ) -> Array:
-        shape = Heads(batch, self.heads, self.rate)
-        lengths = x.shape[0] // batch, context.shape[0] // batch
+    def _unfused(self, batch: int, of_itself: bool, rotation: Rotation | None, *arrays: Any) -> Array:
+        shape, lengths = Heads(batch, self.heads, self.rate), [len(rows) // batch for rows in arrays[:2]]
         at_once = heads_at_once(self.heads, -(-batch // data_shards()), *lengths)
         whole = self.apart or self.query.quantized or at_once == self.heads
         apart = partial(self._apart, shape, rotation, whole and not (self.apart and of_itself))
         if whole:
-            return apart(x, context, biases, dropout_key)
+            return apart(*arrays)
         in_parts = partial(self._in_parts, Parts(shape, self.head_dim, at_once, self.scale))
-        return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=in_parts, default=apart)
+        return jax.lax.platform_dependent(*arrays, tpu=in_parts, default=apart)
 
-    def _apart(
-        self,
-        shape: Heads,
-        rotation: Rotation | None,
-        stored: bool,
-        x: Array,
-        context: Array,
-        biases: Sequence[Array],
-        key: Array | None,
-    ) -> Array:
+    def _apart(self, shape: Heads, rotation: Rotation | None, stored: bool, *arrays: Any) -> Array:
         """Attend with heads on an axis; queries, keys and values are marked for storage if `stored`."""
+        x, context, biases, key = arrays
         queries, keys, values = self._rows(x, context, rotation, key)
         queries = queries * self.scale
         if stored:
@@ -174,14 +152,14 @@ class Attention(nnx.Module):
     def _rows(
         self, x: Array, context: Array, rotation: Rotation | None = None, key: Array | None = None
     ) -> tuple[Array, Array, Array]:
-        """Return queries (not scaled), keys and values `[N*T, H*Dh]`; keys and values may have fewer heads than H."""
+        """Return queries (not scaled), keys and values `[N*T, H*Dh]`; the latter may have fewer heads."""
         whole = gathered(context)
         queries = self._rotate("query", self.query.plain(x, key, 2, whole if x is context else None), rotation)
         keys = self._rotate("key", self.key.plain(context, key, 3, whole), rotation)
         return queries, keys, self.value.plain(context, key, 4, whole)
 
     def _rotate(self, part: str, x: Array, rotation: Rotation | None) -> Array:
-        """Apply the per-head norm and the rotary positions, if the spec has them, to queries or keys `[R, H*Dh]`."""
+        """Apply the per-head norm and the rotary positions, if any, to queries or keys `[R, H*Dh]`."""
         if not self.normed and rotation is None:
             return x
         heads = x.reshape(len(x), -1, self.head_dim)
@@ -217,8 +195,8 @@ class RelativeBias(nnx.Module):
 def relative_bucket(distance: Array, bidirectional: bool, buckets: int, max_distance: int) -> Array:
     """Return the number of T5's bucket for each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`. If bidirectional,
-    the upper half of all buckets is for keys after the query; otherwise such keys share bucket 0.
+    Half of the buckets hold one distance each; others grow logarithmically up to `max_distance`. Keys after the query
+    have the upper half of the buckets if bidirectional, else share bucket 0.
     """
     offset = jnp.zeros_like(distance)
     if bidirectional:
@@ -236,19 +214,17 @@ def relative_bucket(distance: Array, bidirectional: bool, buckets: int, max_dist
 # The KV cache of the decoder, in which beams are reordered without moving keys and values.
 #
 # The K beams (rows) of a sentence write K entries at each position, and `ancestors` says which of these is in the
-# history of each row. All K rows attend to all entries of their sentence, with other histories masked. Reordering then
-# moves B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8 sentences, 5 beams, 56 positions),
-# and attention is a matrix product with K query rows.
-#
-# On a TPU the cache grows during a beam search, see `lengths_of`.
+# history of each row. All K rows attend to all entries of their sentence, with other histories masked. Reordering moves
+# B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8 sentences, 5 beams, 56 positions), and
+# attention is a matrix product with K query rows. The cache may grow during a beam search, see `lengths_of`.
 
 
 class LayerCache(NamedTuple):
     """Keys and values of one decoder layer; layers are not stacked, since a slice would be copied in every step.
 
     Row k of a sentence writes entry `t * K + k` at position t. A decoder-only model has no cross-attention; the S
-    entries of its prompt come first, once per sentence, shared by its beams. On a TPU, beams may share the entry of
-    position 0, too: then entries begin with `t * K + k = K - 1`.
+    entries of its prompt come first, shared by the beams of a sentence. On a TPU, beams may share the entry of position
+    0, too: then entries begin with `t * K + k = K - 1`.
     """
 
     self_keys: Array  # [B, H, Dh, max_length * K]
@@ -284,10 +260,7 @@ class LayerCache(NamedTuple):
         )
 
     def own(self, queries: Array, bias: Array, index: Array, cap: float = 0.0) -> Array:
-        """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` of position `index` over all entries.
-
-        `bias` masks the entries that are not in a query's history.
-        """
+        """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` of position `index`; `bias` masks entries."""
         filled = (index + 1) * (len(queries) // len(bias))
         return self._on_each_platform(queries, self.self_keys, self.self_values, bias, filled, cap, keys_last=True)
 
@@ -313,10 +286,7 @@ class LayerCache(NamedTuple):
         *,
         keys_last: bool,
     ) -> Array:
-        """Attend with `attend_cached` on GPUs, if this kernel supports the attention, and else with `_attend`.
-
-        Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`; entries from `filled` on are not written yet.
-        """
+        """Attend with `attend_cached`, whose arguments these are, on GPUs if it can, and else with `_attend`."""
 
         def apart(queries: Array, keys: Array, values: Array, bias: Array, _: Array) -> Array:
             return self._attend(queries, keys.swapaxes(2, 3) if keys_last else keys, values, bias, cap)
@@ -355,8 +325,8 @@ class Cache(NamedTuple):
     def before(self) -> int:
         """The entry of position t and row k is number `before + t * K + k`.
 
-        Before position 0 are the entries of a decoder-only model's prompt. If all beams share one entry of position 0,
-        this is 1 - K, and `ancestors` names row K - 1 there.
+        It is the length of a decoder-only model's prompt. If all beams share one entry of position 0, it is 1 - K, and
+        `ancestors` names row K - 1 there.
         """
         _, beams, length = self.ancestors.shape
         return self.layers[0].self_keys.shape[3] - length * beams
@@ -376,8 +346,8 @@ def reorder_beams(cache: Cache, parents: Array) -> Cache:
 def history_bias(ancestors: Array, position_bias: Array, missing: int = 0) -> Array:
     """Return attention biases `[B, H or 1, K, E]` that mask entries outside of each row's history.
 
-    Entries of the row's history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`. `E` is
-    `max_length * K - missing`; the first `missing` entries are not in the cache, see `Cache.before`.
+    Entries of the history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`. The first
+    `missing` of `max_length * K` entries are not in the cache, see `Cache.before`.
     """
     batch, beams, length = ancestors.shape
     in_history = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
@@ -385,18 +355,17 @@ def history_bias(ancestors: Array, position_bias: Array, missing: int = 0) -> Ar
     return bias.reshape(batch, bias.shape[1], beams, length * beams)[..., missing:]
 
 
-GROWTHS = 3  # largest number of sizes that a cache has in one search on a TPU; each adds a loop to compile
+GROWTHS = 3  # most sizes of a cache in one search on a TPU; each adds a loop to compile
 CPU_GROWTHS = 4  # the same on a CPU; a cache of at most `LANES` entries has one size on both
 
 
 def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
     """Return the successive sizes T, in positions, of the cache `[..., T * K]` of a search with K beams on a platform.
 
-    Every decoder step on a TPU reads all entries and writes them back, in groups of 128. A cache that grows with the
-    tokens written has 26, then 52, then 56 positions with 5 beams: a search of BART-large, 32 sentences, takes 123 ms
-    instead of 153 by `preflight`'s estimate. On a CPU, too, steps read all entries: with 14, 28, 42 and 56 positions a
-    step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and the search compiles in 8.5 instead of 4 s.
-    On a GPU, steps in bfloat16 read only the entries that are written.
+    A decoder step on a TPU reads and writes all entries, in groups of 128. With 26, 52, then 56 positions and 5 beams,
+    a search of BART-large, 32 sentences, takes 123 ms instead of 153 by `preflight`'s estimate. On a CPU steps read all
+    entries: with 14, 28, 42 and 56 positions a step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and
+    the search compiles in 8.5 instead of 4 s. On a GPU, steps in bfloat16 read only what is written.
     """
     if platform not in ("cpu", "tpu") or max_length * beams <= LANES:
         return (max_length,)
@@ -409,10 +378,7 @@ def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, 
 
 
 def steps_of(lengths: Sequence[int], platform: str | None) -> list[int]:
-    """Return the number of turns of a search's loops, one for each of the cache's sizes `lengths` (`lengths_of`).
-
-    On a TPU, the first decoder step is taken before the loops.
-    """
+    """Return the number of turns of a search's loops, for each of `lengths_of`; a TPU takes a step before the loops."""
     steps = [end - begin for begin, end in itertools.pairwise((1, *lengths))]
     return [*steps[:-1], steps[-1] - 1] if platform == "tpu" else steps
 
@@ -421,9 +387,8 @@ def _group_heads(layer: LayerCache) -> LayerCache:
     """Put the heads of cross-attention in groups of 128 columns, `[B, H/G, S, G*Dh]`, see `models._heads`.
 
     A TPU reads a head of 64 columns as if it had 128. A step takes 1.65 instead of 1.76 ms by `preflight`'s estimate
-    with 51 positions in the cache, where memory traffic bounds it (BART-large, 32 sentences); with 25 positions it
-    would take 1.52 instead of 1.43. In bfloat16 a product with a unit matrix, which is exact, puts them together: 19
-    instead of 54 us an array.
+    with 51 positions in the cache (BART-large, 32 sentences); with 25 it would take 1.52 instead of 1.43. In bfloat16 a
+    product with a unit matrix, which is exact, groups an array in 19 instead of 54 us.
     """
     if layer.cross_keys is None or layer.cross_keys.shape[3] != layer.self_values.shape[3]:
         return layer
@@ -443,8 +408,7 @@ def _group_heads(layer: LayerCache) -> LayerCache:
 def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
     """Return the cache with room for `length` positions of `beams` rows: zeros are appended, or the last are dropped.
 
-    If a cache of one position gets more rows, they share its first entry. On a TPU, when a cache of several positions
-    grows, the heads of cross-attention are grouped.
+    New rows share the entry of a cache of one position. On a TPU, a longer one that grows gets grouped heads.
     """
     rows, before = cache.ancestors.shape[1:]
     later, ancestors = on_tpu and 1 < before < length, _resized(cache.ancestors[:, :beams], 2, length - before)
@@ -470,10 +434,9 @@ def _resized(x: Array, axis: int, more: int) -> Array:
 
 
 def _grown_by_product(x: Array, axis: int, more: int) -> Array:
-    """Append `more` zeros to an axis of `x [B, H, ...]`, in bfloat16 by a product with a unit matrix, which is exact.
+    """Do what `_resized` does, in bfloat16 by an exact product with a unit matrix.
 
-    A TPU has the axis in the columns of its registers, and takes 79 us for 125 to 255 columns by the compiler's
-    estimate; for zeros that are appended, 157 us (BART-large, 32 sentences).
+    By the TPU compiler's estimate this takes 79 us for 125 to 255 columns instead of 157 (BART-large, 32 sentences).
     """
     if x.dtype != jnp.bfloat16:
         return _resized(x, axis, more)

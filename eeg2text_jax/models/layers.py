@@ -23,10 +23,7 @@ from eeg2text_jax.base.devices.mesh import (
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.spec import LoraSpec, StackSpec
 
-# Scale and shift of rows `[R, D]`, with their gradients; which batches are large, and the layout of their rows.
-
-# Least number of rows on a device (positions of all its sentences) from which a batch is called large.
-MANY_ROWS = 4096
+MANY_ROWS = 4096  # rows on a device (positions of all its sentences) from which a batch is called large
 
 
 def row_major(x: Array) -> Array:
@@ -40,12 +37,12 @@ def row_major(x: Array) -> Array:
 def column_sums(x: Array, stored: bool = False) -> Array:
     """Return the sums of `[..., D]` over all but the last axis, float32 `[D]`: the gradient of a bias.
 
-    On GPUs, and on TPUs for small batches or rows that are `stored` before they are summed, the sum is a matrix product
-    with ones, accumulated in float32. By the TPU compiler's estimate for BART-large on a v5e, with batch 32 a product
-    takes 3 us and a reduction 17 us; with batch 128, 12 us and 107 us. But with batch 128, XLA fuses a reduction with
-    the computation of rows that are not stored: a step that has only products takes 218 ms instead of 212. Measured on
-    an H100, without merged products (see `compile_step`): batch 32 takes 30.0 ms instead of 35.3 with reductions, and
-    batch 128 75.2 instead of 75.6.
+    On GPUs, and on TPUs for small batches or rows that are `stored` before, the sum is a matrix product with ones,
+    accumulated in float32. By the TPU compiler's estimate for BART-large on a v5e, with batch 32 a product takes 3 us
+    and a reduction 17 us; with batch 128, 12 us and 107 us. But with batch 128, XLA fuses a reduction with the
+    computation of rows that are not stored: a step that has only products takes 218 ms instead of 212. On an H100,
+    without merged products (see `compile_step`), batch 32 takes 30.0 ms instead of 35.3 with reductions, and batch 128
+    75.2 instead of 75.6.
     """
 
     def product_with_ones(rows: Array) -> Array:
@@ -63,11 +60,7 @@ def column_sums(x: Array, stored: bool = False) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(x: Array, scale: Array | None, shift: Array | None, dtype: jnp.dtype) -> Array:
-    """Return `x [..., D] * scale + shift` in `dtype`; scale and shift are `[D]` in the dtype of `x`, or None.
-
-    Without a scale, the dtype of `x` must be `dtype`. The gradients of scale and shift are `column_sums` of products in
-    `dtype`.
-    """
+    """Return `x [..., D] * scale + shift` in `dtype`, that of `x` without a scale; scale and shift `[D]` or None."""
     ones = (1,) * (x.ndim - 1)
     y = x if scale is None else x * scale.reshape(*ones, -1)
     return (y if shift is None else y + shift.reshape(*ones, -1)).astype(dtype)
@@ -91,10 +84,7 @@ affine.defvjp(_affine_forward, _affine_backward)
 
 
 def gelu(x: Array) -> Array:
-    """Return GELU, `x Phi(x)`, computed in float32 by erf.
-
-    `jax.nn.gelu` calls erfc, whose two branches take a TPU as long as the preceding matrix product.
-    """
+    """Return GELU by erf, in float32: `jax.nn.gelu` calls erfc, which takes a TPU as long as a matrix product."""
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
 
@@ -114,15 +104,12 @@ PRODUCT = "product"  # name under which the remat policy stores results of dense
 
 
 def product(x: Array) -> Array:
-    """Name `x`, the result of a dense layer, for the remat policy that stores such results."""
+    """Name `x`, the result of a dense layer, for that remat policy."""
     return checkpoint_name(x, PRODUCT)
 
 
 def dropout(x: Array, rate: float, key: Array | None, site: int = 0) -> Array:
-    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; `key=None` returns `x`.
-
-    Calls with one key and different `site` numbers draw different masks.
-    """
+    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; another `site` draws another mask."""
     return drop(x, draw_kept(x.shape, rate, key, site), rate)
 
 
@@ -130,8 +117,8 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: Array | None, site: int 
     """Draw the boolean mask of elements that `dropout` keeps; None if it keeps all.
 
     A TPU compares 16 random bits in place and would copy 32 bits to another layout first (0.05 ms for BART-large's
-    batch of 32 by the compiler's estimate). Without the barrier, XLA may pack the comparison's results, 32 values per
-    word, and unpack them where they are used (0.035 ms for an attention of T5-large).
+    batch of 32 by the compiler's estimate). Without the barrier, XLA may pack the comparison's results, 32 per word,
+    and unpack them where they are used (0.035 ms for an attention of T5-large).
     """
     if key is None or rate == 0.0:
         return None
@@ -160,8 +147,8 @@ def site_key(key: Array, site: int) -> Array:
 def draw_packed(count: int, least: np.uint16, key: Array) -> Array:
     """Draw 16 bits for each of `count` elements, and return eight results of `bits >= least` per byte.
 
-    Element i is bit `i // n` of byte `i % n` in n bytes. GPUs draw this way with rbg keys: XLA then writes neither the
-    bits, nor the four results of a Philox counter side by side, which takes it six times as long as to compute them.
+    Element i is bit `i // n` of byte `i % n` in n bytes. On GPUs with rbg keys, XLA then writes neither the bits, nor
+    the four results of a Philox counter side by side, which takes it six times as long as to compute them.
     """
     words = jax.random.bits(key, (-(-count // 8), 4), jnp.uint32)
     halves = [half.astype(jnp.uint16) for i in range(4) for half in (words[:, i], words[:, i] >> 16)]
@@ -170,10 +157,7 @@ def draw_packed(count: int, least: np.uint16, key: Array) -> Array:
 
 
 def draw_per_key(draw: Callable[[Array], Array], key: Array) -> Array:
-    """Return `draw(key)`; under `vmap`, call `draw` once for each key, so that arms with equal seeds draw alike.
-
-    Keys of the rbg generator need this: under `vmap`, JAX would draw all values from the first key.
-    """
+    """Return `draw(key)`; under `vmap`, where JAX would draw all from the first key of rbg, `draw` each."""
     impl = str(jax.random.key_impl(key))
     if "rbg" not in impl:
         return draw(key)
@@ -205,10 +189,7 @@ def zero_at_padding(features: Array, mask: Array, dtype: jnp.dtype) -> Array:
 
 
 class Norm(nnx.Module):
-    """Layer norm, or root-mean-square norm (no mean, no bias), with statistics in float32.
-
-    `nnx.LayerNorm` promotes dtypes implicitly, which our tests forbid.
-    """
+    """Layer norm or root-mean-square norm, with statistics in float32; `nnx.LayerNorm` promotes dtypes implicitly."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, width: int = 0) -> None:
         width = width or spec.width
@@ -232,20 +213,17 @@ class Norm(nnx.Module):
 
 
 def int8_of(weights: Array, axis: int) -> tuple[Array, Array]:
-    """Round weights to int8; return the int8 values, and one float32 scale for each slice along `axis`.
-
-    The largest weight of a slice becomes 127; `values * scale` are the rounded weights. Scales lack the axis `axis`.
-    """
+    """Round weights to int8, the largest of each slice along `axis` to 127; also return a float32 scale for each."""
     wide = weights.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
     return jnp.round(wide / scale).astype(jnp.int8), scale.squeeze(axis)
 
 
 def int8_product(x: Array, values: Array) -> Array:
-    """Return the products `[..., E]` of rows `[..., D]` with each row of int8 values `[E, D]`, float32.
+    """Return the float32 products `[..., E]` of rows `[..., D]` with each row of int8 values `[E, D]`, not scaled.
 
-    Each row of `x` is rounded to int8, too: int8 numbers are multiplied, and summed exactly in int32. On CPUs with AMX,
-    XLA does this 6 to 10 times as fast as in float32. The caller multiplies the result by the scale of `values`.
+    Rows of `x` are rounded to int8, too: products are summed exactly in int32. On CPUs with AMX, XLA does this 6 to 10
+    times as fast as in float32.
     """
     rows, scale = int8_of(x, axis=-1)
     sums = jnp.einsum("...d,ed->...e", rows, values, preferred_element_type=jnp.int32)
@@ -263,7 +241,7 @@ class Dense(nnx.Linear):
     rounds_rows = False  # True: rows are rounded to int8, too, and the int8 kernel is stored as `[E, D]`
 
     def quantize(self) -> None:
-        """Replace the kernel by its int8 rounding; a kernel that is int8 already stays as it is."""
+        """Replace the kernel by its int8 rounding, unless it is int8 already."""
         if not self.quantized:
             values, scale = int8_of(self.kernel[...], axis=0)
             self.kernel, self.kernel_scale, self.quantized = nnx.Param(values), nnx.Param(scale), True
@@ -271,8 +249,8 @@ class Dense(nnx.Linear):
     def round_rows(self) -> None:
         """Make both sides of the product int8, see `int8_product`.
 
-        The kernel is transposed to `[E, D]`, because XLA:CPU copies a kernel at every use, and `[E, D]` faster than
-        `[D, E]` (BART-base, 8 sentences: a decoder step takes 41 instead of 49 ms).
+        XLA:CPU copies a kernel at every use, `[E, D]` faster than `[D, E]` (BART-base, 8 sentences: a decoder step
+        takes 41 instead of 49 ms).
         """
         if not self.rounds_rows:
             self.quantize()
@@ -289,11 +267,7 @@ class Dense(nnx.Linear):
         return product(self.plain(x, dropout_key, site, whole))
 
     def plain(self, x: Array, dropout_key: Array | None = None, site: int = 0, whole: Array | None = None) -> Array:
-        """Apply the layer as `__call__` does, but keep the remat policy from storing the result.
-
-        `dropout_key` and `site` are for the dropout of the adapter's input. `whole` is `gathered(x)`, made once for
-        layers that read the same rows.
-        """
+        """Apply the layer; `dropout_key` and `site` are for the adapter, `whole` is `gathered(x)`, made once."""
         whole = x if whole is None else whole
         if self.lora is None:
             return self._without_adapter(whole)
@@ -336,10 +310,10 @@ def product_plus(x: Array, kernel: Array, bias: Array | None) -> Array:
 
 
 def side_by_side(x: Array, layers: Sequence[Dense]) -> Array:
-    """Return the results of dense layers of the same rows side by side, as one product.
+    """Return the results of plain dense layers of the same rows side by side, as one product.
 
-    They have no adapters, and neither int8 nor divided weights. Three of BART-large's layers, 7168 x 1024, take an H200
-    57 us as one product and 74 us as three, by the compiler's estimate; their gradient 105 and 153 us.
+    Three of BART-large's layers, 7168 x 1024, take an H200 57 us as one product and 74 us as three, by the compiler's
+    estimate; their gradient 105 and 153 us.
     """
     kernels, biases = [layer.kernel[...] for layer in layers], [layer.bias for layer in layers]
     dtype = next((bias[...].dtype for bias in biases if bias is not None), None)
@@ -353,11 +327,7 @@ def side_by_side(x: Array, layers: Sequence[Dense]) -> Array:
 def make_dense(
     spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0, name: str = ""
 ) -> Dense:
-    """Make a dense layer `[..., n_in] -> [..., n_out]`, whose initial kernel is multiplied by `shrink`.
-
-    The layer has a bias if `spec.bias` is True or `name` is in `spec.biases`, and an adapter if `name` is in
-    `spec.lora.targets`. With `spec.int8` the kernel is int8.
-    """
+    """Make a dense layer whose initial kernel is multiplied by `shrink`; `name` decides on bias and adapter."""
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
     bias = spec.bias or name in spec.biases
@@ -389,13 +359,13 @@ class FeedForward(nnx.Module):
 
 
 class LearnedPositions(nnx.Module):
-    """Learned position embeddings; the first `spec.position_offset` rows of the table are never used."""
+    """Learned position embeddings, from row `spec.position_offset` on."""
 
     def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.init_std or spec.width**-0.5)
         rows = spec.max_positions + spec.position_offset
         table = init(rngs.params(), (rows, spec.width), jnp.float32)
-        if spec.frozen_positions:  # the sines of Whisper; the table of another model comes from its checkpoint
+        if spec.frozen_positions:  # Whisper's sines; the table of another model comes from its checkpoint
             rates = 10000.0 ** (-np.arange(spec.width // 2) / max(spec.width // 2 - 1, 1))
             angles = np.arange(rows)[:, None] * rates[None]
             table = table.at[:, : 2 * len(rates)].set(np.concatenate([np.sin(angles), np.cos(angles)], axis=-1))

@@ -40,10 +40,7 @@ NEIGHBORS = (19, 7)  # CBraMod: channels and patches that its position convoluti
 
 
 class Convolution(nnx.Module):
-    """Convolution along time, `[..., T, C] -> [..., T', D]`; `planar` if a checkpoint has it as a `Conv2d`.
-
-    It is a matrix product, as XLA:CPU has no fast convolution.
-    """
+    """Convolution along time, `[..., T, C] -> [..., T', D]`, as a matrix product: XLA:CPU has no fast convolution."""
 
     def __init__(
         self,
@@ -90,9 +87,9 @@ class Downsampling(nnx.Module):
 
 
 class ConvEncoder(nnx.Module):
-    """Convolutions over all channels, then a transformer over time, unless the spec has no layers, then the bridge.
+    """Convolutions over all channels, then a transformer over time and the bridge, if the spec has them.
 
-    Without layers and bridge it replaces the first convolution of a Whisper (Yang et al. 2024, NeuSpeech).
+    Without both it replaces the first convolution of a Whisper (Yang et al. 2024, NeuSpeech).
     """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -206,10 +203,7 @@ def stem_width(length: int, convolutions: Sequence[PatchConvolution]) -> int:
 
 
 class LabramEncoder(PatchEncoder):
-    """LaBraM's neural tokenizer: convolutions, tables of channels and times, a transformer over all patches.
-
-    The first patch has row 0 of the table of times, as in braindecode.
-    """
+    """LaBraM's neural tokenizer; its first patch has row 0 of the table of times, as in braindecode."""
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         waves = spec.waves
@@ -339,10 +333,7 @@ class ReveEncoder(PatchEncoder):
 
 
 def places_in_time(waves: WaveSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`.
-
-    It has the cosines and sines of all combinations of frequencies along the four axes.
-    """
+    """Return x, y, z and number of each patch, `[C, P, 4]`, and cosines and sines of all sums of frequencies."""
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
     places = np.empty((len(waves.places), count, 4), np.float32)
     places[..., :3], places[..., 3] = np.array(waves.places)[:, None], np.arange(count)
