@@ -39,10 +39,10 @@ class Embedding(nnx.Module):
 
     @jax.named_scope("embeddings")
     def of_step(self, ids: Array, table: "Array | StepTable | Int8Table | None") -> Array:
-        """Return the embeddings of `ids` in a search, whose head's table is cast already; None: it is another table.
+        """Return the embeddings of `ids` from the table of a search's head, which is cast already, unless None.
 
-        Otherwise a TPU would cast the embeddings for each batch (0.6 of 114 ms for BART-large). Only a scale that is a
-        power of two gives the same numbers after the cast as before.
+        Else a TPU would cast the embeddings for each batch (0.6 of 114 ms for BART-large). Only a scale that is a power
+        of two gives the same numbers after the cast as before.
         """
         if table is None or isinstance(table, Int8Table) or math.frexp(self.scale)[0] != 0.5:
             return self(ids)
@@ -69,17 +69,13 @@ def _head_product(x: Array, table: Array) -> Array:
 
     In the backward pass, except on TPUs, the gradient of the products is first rounded to the dtype of `x`, as in
     PyTorch's autocast: a GPU would multiply float32 as TF32, at half the speed and with twice the memory traffic. A TPU
-    rounds the operands of a product itself, and XLA fuses the computation of the gradient with the products that use
-    it; rounding the gradient first took 1 of 75 ms (BART-large, batch 32).
+    rounds operands itself, and XLA fuses the gradient with the products that use it; rounding it first took 1 of 75 ms
+    (BART-large, batch 32).
 
-    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast product for an
-    array with rows of 50,265 numbers: on an H100, padding saved 5.9 of 81.5 ms (BART-large, batch 128).
+    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast product for rows
+    of 50,265 numbers: on an H100, padding saved 5.9 of 81.5 ms (BART-large, batch 128).
     """
     return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_plain_product)
-
-
-def _head_product_forward(x: Array, table: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _head_product(x, table), (x, table)
 
 
 def _head_product_backward(inputs: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
@@ -89,7 +85,7 @@ def _head_product_backward(inputs: tuple[Array, Array], gradient: Array) -> tupl
     return jax.lax.platform_dependent(*inputs, gradient, tpu=_head_gradients, cuda=_padded_gradients, default=rounded)
 
 
-_head_product.defvjp(_head_product_forward, _head_product_backward)
+_head_product.defvjp(lambda x, table: (_head_product(x, table), (x, table)), _head_product_backward)
 
 
 def _head_gradients(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
@@ -104,7 +100,6 @@ def _plain_product(x: Array, table: Array) -> Array:
 
 
 def _padded_product(x: Array, table: Array) -> Array:
-    """Return `_plain_product(x, table)`, computed with a padded table."""
     return _product_of_padded(x, table, _padded(table, 0))
 
 
@@ -130,7 +125,7 @@ def _product_of_values(x: Array, values: Array, _: Array) -> Array:
 
 
 def logits_of(x: Array, table: Array | StepTable | Int8Table, bias: Array | None, cap: float = 0.0) -> Array:
-    """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
+    """Return float32 logits `[..., V]` of hidden states `[..., D]`, see `capped`."""
     if isinstance(table, Int8Table):
         logits = int8_product(x, table.values)
         logits = logits * table.scale.reshape(*[1] * (logits.ndim - 1), -1)
@@ -179,7 +174,7 @@ class Head(nnx.Module):
 
     @jax.named_scope("head_loss")
     def __call__(self, x: Array, table: Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
-        """Return logits, or the result of another `read_out`; `table` is from one of the three methods above."""
+        """Return logits, or the result of another `read_out`; `table` is from a method above."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]
@@ -189,7 +184,41 @@ class Head(nnx.Module):
         return read_out(x * self.spec.head_scale, table, bias, self.spec.logits_cap)
 
 
-class EncoderDecoder(nnx.Module):
+class LanguageModel(nnx.Module):
+    """What encoder-decoders and decoder-only models share: steps of decoding."""
+
+    spec: Seq2SeqSpec
+    decoder: Stack
+    head: Head
+
+    def step_table(self, *, int8: bool = False) -> Array | StepTable | Int8Table:
+        """Return the table of the output head, for `decode_step`."""
+        tied = self._table().embedding[...]
+        return self.head.int8_table(tied) if int8 else self.head.step_table(tied)
+
+    def decode_step(self, table: Array | StepTable | Int8Table | None = None) -> Step:
+        """Return the function (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache); see `step_table`."""
+        layers = self.decoder.separate_layers()
+        table = self.step_table() if table is None else table
+
+        def step(tokens: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
+            x = self._first(tokens, index, cache, table)
+            with jax.named_scope("decoder"):
+                x, cache = self.decoder.step(layers, x, index, cache)
+            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
+
+        return step
+
+    def _table(self) -> Embedding:
+        """Return the decoder's embedding table."""
+        return self.shared if self.spec.shared_embeddings else self.decoder_embedding
+
+    def _first(self, tokens: Array, index: Array, cache: Cache, table: Any) -> Array:
+        """Return the embeddings `[B*K, 1, D]` that enter the layers in a step."""
+        return self._table().of_step(tokens[:, None], table if self.spec.tied_head else None)
+
+
+class EncoderDecoder(LanguageModel):
     """An encoder-decoder that `spec` describes: BART, PEGASUS, T5 or BERT2BERT."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -219,11 +248,7 @@ class EncoderDecoder(nnx.Module):
 
     @jax.named_scope("encoder")
     def encode(self, embeddings: Array, mask: Array, **options) -> tuple[Array, Array]:
-        """Return the encoder output `[B, S, D]`, in the decoder's width, and its mask `[B, S]`.
-
-        It has as many positions as the embeddings, or half of them with a stem. `options` are keyword arguments of
-        `Stack.__call__`.
-        """
+        """Return the encoder output `[B, S, D]`, in the decoder's width, and its mask; a stem halves S."""
         if self.spec.stem:
             embeddings, mask = self.stem(zero_at_padding(embeddings, mask, embeddings.dtype), mask)
         hidden = self.encoder(embeddings, mask, **options)
@@ -244,61 +269,21 @@ class EncoderDecoder(nnx.Module):
         `hidden [B, S, D]` and `hidden_mask` come from `encode`; `mask` of the targets may be None: all are real. The
         tokens of `spec.decoder_prompt` are put after the start token, and have no logits.
         """
-        if self.spec.decoder_prompt:
-            ids, mask = self._prompted(ids, mask)
+        prompt = jnp.asarray(self.spec.decoder_prompt, ids.dtype)
+        if prompt.size:
+            prompts = jnp.broadcast_to(prompt[None], (len(ids), prompt.size))
+            ids = jnp.concatenate([ids[:, :1], prompts, ids[:, 1:]], axis=1)
+            if mask is not None:
+                mask = jnp.concatenate([mask[:, :1], jnp.ones_like(prompts, bool), mask[:, 1:]], axis=1)
         x = self.embed_targets(ids)
         with jax.named_scope("decoder"):
-            x = self.decoder(x, mask, hidden, hidden_mask, **options)[:, len(self.spec.decoder_prompt) :]
+            x = self.decoder(x, mask, hidden, hidden_mask, **options)[:, prompt.size :]
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
-    def _prompted(self, ids: Array, mask: Array | None) -> tuple[Array, Array | None]:
-        prompt = jnp.asarray(self.spec.decoder_prompt, ids.dtype)
-        prompts = jnp.broadcast_to(prompt[None], (len(ids), len(prompt)))
-        ids = jnp.concatenate([ids[:, :1], prompts, ids[:, 1:]], axis=1)
-        if mask is not None:
-            mask = jnp.concatenate([mask[:, :1], jnp.ones_like(prompts, bool), mask[:, 1:]], axis=1)
-        return ids, mask
 
-    def step_table(self) -> Array | StepTable:
-        """Return the table of the output head, for `decode_step`."""
-        return self.head.step_table(self._table().embedding[...])
-
-    def int8_table(self) -> Int8Table:
-        """Return that table rounded to int8."""
-        return self.head.int8_table(self._table().embedding[...])
-
-    def decode_step(self, table: Array | StepTable | Int8Table | None = None) -> Step:
-        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
-
-        `table` is from `step_table` or `int8_table`; None: from `step_table`.
-        """
-        layers = self.decoder.separate_layers()
-        table = self.step_table() if table is None else table
-
-        def step(tokens: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
-            x = self._table().of_step(tokens[:, None], table if self.spec.tied_head else None)
-            with jax.named_scope("decoder"):
-                x, cache = self.decoder.step(layers, x, index, cache)
-            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
-
-        return step
-
-    def _table(self) -> Embedding:
-        """Return the decoder's embedding table."""
-        return self.shared if self.spec.shared_embeddings else self.decoder_embedding
-
-
-# Decoder-only language models, with the interface of an encoder-decoder whose encoder is the identity.
-#
-# `hidden` is the embedded prompt with the recording in it, and the decoder starts at the prompt's last position.
-# Prompts are padded on the left, so this position is the same column in every row. The layers see prompt and target as
-# one sequence.
-
-
-def left_padded(x: Array, mask: Array) -> tuple[Array, Array]:
-    """Return `x [B, S, D]` and its mask `[B, S]` with all real positions at the end of their rows, in order."""
-    order = jnp.argsort(mask, axis=1, stable=True)
-    return jnp.take_along_axis(x, order[:, :, None], axis=1), jnp.take_along_axis(mask, order, axis=1)
+# Decoder-only models have the interface of an encoder-decoder whose encoder is the identity: `hidden` is the embedded
+# prompt with the recording in it. Prompts are padded on the left, so that their last position, at which the decoder
+# starts, is the same column in every row. The layers see prompt and target as one sequence.
 
 
 class CausalStack(Stack):
@@ -314,10 +299,7 @@ class CausalStack(Stack):
         unroll: bool = False,
         divided: bool = False,
     ) -> Array:
-        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`.
-
-        `divided`: devices that share the batch each multiply by a part of the kernels, see `divided_weights`.
-        """
+        """Do what `Stack` does; `divided`: see `divided_weights`."""
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         views = replicate(self._views(mask)) if divided else self._views(mask)
@@ -329,7 +311,7 @@ class CausalStack(Stack):
                 return layer(x, batch, (bias,), dropout_key=key, rotation=rotation)
 
         x = shard_rows(self._embed(shard_rows(x), jnp.arange(length), length, start).reshape(-1, width))
-        local = jnp.asarray(self.spec.local_layers) if self._mixed else None
+        local = None if None in self._locals() else jnp.asarray(self.spec.local_layers)
         options: dict[str, Any] = {"dtype": self.dtype, "remat": remat, "unroll": unroll, "divided_kernels": divided}
         x = scan_layers(self.layers, body, x, (keys, local), views, **options)
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
@@ -340,21 +322,18 @@ class CausalStack(Stack):
         before = mask.at[:, -1].set(False)
         views = self._views(mask)
         x, memory = self._embed(hidden, jnp.arange(length), length, None).reshape(-1, width), []
+        heads = self.spec.kv_heads or self.spec.heads
         for layer, local in zip(self.separate_layers(), self._locals(), strict=True):
             (bias, rotation), h = _view(views, local), layer.self_norm(x)
             parts = layer.self_attention.keys(h, rotation), layer.self_attention.value(h)
             keys, values = (part.reshape(batch, length, -1) for part in parts)
-            heads = self.spec.kv_heads or self.spec.heads
             memory.append(LayerCache.after(heads, keys, values, max_length * beams))
             x = layer(x, batch, (bias,), rotation=rotation)
         ancestors = jnp.zeros((batch, beams, max_length), jnp.int32)
         return Cache(tuple(memory), ancestors, before, hidden[:, -1])
 
     def step(self, layers: Sequence[Layer], x: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
-        """Decode position `index` after the prompt: return hidden states `[B*K, D]` and the new cache.
-
-        `x [B*K, 1, D]` are embeddings; `layers` come from `separate_layers`.
-        """
+        """Decode position `index` after the prompt, as `Stack.step` does."""
         ancestors = own_position(cache.ancestors, index)
         length, prompt = ancestors.shape[2], cache.cross_mask.shape[1]
         views = self._views_of_step(cache.cross_mask, ancestors, index)
@@ -365,17 +344,13 @@ class CausalStack(Stack):
             memory.append(after)
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 
-    @property
-    def _mixed(self) -> bool:
-        """Whether some layers are local (see a sliding window) and others are not."""
-        return len(set(self.spec.local_layers)) > 1
-
     def _locals(self) -> tuple[bool | None, ...]:
-        """Return for each layer whether it is local (sees a window); all None if all layers are alike."""
-        return self.spec.local_layers if self._mixed else (None,) * self.spec.layers
+        """Return for each layer whether it is local (sees a sliding window); all None if all layers are alike."""
+        local = self.spec.local_layers
+        return local if len(set(local)) > 1 else (None,) * self.spec.layers
 
     def _views(self, mask: Array) -> tuple:
-        """Return pairs of attention bias `[1, B, T, T]` and rotation of rows `[B*T]`, as `_used_views` selects them."""
+        """Return pairs of attention bias `[1, B, T, T]` and rotation of rows `[B*T]`, see `_used_views`."""
         places = _positions(mask)
         order = jnp.arange(mask.shape[1])
         far = mask[:, None, :] & (order[None, :] <= order[:, None])[None]
@@ -383,10 +358,7 @@ class CausalStack(Stack):
         return self._used_views(mask_bias(far)[None], mask_bias(near)[None], places.reshape(-1))
 
     def _views_of_step(self, mask: Array, ancestors: Array, index: Array) -> tuple:
-        """Return the pairs of `_views` for decoding position `index` after prompts with `mask [B, S]`.
-
-        Biases are `[B, 1, K, S + T*K]`, over the entries of the cache; rotations are of rows `[B*K]`.
-        """
+        """Return the pairs of `_views` for position `index`: biases `[B, 1, K, S + T*K]`, rotations of `[B*K]`."""
         (batch, beams), positions = ancestors.shape[:2], jnp.arange(ancestors.shape[2])
         here = mask.sum(axis=1, dtype=jnp.int32) + index  # --> [B]
         distance = here[:, None] - _positions(mask)
@@ -400,7 +372,7 @@ class CausalStack(Stack):
         return self._used_views(far, near, jnp.repeat(here, beams))
 
     def _used_views(self, far: Array, near: Array, positions: Array) -> tuple:
-        """Return one (bias, rotation) if all layers are alike, or two: of local layers (`near`), of others (`far`)."""
+        """Return one (bias, rotation) if all layers are alike, or two: of local layers (`near`) and of others."""
         spec = self.spec
         local = near, Rotation.of(positions, spec.local_rotary or spec.rotary)
         if all(spec.local_layers) and spec.local_layers:
@@ -410,7 +382,7 @@ class CausalStack(Stack):
 
 
 def _view(views: tuple, local: Array | bool | None) -> tuple[Array, Rotation]:
-    """Return a layer's (bias, rotation) from `_used_views`; `local`: whether it is local, None if all are alike."""
+    """Return a layer's (bias, rotation) from `_used_views`; `local` as in `_locals`."""
     if local is None:
         return views[0]
     if isinstance(local, bool):
@@ -423,7 +395,7 @@ def _positions(mask: Array) -> Array:
     return jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
 
 
-class CausalLM(nnx.Module):
+class CausalLM(LanguageModel):
     """A decoder-only model that `spec` describes: Llama, Mistral, Qwen or Gemma."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -438,7 +410,8 @@ class CausalLM(nnx.Module):
 
     def encode(self, embeddings: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return the embedded prompt `[B, S, D]` and its mask, padded on the left; no layer is applied."""
-        return left_padded(embeddings, mask)
+        order = jnp.argsort(mask, axis=1, stable=True)
+        return jnp.take_along_axis(embeddings, order[:, :, None], axis=1), jnp.take_along_axis(mask, order, axis=1)
 
     def decode(
         self,
@@ -460,27 +433,6 @@ class CausalLM(nnx.Module):
             x = self.decoder(x, jnp.concatenate([hidden_mask, later], axis=1), **options)
         return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
 
-    def step_table(self) -> Array | StepTable:
-        """Return the table of the output head, for `decode_step`."""
-        return self.head.step_table(self.shared.embedding[...])
-
-    def int8_table(self) -> Int8Table:
-        """Return that table rounded to int8."""
-        return self.head.int8_table(self.shared.embedding[...])
-
-    def decode_step(self, table: Array | StepTable | Int8Table | None = None) -> Step:
-        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
-
-        `table` is from `step_table` or `int8_table`; None: from `step_table`.
-        """
-        layers = self.decoder.separate_layers()
-        table = self.step_table() if table is None else table
-
-        def step(tokens: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
-            start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)
-            x = jnp.where(index == 0, start, self.embed(tokens).astype(start.dtype))[:, None]
-            with jax.named_scope("decoder"):
-                x, cache = self.decoder.step(layers, x, index, cache)
-            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
-
-        return step
+    def _first(self, tokens: Array, index: Array, cache: Cache, table: Any) -> Array:
+        start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)
+        return jnp.where(index == 0, start, self.embed(tokens).astype(start.dtype))[:, None]
