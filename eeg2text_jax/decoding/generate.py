@@ -22,10 +22,7 @@ INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", 
 
 
 class Generated(NamedTuple):
-    """Generated sequences; N = B * num_return_sequences rows, those of one sentence adjacent, best first.
-
-    Every sequence begins with the decoder's start token and is padded after its end.
-    """
+    """Generated sequences, padded, N = B * num_return_sequences rows, those of one sentence adjacent, best first."""
 
     sequences: Array  # int32 [N, max_length]
     lengths: Array  # int32 [N], start and end token included
@@ -51,8 +48,7 @@ def generate(
       params: its parameters; for several batches, `model.prepared(params, spec.weights_dtype)` saves time.
       inputs: `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`; and `mask [B, S]` bool.
       spec: the settings.
-      key: for `spec.do_sample`: one PRNG key for the batch, or one per sentence `[B]`, which makes results independent
-        of the batch.
+      key: for `spec.do_sample`: a PRNG key, or one per sentence `[B]`, so that results do not depend on the batch.
       compactions: see `beam_search`; does not change results.
 
     Raises:
@@ -79,8 +75,8 @@ def check_request(inputs: dict[str, Array], spec: GenerationSpec, key: Array | N
     """Raise if the inputs, spec and key are not valid for `generate`."""
     if strangers := set(inputs) - INPUTS:
         raise UserError(
-            f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}, as it "
-            "begins with the start token alone; leave out labels and a decoder's prompt."
+            f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}: it begins "
+            "with the start token alone; leave out labels and a decoder's prompt."
         )
     if spec.do_sample and key is None:
         raise ValueError("spec.do_sample needs a PRNG key")
@@ -96,11 +92,7 @@ def search(
     *,
     platform: str | None = None,
 ) -> Generated:
-    """Do what `generate` does, as a pure function for use inside other JAX transformations.
-
-    `platform` is where it will run, see `mesh.platform_of`. On TPUs and CPUs the cache of a beam search grows,
-    see `models.attention.lengths_of`.
-    """
+    """Do what `generate` does, as a pure function for other JAX transformations; `platform`: see `mesh.platform_of`."""
     if spec.weights_dtype == "int8" and not (isinstance(params, Prepared) and params.in_int8):
         params = model.prepared(params.params if isinstance(params, Prepared) else params, "int8")
     hidden, mask = model.encode(params, inputs)
@@ -149,12 +141,9 @@ def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
     return Generated(tokens, rows(hypotheses.lengths) - prompt, rows(hypotheses.scores), steps)
 
 
-# Decode a batch on a mesh for all arms, the trained models of a run: one per training condition and seed.
-#
-# Each device runs the search on its arms and rows without collectives, unless a frozen model is divided over devices. A
-# `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
-# `shard_map`, each shard runs its own loop.
-
+# Decode a batch on a mesh for all arms, the trained models of a run: one per training condition and seed. Each device
+# runs the search on its arms and rows without collectives, unless a frozen model is divided over devices. A
+# `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition.
 
 Inputs = dict[str, Array]
 
@@ -171,13 +160,12 @@ def generate_arms(
     compactions: int = 0,
     tensor_parallel: bool = False,
 ) -> Generated:
-    """Run `generate` for A arms (trained models) at once; takes no target. Leaves of the result are `[A, N, ...]`.
+    """Run `generate` for A arms (trained models) at once; leaves of the result are `[A, N, ...]`.
 
     `params` are those of every arm, `[A, ...]`, or the result of `prepared_arms`; A is a multiple of the mesh's `arm`
-    axis. Inputs that differ between arms are in `fed`, `[A, B, ...]`, those common to all in `shared`, `[B, ...]`, such
-    as `mask`; B is a multiple of the mesh's `data` axis. `keys` are PRNG keys `[B]` for `spec.do_sample`. `compactions`
-    does not change results, see `beam_search`. With `tensor_parallel`, the frozen model of `params` is divided over
-    `data`, see `tensor_parallel_arms`.
+    axis. Inputs that differ between arms are in `fed`, `[A, B, ...]`, others in `shared`, `[B, ...]`; B is a multiple
+    of the mesh's `data` axis. `keys` are PRNG keys `[B]` for `spec.do_sample`. With `tensor_parallel`, the frozen model
+    of `params` is divided over `data`, see `tensor_parallel_arms`.
     """
     check_request({**fed, **shared}, spec, keys)
     program = generate_program(model, spec, mesh, compactions, tensor_parallel)
@@ -185,11 +173,7 @@ def generate_arms(
 
 
 def prepared_arms(model: Seq2SeqModel, params: Any, spec: GenerationSpec) -> Any:
-    """Return the parameters for `generate_arms`, prepared once for all batches, see `Seq2SeqModel.prepared`.
-
-    Parameters with a frozen model that all arms share are returned as they are: a second copy of that model might not
-    fit, and each batch prepares it.
-    """
+    """Return the parameters for `generate_arms`, prepared once, but for a frozen model, whose copy might not fit."""
     if isinstance(params, Divided):
         return params
     return Prepared(params, _prepare_weights(model, params, spec.weights_dtype))
@@ -217,10 +201,7 @@ def generate_program(
 def teacher_forced_program(
     model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False
 ) -> Callable[..., TeacherForced]:
-    """Return the jitted function `(params, fed, (shared, labels [B, T])) -> TeacherForced`, leaves `[A, B, ...]`.
-
-    Its arguments `params`, `fed` and `shared` are those of `generate_arms`.
-    """
+    """Return the jitted function `(params, fed, (shared, labels [B, T])) -> TeacherForced`, see `generate_arms`."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, Array]) -> TeacherForced:
         inputs, labels = shared
