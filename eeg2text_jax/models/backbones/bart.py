@@ -29,37 +29,22 @@ def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
 def spec_of(config: Any, backbone: str, encoder: StackSpec, decoder: StackSpec, **others: Any) -> Seq2SeqSpec:
     """Return the description of a backbone whose configuration names its fields as BART's does."""
     return Seq2SeqSpec(
-        backbone=backbone,
-        vocab_size=config.vocab_size,
-        encoder=encoder,
-        decoder=decoder,
-        eos_token=config.eos_token_id,
-        start_token=config.decoder_start_token_id,
-        embedding_std=config.init_std,
-        embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
-        **others,
-    )
+        backbone=backbone, vocab_size=config.vocab_size, encoder=encoder, decoder=decoder,
+        eos_token=config.eos_token_id, start_token=config.decoder_start_token_id, embedding_std=config.init_std,
+        embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0, **others,
+    )  # fmt: skip
 
 
 def stack_of(config: Any, side: str, **others: Any) -> StackSpec:
     """Return the description of the `side` (encoder or decoder) of such a backbone, with learned positions."""
     heads = getattr(config, f"{side}_attention_heads")
     return StackSpec(
-        layers=getattr(config, f"{side}_layers"),
-        width=config.d_model,
-        heads=heads,
-        head_dim=head_dim(config.d_model, heads),
-        ffn=getattr(config, f"{side}_ffn_dim"),
-        activation=config.activation_function,
-        decoder=side == "decoder",
-        positions="learned",
-        embedding_dropout=config.dropout,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        init_std=config.init_std,
-        **others,
-    )
+        layers=getattr(config, f"{side}_layers"), width=config.d_model, heads=heads,
+        head_dim=head_dim(config.d_model, heads), ffn=getattr(config, f"{side}_ffn_dim"),
+        activation=config.activation_function, decoder=side == "decoder", positions="learned",
+        embedding_dropout=config.dropout, dropout=config.dropout, attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout, init_std=config.init_std, **others,
+    )  # fmt: skip
 
 
 def random_config(fields: dict) -> BartConfig:

@@ -31,42 +31,26 @@ def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
     """
     decoder = config.decoder
     return Seq2SeqSpec(
-        backbone="bert2bert",
-        vocab_size=decoder.vocab_size,
-        encoder_vocab_size=config.encoder.vocab_size,
-        encoder=bert_stack(config.encoder, decoder=False),
-        decoder=bert_stack(decoder, decoder=True),
+        backbone="bert2bert", vocab_size=decoder.vocab_size, encoder_vocab_size=config.encoder.vocab_size,
+        encoder=bert_stack(config.encoder, decoder=False), decoder=bert_stack(decoder, decoder=True),
         pad_token=_token(config, "pad_token_id", decoder.pad_token_id),
         eos_token=_token(config, "eos_token_id", decoder.eos_token_id),
-        start_token=_token(config, "decoder_start_token_id", decoder.bos_token_id),
-        shared_embeddings=False,
-        own_pads=(config.encoder.pad_token_id, decoder.pad_token_id),
-        embedding_std=decoder.initializer_range,
-        head_transform=True,
-        logits_bias="trained",
-    )
+        start_token=_token(config, "decoder_start_token_id", decoder.bos_token_id), shared_embeddings=False,
+        own_pads=(config.encoder.pad_token_id, decoder.pad_token_id), embedding_std=decoder.initializer_range,
+        head_transform=True, logits_bias="trained",
+    )  # fmt: skip
 
 
 def bert_stack(config: BertConfig, *, decoder: bool) -> StackSpec:
     """Return the description of a BERT's layers, as an encoder, or as a decoder with cross-attention."""
     return StackSpec(
-        layers=config.num_hidden_layers,
-        width=config.hidden_size,
-        heads=config.num_attention_heads,
-        head_dim=head_dim(config.hidden_size, config.num_attention_heads),
-        ffn=config.intermediate_size,
-        activation=config.hidden_act,
-        decoder=decoder,
-        norm_eps=config.layer_norm_eps,
-        positions="learned",
-        max_positions=config.max_position_embeddings,
-        token_types=config.type_vocab_size,
-        embedding_norm=True,
-        embedding_dropout=config.hidden_dropout_prob,
-        dropout=config.hidden_dropout_prob,
-        attention_dropout=config.attention_probs_dropout_prob,
-        init_std=config.initializer_range,
-    )
+        layers=config.num_hidden_layers, width=config.hidden_size, heads=config.num_attention_heads,
+        head_dim=head_dim(config.hidden_size, config.num_attention_heads), ffn=config.intermediate_size,
+        activation=config.hidden_act, decoder=decoder, norm_eps=config.layer_norm_eps, positions="learned",
+        max_positions=config.max_position_embeddings, token_types=config.type_vocab_size, embedding_norm=True,
+        embedding_dropout=config.hidden_dropout_prob, dropout=config.hidden_dropout_prob,
+        attention_dropout=config.attention_probs_dropout_prob, init_std=config.initializer_range,
+    )  # fmt: skip
 
 
 def _token(config: EncoderDecoderConfig, name: str, otherwise: int | None) -> int:

@@ -92,17 +92,10 @@ def brain_spec(
     details: dict[str, Any] = {name: getattr(config.unicorn, name) for name in ("activation", "positions", "bridge")}
     details |= {"channels": tuple(config.unicorn.channels)} if volume else {"hidden": config.unicorn.hidden}
     return EEGSpec(
-        features=math.prod(shape),
-        layers=0 if config.encoder == "none" else config.encoder_layers,
-        heads=config.encoder_heads,
-        ffn=config.encoder_ffn,
-        width=width,
-        dropout=config.dropout,
-        prompt=prompt,
-        kind=config.encoder,
-        volume=volume,
-        **(details if unicorn else {}),
-    )
+        features=math.prod(shape), layers=0 if config.encoder == "none" else config.encoder_layers,
+        heads=config.encoder_heads, ffn=config.encoder_ffn, width=width, dropout=config.dropout, prompt=prompt,
+        kind=config.encoder, volume=volume, **(details if unicorn else {}),
+    )  # fmt: skip
 
 
 def backbone_module(name: str) -> Any:

@@ -137,39 +137,21 @@ class DecoderOnly:
         of_model = {field.name for field in dataclasses.fields(Seq2SeqSpec)} & details.keys()
         ends = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
         pad = config.pad_token_id if config.pad_token_id not in ends else None
+        decoder = StackSpec(
+            layers=config.num_hidden_layers, width=config.hidden_size, heads=config.num_attention_heads,
+            head_dim=head_dim, ffn=config.intermediate_size, decoder=True, alone=True, gated=True, pre_norm=True,
+            activation=config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act,
+            norm="rms", norm_eps=config.rms_norm_eps, bias=False, positions="rotary", final_norm=True,
+            max_positions=config.max_position_embeddings, attention_dropout=config.attention_dropout,
+            init_std=config.initializer_range,
+            **{name: value for name, value in details.items() if name not in of_model},
+        )  # fmt: skip
         return Seq2SeqSpec(
-            backbone=self.name,
-            vocab_size=config.vocab_size,
-            encoder=None,
-            decoder=StackSpec(
-                layers=config.num_hidden_layers,
-                width=config.hidden_size,
-                heads=config.num_attention_heads,
-                head_dim=head_dim,
-                ffn=config.intermediate_size,
-                activation=config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act,
-                decoder=True,
-                alone=True,
-                gated=True,
-                pre_norm=True,
-                norm="rms",
-                norm_eps=config.rms_norm_eps,
-                bias=False,
-                positions="rotary",
-                max_positions=config.max_position_embeddings,
-                final_norm=True,
-                attention_dropout=config.attention_dropout,
-                init_std=config.initializer_range,
-                **{name: value for name, value in details.items() if name not in of_model},
-            ),
-            pad_token=config.vocab_size if pad is None else pad,
-            eos_token=ends[0],
-            start_token=config.vocab_size,
-            embedding_std=config.initializer_range,
-            frozen_pad=config.pad_token_id is not None,
-            tied_head=config.tie_word_embeddings,
-            **{name: details[name] for name in of_model},
-        )
+            backbone=self.name, vocab_size=config.vocab_size, encoder=None, decoder=decoder, eos_token=ends[0],
+            pad_token=config.vocab_size if pad is None else pad, start_token=config.vocab_size,
+            embedding_std=config.initializer_range, frozen_pad=config.pad_token_id is not None,
+            tied_head=config.tie_word_embeddings, **{name: details[name] for name in of_model},
+        )  # fmt: skip
 
     def random_config(self, fields: dict[str, Any]) -> PretrainedConfig:
         """Return the configuration of a model with random weights."""

@@ -20,18 +20,12 @@ def spec_from_config(config: T5Config) -> Seq2SeqSpec:
     tied = config.scale_decoder_outputs
     start = getattr(config, "decoder_start_token_id", None)
     return Seq2SeqSpec(
-        backbone="t5",
-        vocab_size=config.vocab_size,
-        encoder=_stack(config, config.num_layers, decoder=False),
-        decoder=_stack(config, config.num_decoder_layers, decoder=True),
-        pad_token=config.pad_token_id,
-        eos_token=config.eos_token_id,
-        start_token=config.pad_token_id if start is None else start,
-        embedding_std=config.initializer_factor,
-        frozen_pad=False,
-        tied_head=tied,
+        backbone="t5", vocab_size=config.vocab_size, encoder=_stack(config, config.num_layers, decoder=False),
+        decoder=_stack(config, config.num_decoder_layers, decoder=True), pad_token=config.pad_token_id,
+        eos_token=config.eos_token_id, start_token=config.pad_token_id if start is None else start,
+        embedding_std=config.initializer_factor, frozen_pad=False, tied_head=tied,
         head_scale=config.d_model**-0.5 if tied else 1.0,
-    )
+    )  # fmt: skip
 
 
 _RATES = ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout", "final_dropout")
@@ -39,26 +33,13 @@ _RATES = ("embedding_dropout", "dropout", "attention_dropout", "activation_dropo
 
 def _stack(config: T5Config, layers: int, *, decoder: bool) -> StackSpec:
     return StackSpec(
-        layers=layers,
-        width=config.d_model,
-        heads=config.num_heads,
-        head_dim=config.d_kv,
-        ffn=config.d_ff,
-        activation=config.dense_act_fn,
-        decoder=decoder,
-        gated=config.is_gated_act,
-        pre_norm=True,
-        norm="rms",
-        norm_eps=config.layer_norm_epsilon,
-        bias=False,
-        scale_attention=False,
-        positions="relative",
+        layers=layers, width=config.d_model, heads=config.num_heads, head_dim=config.d_kv, ffn=config.d_ff,
+        activation=config.dense_act_fn, decoder=decoder, gated=config.is_gated_act, pre_norm=True, norm="rms",
+        norm_eps=config.layer_norm_epsilon, bias=False, scale_attention=False, positions="relative",
         relative_buckets=config.relative_attention_num_buckets,
-        relative_max_distance=config.relative_attention_max_distance,
-        final_norm=True,
-        init_std=None,
+        relative_max_distance=config.relative_attention_max_distance, final_norm=True, init_std=None,
         **dict.fromkeys(_RATES, config.dropout_rate),
-    )
+    )  # fmt: skip
 
 
 def random_config(fields: dict) -> T5Config:

@@ -107,18 +107,9 @@ class TextEncoder(PureModel):
 # Last part of a model's name -> the layer that agrees best with human judgement of translations, by bert-score 0.3.13
 # (Zhang et al. 2020, appendix B); MiniLM's last layer was the best in our comparison.
 BEST_LAYERS = {
-    "roberta-large": 17,
-    "roberta-base": 10,
-    "bert-base-uncased": 9,
-    "bert-large-uncased": 18,
-    "bart-base": 6,
-    "bart-large": 10,
-    "t5-small": 6,
-    "t5-base": 11,
-    "t5-large": 23,
-    "pegasus-large": 8,
-    "minilm": 6,
-}
+    "roberta-large": 17, "roberta-base": 10, "bert-base-uncased": 9, "bert-large-uncased": 18, "bart-base": 6,
+    "bart-large": 10, "t5-small": 6, "t5-base": 11, "t5-large": 23, "pegasus-large": 8, "minilm": 6,
+}  # fmt: skip
 
 
 class LoadedEncoder(NamedTuple):

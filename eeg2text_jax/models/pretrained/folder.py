@@ -38,17 +38,10 @@ from eeg2text_jax.models.spec import EEGSpec, LoraSpec, PatchConvolution, Seq2Se
 # writer first copies all arrays that are not contiguous, such as our transposed kernels; here they are written one by
 # one.
 _DTYPES = {
-    "F64": np.dtype(np.float64),
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": jnp.dtype(jnp.bfloat16),
-    "I64": np.dtype(np.int64),
-    "I32": np.dtype(np.int32),
-    "I16": np.dtype(np.int16),
-    "I8": np.dtype(np.int8),
-    "U8": np.dtype(np.uint8),
-    "BOOL": np.dtype(np.bool_),
-}
+    "F64": np.dtype(np.float64), "F32": np.dtype(np.float32), "F16": np.dtype(np.float16),
+    "BF16": jnp.dtype(jnp.bfloat16), "I64": np.dtype(np.int64), "I32": np.dtype(np.int32), "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8), "U8": np.dtype(np.uint8), "BOOL": np.dtype(np.bool_),
+}  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -68,10 +61,7 @@ def not_weights(path: Path, start: bytes, expected: str, problem: str) -> UserEr
 
 
 def open_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return read-only views on the tensors of a safetensors file, in the file's types, by name.
-
-    Raises UserError if it is no safetensors file, is cut short, or holds a type that no checkpoint has.
-    """
+    """Return read-only views on the tensors of a safetensors file, in the file's types, by name."""
     return _open_safetensors(path)[0]
 
 
@@ -118,10 +108,7 @@ def torch_name(path: tuple[str, ...]) -> str:
 
 
 def open_flax(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a Flax checkpoint under PyTorch's names and in PyTorch's orientation.
-
-    Raises UserError if the file is no Flax checkpoint or is cut short.
-    """
+    """Return the arrays of a Flax checkpoint under PyTorch's names and in PyTorch's orientation."""
     content, expected = map_file(path), "a Flax checkpoint (msgpack)"
     try:
         tree = msgpack_restore(content)
@@ -161,10 +148,7 @@ def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
 
 
 def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
-    """Return the brain encoder's description, and its tensors by name as views on the mapped file; None without a file.
-
-    Raises UserError if the file cannot be read, or was written for another version of the encoder.
-    """
+    """Return the brain encoder's description, and views on its tensors by name; None without a file."""
     path = folder / EEG_ENCODER
     if not path.exists():
         return None
@@ -214,10 +198,7 @@ def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params,
 
 
 def with_adapters(folder: Path, spec: Seq2SeqSpec, names: Table) -> Seq2SeqSpec:
-    """Return the description with the low-rank adapters of a folder, if any; `names` as in `write_adapter`.
-
-    Raises UserError if their description cannot be read, or is of another kind of adapter.
-    """
+    """Return the description with the low-rank adapters of a folder, if any; `names` as in `write_adapter`."""
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
         return spec
@@ -319,10 +300,7 @@ def read_feeding(folder: Path) -> Feeding:
 
 
 def open_torch(path: Path) -> dict[str, np.ndarray]:
-    """Return views on the tensors of a PyTorch state dict, in the file's types, by name; only tensors are unpickled.
-
-    Raises UserError if PyTorch is not installed, the file is not a state dict, or it is cut short.
-    """
+    """Return views on the tensors of a PyTorch state dict, in the file's types; only tensors are unpickled."""
     try:
         import torch
     except ImportError as error:
@@ -494,10 +472,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path) -> None:
-    """Compare a folder's files with its checksums, if it has them; each file is read once per process.
-
-    Raises UserError if a file has changed or is missing, or the checksums cannot be read.
-    """
+    """Compare a folder's files with its checksums, if any, once per process; raise a UserError if one differs."""
     path = folder / SUMS
     try:
         lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []

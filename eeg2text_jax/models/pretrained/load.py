@@ -286,10 +286,7 @@ def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Pretr
 def model_from_checkpoint(
     config: ModelSettings, feature_shape: Shape, tokenizer: PreTrainedTokenizerBase, channels: Channels = UNKNOWN
 ) -> Seq2SeqModel:
-    """Return the model of the section `model`, with the backbone of `config.checkpoint`.
-
-    Raises UserError if that is of another backbone, or does not fit the tokenizer, see `check_tokenizer`.
-    """
+    """Return the model of the section `model`, with the backbone of `config.checkpoint`, see `check_tokenizer`."""
     folder = checkpoint_folder(config.checkpoint)
     spec = as_stored(spec_of(checkpoint_config(folder, tokenizer), folder), folder)
     if spec.backbone != config.backbone:
@@ -304,10 +301,7 @@ def model_from_checkpoint(
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folder: Path) -> None:
-    """Raise a UserError if an id would mean another token to a tokenizer than to the checkpoint.
-
-    Sizes and special tokens are compared, and every token if the folder has a tokenizer.
-    """
+    """Raise a UserError if a token's id differs between a tokenizer and a checkpoint, or their sizes do not fit."""
     own = load_tokenizer(folder) if has_vocabulary(folder) else None
     advice = "leave config.text.tokenizer empty to use the checkpoint's own"
     if own is None:
@@ -388,10 +382,7 @@ def start_of_encoder(model: AnyModel, checkpoint: str, arms: int, shardings: Sha
 def frozen_params(
     model: Seq2SeqModel, checkpoint: str, key: Array, shardings: Shardings, dtype: str = "bfloat16"
 ) -> Params:
-    """Return the parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones.
-
-    Raises UserError as `start_from_checkpoint` does, or if the checkpoint lacks a parameter.
-    """
+    """Return the parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones."""
     shapes = frozen_shapes(model, dtype)
     if not checkpoint:
 

@@ -44,11 +44,7 @@ Fields = Mapping[str, Any]
 
 
 def wave_spec(config: ModelSettings, features: int, channels: Channels, d_model: int) -> WaveSpec:
-    """Return the description of the encoder of waves that the section `model` asks for.
-
-    Raises UserError if a field is not usable, or the folder of `encoder_checkpoint`, the channels or the rate of the
-    data do not fit the encoder.
-    """
+    """Return the description of the encoder of waves that the section `model` asks for, if folder and data fit."""
     kind, name = config.encoder, config.encoder_checkpoint
     sizes = {"layers": config.encoder_layers, "heads": config.encoder_heads, "ffn": config.encoder_ffn,
              "width": config.encoder_width or _WIDTH.get(kind, d_model), "patch": config.waves.patch,
@@ -101,7 +97,7 @@ def read_fields(name: str, kind: str) -> dict[str, Any]:
 
 
 def used_channels(kind: str, channels: Channels, features: int, path: str) -> dict[int, Any]:
-    """Return what an encoder knows of each channel that it reads, by number: LaBraM's row, REVE's place, or None.
+    """Return LaBraM's row, REVE's place, or None for each channel that an encoder reads, by number.
 
     `path` is a JSON file of places by name; "": those of the data. Raises UserError if the encoder knows no channel.
     """
