@@ -195,11 +195,11 @@ class PatchStem(nnx.Module):
         return x.reshape(batch, channels, count, *x.shape[2:])
 
 
-def stem_width(length: int, convolutions: Sequence[PatchConvolution]) -> int:
-    """Return the number of values that `PatchStem` makes of a patch of `length` samples."""
+def stem_length(length: int, convolutions: Sequence[PatchConvolution]) -> int:
+    """Return the number of values that each filter of `PatchStem` makes of a patch of `length` samples."""
     for each in convolutions:
         length = (length + 2 * each.padding - each.taps) // each.stride + 1
-    return length * convolutions[-1].filters
+    return length
 
 
 class LabramEncoder(PatchEncoder):

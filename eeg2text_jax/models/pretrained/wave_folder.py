@@ -21,7 +21,7 @@ from eeg2text_jax.models.backbones import LORA_TARGETS, ModelSettings, whisper
 from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, dense, export, flatten, layers_of, match, norm
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, read_tensors, write_safetensors
 from eeg2text_jax.models.spec import Channels, EEGSpec, LoraSpec, PatchConvolution, StackSpec, WaveSpec
-from eeg2text_jax.models.waves import LABRAM_CHANNELS, count_patches, stem_width
+from eeg2text_jax.models.waves import LABRAM_CHANNELS, count_patches, stem_length
 
 RATE = 200.0  # samples a second that the pretrained encoders read, unless their folder says otherwise
 TIMES = 512  # rows of the table of times of a LaBraM with random weights
@@ -179,9 +179,8 @@ def _of_whisper(config: ModelSettings) -> WaveSpec:
 
 def _patch_width(config: ModelSettings, waves: WaveSpec) -> WaveSpec:
     """Return `waves` if its convolutions make as many values of a patch as the transformer is wide."""
-    made, last = stem_width(waves.patch, waves.convolutions), waves.convolutions[-1]
-    length = made // last.filters
-    if made != waves.stack.width or any(each.filters % each.groups for each in waves.convolutions):
+    length, last = stem_length(waves.patch, waves.convolutions), waves.convolutions[-1]
+    if length * last.filters != waves.stack.width or any(each.filters % each.groups for each in waves.convolutions):
         raise UserError(
             f"config.model.encoder_width is {waves.stack.width} with model.waves.patch={waves.patch}; expected a "
             f"multiple of {length * last.groups} for {config.encoder}, whose convolutions make {length} values of a "
@@ -217,7 +216,7 @@ def _cbramod(config: ModelSettings, fields: Fields, sizes: dict[str, int]) -> Wa
     convolutions = (first, *[PatchConvolution(filters, 3, 1, 1, 5)] * 2)
     if stated := fields.get("channels_kernel_stride_padding_norm"):
         convolutions = tuple(PatchConvolution(*map(int, [*each[:4], each[4][0]])) for each in stated)
-        sizes["width"] = stem_width(patch, convolutions)
+        sizes["width"] = stem_length(patch, convolutions) * convolutions[-1].filters
     stack = _stack(config, sizes)
     if stack.heads % 2 or stack.width % 2:
         raise UserError(
