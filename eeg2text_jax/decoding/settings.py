@@ -248,6 +248,7 @@ def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
     """Return checks as (field, whether the value is valid, what was expected)."""
     searches, least, ends = spec.num_beams > 1, 2 + len(spec.decoder_prompt), ", ".join(map(str, spec.eos_token_id))
     returned, most = spec.num_return_sequences, spec.num_beams if searches else math.inf
+    one = "1, as greedy decoding has one result (set num_beams or do_sample)"
     single = ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")  # each of them is written
     return [
         *((name, (getattr(spec, name) or 0) >= 0, "a token id, or None for none") for name in single),
@@ -257,7 +258,7 @@ def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
         ("min_length", 0 <= spec.min_length <= spec.max_length, f"between 0 and max_length ({spec.max_length})"),
         ("num_beams", spec.num_beams >= 1, "at least 1"),
         ("num_return_sequences", 1 <= returned <= most, f"between 1 and num_beams ({spec.num_beams})"),
-        ("num_return_sequences", returned == 1 or searches or spec.do_sample, "1 (or set num_beams or do_sample)"),
+        ("num_return_sequences", returned == 1 or searches or spec.do_sample, one),
         ("early_stopping", spec.early_stopping in (True, False, "never"), 'True, False or "never"'),
         ("repetition_penalty", spec.repetition_penalty > 0, "a positive number (1.0 is off)"),
         ("no_repeat_ngram_size", spec.no_repeat_ngram_size >= 0, "0 (off) or a size of n-grams"),

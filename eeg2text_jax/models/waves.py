@@ -181,7 +181,7 @@ class PatchStem(nnx.Module):
     def __init__(self, convolutions: Sequence[PatchConvolution], dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         n_in = 1
         for number, (filters, taps, stride, padding, groups) in enumerate(convolutions):
-            sizes = {"taps": taps, "stride": stride, "padding": padding, "planar": True}
+            sizes: dict[str, Any] = {"taps": taps, "stride": stride, "padding": padding, "planar": True}
             setattr(self, f"conv_{number}", Convolution(n_in, filters, dtype, rngs, **sizes))
             setattr(self, f"norm_{number}", GroupNorm(filters, groups, dtype))
             n_in = filters

@@ -26,7 +26,7 @@ def spec_from_config(config: PegasusConfig) -> Seq2SeqSpec:
 
 
 def _pre_norm(stack: StackSpec) -> StackSpec:
-    positions = {"positions": "sinusoidal", "max_positions": None, "position_offset": 0}
+    positions: dict[str, Any] = {"positions": "sinusoidal", "max_positions": None, "position_offset": 0}
     return dataclasses.replace(stack, pre_norm=True, embedding_norm=False, final_norm=True, **positions)
 
 

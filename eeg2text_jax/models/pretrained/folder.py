@@ -67,7 +67,8 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 def _open_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Return `open_safetensors(path)` and the strings in the file's header, by name."""
-    content, tensors = map_file(path), {}
+    content = map_file(path)
+    tensors: dict[str, np.ndarray] = {}
     try:
         with safetensors.safe_open(path, "numpy") as file:  # it checks that tensors fill the file in this order
             at = 8 + int.from_bytes(content[:8], "little")
@@ -86,7 +87,8 @@ def _open_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]
 
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file of arrays by name, atomically."""
-    header, end = {"__metadata__": dict(metadata)}, 0
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    end = 0
     for name, array in tensors.items():
         start, end = end, end + array.nbytes
         header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
