@@ -500,9 +500,8 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: Arr
             tokens=jax.lax.dynamic_update_index_in_dim(state.tokens, token, state.length, axis=1),
             lengths=state.lengths + state.open.astype(jnp.int32),
             scores=state.scores + jnp.where(state.open, gained, 0.0),
-            open=state.open & ~jnp.isin(token, jnp.asarray(spec.eos_token_id)),
-            cache=cache,
-        )
+            open=state.open & ~jnp.isin(token, jnp.asarray(spec.eos_token_id)), cache=cache,
+        )  # fmt: skip
 
     rows = batch * spec.num_return_sequences
     tokens = jnp.full((rows, spec.max_length), spec.pad_token_id, jnp.int32)

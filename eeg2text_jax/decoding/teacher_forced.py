@@ -55,12 +55,9 @@ def score_reference(
     picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
     log_probs = jnp.where(real, picked - jax.nn.logsumexp(logits, axis=2), 0.0)
     return TeacherForced(
-        tokens=jnp.argmax(logits, axis=2).astype(jnp.int32),
-        log_probs=log_probs,
-        nll=-log_probs.sum(axis=1),
-        n_tokens=real.sum(axis=1, dtype=jnp.int32),
-        logits=logits if with_logits else None,
-    )
+        tokens=jnp.argmax(logits, axis=2).astype(jnp.int32), log_probs=log_probs, nll=-log_probs.sum(axis=1),
+        n_tokens=real.sum(axis=1, dtype=jnp.int32), logits=logits if with_logits else None,
+    )  # fmt: skip
 
 
 _teacher_forced = jax.jit(score_reference, static_argnames=("model", "with_logits"))

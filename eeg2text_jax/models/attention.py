@@ -130,9 +130,17 @@ class Attention(nnx.Module):
         in_parts = partial(self._in_parts, Parts(shape, self.head_dim, at_once, self.scale))
         return jax.lax.platform_dependent(*arrays, tpu=in_parts, default=apart)
 
-    def _apart(self, shape: Heads, rotation: Rotation | None, stored: bool, *arrays: Any) -> Array:
+    def _apart(
+        self,
+        shape: Heads,
+        rotation: Rotation | None,
+        stored: bool,
+        x: Array,
+        context: Array,
+        biases: Sequence[Array],
+        key: Array | None,
+    ) -> Array:
         """Attend with heads on an axis; queries, keys and values are marked for storage if `stored`."""
-        x, context, biases, key = arrays
         queries, keys, values = self._rows(x, context, rotation, key)
         queries = queries * self.scale
         if stored:

@@ -178,11 +178,9 @@ def make_encoder(spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) 
     """
     # "none" is the transformer without layers: the bridge alone, the authors' naive model.
     classes = {
-        "unicorn": UnicornEncoder,
-        "lstm": LSTMEncoder,
-        **dict.fromkeys(("transformer", "none"), TransformerEncoder),
+        "unicorn": UnicornEncoder, "lstm": LSTMEncoder, **dict.fromkeys(("transformer", "none"), TransformerEncoder),
         **ENCODER_CLASSES,
-    }
+    }  # fmt: skip
     if spec.kind not in classes:
         raise UserError(f"config.model.encoder is {spec.kind!r}; expected one of {', '.join(classes)}.")
     return classes[spec.kind](spec, d_model, dtype, rngs)
