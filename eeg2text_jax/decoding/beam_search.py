@@ -1,8 +1,8 @@
 """Beam search for any model with a decoder step `tokens -> logits` and a KV cache: one `lax.while_loop`, static shapes.
 
 Semantics are those of transformers 5. Processors change log-probabilities, not logits. Of the 2K best continuations
-only the first K may finish a hypothesis. The score of a finished hypothesis is its summed log-probability divided by
-(generated tokens ** length_penalty). Each sentence ends on its own, so no result depends on the rest of the batch.
+only the first K may finish a hypothesis, whose score is its summed log-probability divided by (generated tokens **
+length_penalty). Each sentence ends on its own, so no result depends on the rest of the batch.
 
 Shapes: B sentences, K beams, T = max_length, V vocabulary, C = 2K candidates (more with several end tokens).
 """
@@ -14,23 +14,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from eeg2text_jax.base.cpu import log_softmax, top_k
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.settings import GenerationSpec
 
-# Logits processors: pure functions that change the scores `[N, V]` before the next token is chosen.
-#
-# Order and arithmetic are those of transformers 5 (`_get_logits_processor`): repetition penalty and repeated n-grams,
-# length and forced tokens, suppressed tokens, and for sampling temperature, top-k and top-p. `tokens` is int32 `[N,
-# T]`; its first `length` columns are written, the start token included. `length` is a traced int32 scalar.
+# Logits processors change the scores `[N, V]` before the next token is chosen, in the order and with the arithmetic of
+# transformers 5 (`_get_logits_processor`). Of `tokens` int32 `[N, T]`, the first `length` (a traced scalar) columns are
+# written, the start token included.
 
 LANES = 128  # elements in a row of a TPU's registers
 FEW_SCORES = 2**23  # N * V up to which `look_back_by_products` sums in float32
-LONGEST = 128  # largest T for which `look_back_by_products` is used on TPUs
+LONGEST = 128  # largest T for which a TPU uses it
 
 
-def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: GenerationSpec) -> jax.Array:
+def process(scores: Array, tokens: Array, length: Array, spec: GenerationSpec) -> Array:
     """Apply all processors that `spec` enables to `scores` float32 `[N, V]`."""
     penalty, size = spec.repetition_penalty, spec.no_repeat_ngram_size
     size = size if size < tokens.shape[1] else 0  # a longer n-gram cannot occur twice
@@ -63,11 +62,11 @@ def process(scores: jax.Array, tokens: jax.Array, length: jax.Array, spec: Gener
     return scores
 
 
-def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int) -> jax.Array:
+def look_back(scores: Array, tokens: Array, length: Array, penalty: float, size: int) -> Array:
     """Penalize tokens already written (unless `penalty` is 1), and ban repeated n-grams (unless `size` is 0).
 
-    Negative scores are multiplied by the penalty, positive ones divided by it (Keskar 2019). A token that would repeat
-    an n-gram of the row gets -inf. Both steps read and write T scores of a row, not V.
+    Negative scores are multiplied by the penalty, positive ones divided by it (Keskar 2019). Both steps read and write
+    T scores of a row, not V.
     """
     rows, vocabulary = jnp.arange(tokens.shape[0])[:, None], scores.shape[1]
     if penalty != 1.0:
@@ -80,15 +79,13 @@ def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: 
     return scores
 
 
-def look_back_by_products(
-    scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: float, size: int
-) -> jax.Array:
+def look_back_by_products(scores: Array, tokens: Array, length: Array, penalty: float, size: int) -> Array:
     """Do the same as `look_back`, faster on TPUs: a matrix product of one-hot tokens marks the scores to change.
 
-    On a TPU, a scatter copies all scores to another layout and back, which takes several times as long. Comparing each
-    score with 56 tokens takes 0.24 ms on the vector units (BART-large, 160 rows); the matrix products take 0.19 ms.
-    Sums in float32 instead of bfloat16 save 0.07 ms of a search's step for 160 rows, as their layout changes faster.
-    They cost 0.4 ms for 640 rows and 0.14 ms for PEGASUS's vocabulary, where they do not fit near the matrix units.
+    A scatter would copy all scores to another layout and back, which takes several times as long. Comparing each score
+    with 56 tokens takes 0.24 ms on the vector units (BART-large, 160 rows), the matrix products 0.19 ms. Sums in
+    float32 instead of bfloat16 save 0.07 ms of a step for 160 rows, as their layout changes faster, but cost 0.4 ms for
+    640 rows and 0.14 ms for PEGASUS's vocabulary, where they do not fit near the matrix units.
     """
     total, vocabulary = tokens.shape[1], scores.shape[1]
     written = _written(tokens, length, vocabulary)  # [N, T]
@@ -111,11 +108,8 @@ def look_back_by_products(
     return jnp.where(ranks > 1, -jnp.inf, scores)
 
 
-def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
-    """Return which tokens of a row must not be written next, as they would repeat an n-gram, bool `[N, T - size + 1]`.
-
-    Column i is for the token at position `i + size - 1`, the last of the n-gram that begins at position i.
-    """
+def _banned(tokens: Array, length: Array, size: int) -> Array:
+    """Return whether the last token of the n-gram at position i would now repeat it, bool `[N, T - size + 1]`."""
     total = tokens.shape[1]
     suffix = jax.lax.dynamic_slice_in_dim(tokens, length - (size - 1), size - 1, axis=1)  # [N, size - 1]
     ends = jnp.arange(size - 1, total)  # last position of each window
@@ -126,30 +120,27 @@ def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
     return repeats
 
 
-def _written(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array:
+def _written(tokens: Array, length: Array, vocabulary: int) -> Array:
     """Return `tokens` with the index `vocabulary`, which is out of range, at positions that are not written yet."""
     return jnp.where(jnp.arange(tokens.shape[1])[None, :] < length, tokens, vocabulary)
 
 
-def suppress(scores: jax.Array, banned: tuple[int, ...]) -> jax.Array:
-    """Set the scores of `banned` tokens to -inf; ids that are no token, such as -1 for "never", are ignored."""
+def suppress(scores: Array, banned: tuple[int, ...]) -> Array:
+    """Set the scores of `banned` tokens to -inf; ids that are no token, such as -1, are ignored."""
     tokens = jnp.asarray([token for token in banned if token >= 0], jnp.int32)  # an index of -1 is the last token
     return scores.at[:, tokens].set(-jnp.inf, mode="drop")
 
 
-def force(scores: jax.Array, token: int) -> jax.Array:
-    """Set the score of one token to 0 and all others to -inf. Raises UserError if the model has no such token."""
+def force(scores: Array, token: int) -> Array:
+    """Set the score of one token to 0 and all others to -inf; raise a UserError if there is no such token."""
     if token >= scores.shape[1]:
         raise UserError(f"generation settings force the token {token}; expected one of the model's {scores.shape[1]}.")
     return jnp.full_like(scores, -jnp.inf).at[:, token].set(0.0)
 
 
-def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
-    """Apply temperature, top-k and top-p, in this order; the scores of excluded tokens become -inf.
-
-    With several beams, at least one token stays that does not end the sentence.
-    """
-    least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1
+def warp(scores: Array, spec: GenerationSpec) -> Array:
+    """Apply temperature, top-k and top-p, in this order; the scores of excluded tokens become -inf."""
+    least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1  # one that does not end the sentence
     if spec.temperature != 1.0:
         scores = scores / spec.temperature
     if spec.top_k:
@@ -160,8 +151,8 @@ def warp(scores: jax.Array, spec: GenerationSpec) -> jax.Array:
     return scores
 
 
-def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
-    """Exclude all but the most probable tokens with total probability `mass` (top-p); at least `least` tokens stay."""
+def _keep_nucleus(scores: Array, mass: float, least: int) -> Array:
+    """Exclude all but the most probable tokens with total probability `mass` (top-p), but for at least `least`."""
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass
@@ -171,8 +162,8 @@ def _keep_nucleus(scores: jax.Array, mass: float, least: int) -> jax.Array:
 
 
 Cache = Any
-Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
-Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
+Step = Callable[[Array, Array, Cache], tuple[Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
+Reorder = Callable[[Cache, Array], Cache]  # (cache, parents int32 [B, K]) -> cache
 Resize = Callable[[Cache, int, int], Cache]  # (cache, beams, positions) -> cache
 
 IMPOSSIBLE = -1e9  # finite, so that sums with it can be compared; as in transformers
@@ -186,43 +177,41 @@ class Growth(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """The loop state of the search."""
-
-    length: jax.Array  # int32 [], tokens written so far, including the start token
-    tokens: jax.Array  # int32 [B, K, T], live hypotheses, best first
-    scores: jax.Array  # float32 [B, K], summed log-probabilities of the live hypotheses
-    done_tokens: jax.Array  # int32 [B, K, T], finished hypotheses, best first
-    done_scores: jax.Array  # float32 [B, K], with the length penalty
-    done_lengths: jax.Array  # int32 [B, K], tokens including start and end token
-    done: jax.Array  # bool [B, K], which slots hold a finished hypothesis
-    improvable: jax.Array  # bool [B], a live hypothesis may still beat the worst finished one; once False, stays False
+    length: Array  # int32 [], tokens written so far, including the start token
+    tokens: Array  # int32 [B, K, T], live hypotheses, best first
+    scores: Array  # float32 [B, K], summed log-probabilities of the live hypotheses
+    done_tokens: Array  # int32 [B, K, T], finished hypotheses, best first
+    done_scores: Array  # float32 [B, K], with the length penalty
+    done_lengths: Array  # int32 [B, K], tokens including start and end token
+    done: Array  # bool [B, K], which slots hold a finished hypothesis
+    improvable: Array  # bool [B], a live hypothesis may still beat the worst finished one; once False, stays False
     cache: Cache
 
 
 class Logits(NamedTuple):
     """Logits of the next token of each live hypothesis."""
 
-    values: jax.Array  # float32 [B*K, V]
-    largest: jax.Array | None  # float32 [B*K, 1], the maximum of each row; None: `choose` computes it
+    values: Array  # float32 [B*K, V]
+    largest: Array | None  # float32 [B*K, 1], the maximum of each row; None: `choose` computes it
 
 
 class Candidates(NamedTuple):
     """Continuations of live hypotheses, `[B, C]` each, in order of preference."""
 
-    scores: jax.Array  # float32
-    parents: jax.Array  # int32, the beam that the candidate continues
-    tokens: jax.Array  # int32, the token that the candidate appends
-    ends: jax.Array  # bool, the token is an end token or at the last position
-    sequences: jax.Array  # int32 [B, C, T], all tokens of the continued hypothesis
+    scores: Array  # float32
+    parents: Array  # int32, the beam that the candidate continues
+    tokens: Array  # int32, the token that the candidate appends
+    ends: Array  # bool, the token is an end token or at the last position
+    sequences: Array  # int32 [B, C, T], all tokens of the continued hypothesis
 
 
 class Hypotheses(NamedTuple):
-    """The best finished hypotheses of each sentence, best first."""
+    """The finished hypotheses of each sentence, best first."""
 
-    tokens: jax.Array  # int32 [B, K, T], padded
-    lengths: jax.Array  # int32 [B, K], tokens including start and end token
-    scores: jax.Array  # float32 [B, K], with the length penalty
-    steps: jax.Array  # int32 [B], decoder steps taken for the sentence
+    tokens: Array  # int32 [B, K, T], padded
+    lengths: Array  # int32 [B, K], tokens including start and end token
+    scores: Array  # float32 [B, K], with the length penalty
+    steps: Array  # int32 [B], decoder steps taken for the sentence
 
 
 def beam_search(
@@ -231,7 +220,7 @@ def beam_search(
     cache: Cache,
     batch: int,
     spec: GenerationSpec,
-    keys: jax.Array | None = None,
+    keys: Array | None = None,
     *,
     compactions: int = 0,
     growth: Growth | None = None,
@@ -244,13 +233,13 @@ def beam_search(
       reorder: permutes the cache so that row k of every sentence continues beam `parents[:, k]`.
       cache: the model's KV cache for B * K rows; the first axis of every array in it is B.
       batch: B, the number of sentences.
-      spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
+      spec: the settings; with `do_sample`, candidates are drawn without replacement.
       keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
-      compactions: how many times the search drops half of its sentences, as soon as this many are finished, and
-        continues with the other half. Each adds one loop to compile; results do not change.
-      growth: the cache begins small and grows; each size adds one loop to compile, results do not change.
-      platform: where the search will run: `cpu`, `tpu` or `cuda`; None traces the loops of all platforms, which takes
-        longer (BART-base with a compaction: 1.6 s instead of 1.3).
+      compactions: how many times the search drops half of its sentences, as soon as this many are finished. Each adds
+        a loop to compile; results do not change.
+      growth: the cache begins small and grows; each size adds a loop to compile, results do not change.
+      platform: `cpu`, `tpu` or `cuda`; None traces the loops of all, which takes longer (BART-base with a compaction:
+        1.6 s instead of 1.3).
     """
 
     decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
@@ -259,16 +248,12 @@ def beam_search(
     sizes = growth or all_at_once
 
     def finish(
-        logits: Logits | None,
-        state: BeamState,
-        keys: jax.Array | None,
-        compactions: int,
-        growth: Growth = all_at_once,
+        logits: Logits | None, state: BeamState, keys: Array | None, compactions: int, growth: Growth = all_at_once
     ) -> Hypotheses:
         """Run the search from a state and its next logits; if `logits` is None, iterations begin with the decoder step.
 
-        Otherwise they end with it, and the choice of the last tokens follows the loops.
-        The cache of `state` has the first size of `growth`. After a compaction, the cache has the last size.
+        Else they end with it, and the choice of the last tokens follows the loops. The cache of `state` has the first
+        size of `growth`; after a compaction, it has the last.
         """
 
         def iterate(carry: Carry) -> Carry:
@@ -287,7 +272,7 @@ def beam_search(
             if logits is not None:  # the last choice needs no decoder step after it
                 length = min(length, spec.max_length - 1)
 
-            def goes_on(carry: Carry, length: int = length) -> jax.Array:
+            def goes_on(carry: Carry, length: int = length) -> Array:
                 return (unfinished(carry[1], spec).sum() > half) & (carry[1].length < length)
 
             after, state = jax.lax.while_loop(goes_on, iterate, (after, state))
@@ -304,14 +289,14 @@ def beam_search(
         later = finish(after, state, None if keys is None else keys[rest], compactions - 1)
         return jax.tree.map(lambda all_, some: all_.at[rest].set(some), finished, later)
 
-    def choose_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
+    def choose_first(state: BeamState, keys: Array | None) -> Hypotheses:
         # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
         # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
         # 1.94 ms by the compiler's estimate).
         logits, cache = decode_start(decode, state, growth)
         return finish(logits, state._replace(cache=cache), keys, compactions, sizes)
 
-    def decode_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
+    def decode_first(state: BeamState, keys: Array | None) -> Hypotheses:
         cache = sizes.resize(state.cache, spec.num_beams, sizes.lengths[0])
         return finish(None, state._replace(cache=cache), keys, compactions, sizes)
 
@@ -327,19 +312,14 @@ def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
     tokens = jnp.full((*shape, spec.max_length), spec.pad_token_id, jnp.int32)
     tokens = tokens.at[:, :, 0].set(spec.decoder_start_token_id)
     return BeamState(
-        length=jnp.int32(1),
-        tokens=tokens,
-        scores=jnp.full(shape, IMPOSSIBLE, jnp.float32).at[:, 0].set(0.0),
-        done_tokens=tokens,
-        done_scores=jnp.full(shape, IMPOSSIBLE, jnp.float32),
-        done_lengths=jnp.ones(shape, jnp.int32),
-        done=jnp.zeros(shape, bool),
-        improvable=jnp.ones(batch, bool),
+        length=jnp.int32(1), tokens=tokens, scores=jnp.full(shape, IMPOSSIBLE, jnp.float32).at[:, 0].set(0.0),
+        done_tokens=tokens, done_scores=jnp.full(shape, IMPOSSIBLE, jnp.float32),
+        done_lengths=jnp.ones(shape, jnp.int32), done=jnp.zeros(shape, bool), improvable=jnp.ones(batch, bool),
         cache=cache,
-    )
+    )  # fmt: skip
 
 
-def unfinished(state: BeamState, spec: GenerationSpec) -> jax.Array:
+def unfinished(state: BeamState, spec: GenerationSpec) -> Array:
     """Return which sentences still need steps, bool `[B]`."""
     open_ = state.improvable & (state.length < spec.max_length)
     return open_ & ~state.done.all(axis=1) if spec.early_stopping is True else open_
@@ -376,17 +356,14 @@ def with_largest(logits: Logits | None) -> Logits | None:
 def without_largest(logits: Logits | None) -> Logits | None:
     """Return the logits without the maximum of each row, unless they are None.
 
-    XLA for TPUs then computes it before the loop, and carries it by itself. With BART-large's smallest cache, it leaves
-    more room for the weights of early layers: a step takes 1.34 instead of 1.37 ms by the compiler's estimate, but the
-    maximum before a loop 0.17 ms.
+    XLA for TPUs then computes it before the loop, in 0.17 ms, and carries it by itself. With BART-large's smallest
+    cache, this leaves more room for weights: a step takes 1.34 instead of 1.37 ms by the compiler's estimate.
     """
     return logits and logits._replace(largest=None)
 
 
 @jax.named_scope("search")
-def choose(
-    logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
-) -> BeamState:
+def choose(logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: Array | None) -> BeamState:
     """Append one token to every live hypothesis, chosen by its logits, and collect finished hypotheses."""
     values, largest = logits if logits.largest is not None else with_largest(logits)
     scores = process(log_softmax(values, largest), _rows(state.tokens), state.length, spec)
@@ -398,23 +375,16 @@ def choose(
     return state._replace(improvable=state.improvable & can_improve(state, spec))
 
 
-def choose_last(
-    wanted: jax.Array, logits: Logits, state: BeamState, spec: GenerationSpec, keys: jax.Array | None
-) -> BeamState:
+def choose_last(wanted: Array, logits: Logits, state: BeamState, spec: GenerationSpec, keys: Array | None) -> BeamState:
     """Return the state after a choice that no decoder step follows, or unchanged if the choice is not `wanted`."""
     last = partial(choose, logits, reorder=lambda cache, parents: cache, spec=spec, keys=keys)
     return jax.lax.cond(wanted, last, lambda s: s, state._replace(cache=()))._replace(cache=state.cache)
 
 
-def choose_candidates(
-    scores: jax.Array, state: BeamState, spec: GenerationSpec, keys: jax.Array | None = None
-) -> Candidates:
-    """Return the C best of the K x V continuations with these scores `[B*K, V]`, or C draws without replacement.
-
-    C is so large that at least K candidates do not end.
-    """
+def choose_candidates(scores: Array, state: BeamState, spec: GenerationSpec, keys: Array | None = None) -> Candidates:
+    """Return the C best of the K x V continuations with these scores `[B*K, V]`, or C draws without replacement."""
     (batch, beams), vocabulary = state.scores.shape, scores.shape[1]
-    count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)
+    count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)  # at least K candidates do not end
     if spec.do_sample:
         flat = scores.reshape(batch, -1)
         places = _draw(flat, count, keys, state.length)
@@ -433,24 +403,23 @@ def choose_candidates(
     return Candidates(best, parents, tokens, ends, sequences)
 
 
-def _draw(scores: jax.Array, count: int, keys: jax.Array, length: jax.Array) -> jax.Array:
+def _draw(scores: Array, count: int, keys: Array, length: Array) -> Array:
     """Draw indices `[B, count]` from softmax(scores) without replacement (Gumbel top-k), in the order of the draws."""
     shape, dtype = scores.shape[1:], scores.dtype
     noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, length), shape, dtype))(keys)
     return jax.lax.top_k(scores + noise, count)[1]
 
 
-def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def continue_live(candidates: Candidates, beams: int) -> tuple[Array, Array, Array]:
     """Return the best K candidates that do not end: tokens `[B, K, T]`, scores `[B, K]`, parents `[B, K]`."""
     scores, places = jax.lax.top_k(candidates.scores + jnp.where(candidates.ends, IMPOSSIBLE, 0.0), beams)
     return _beams(candidates.sequences, places), scores, _beams(candidates.parents, places)
 
 
 def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec) -> BeamState:
-    """Merge candidates that just ended into the K best finished hypotheses.
+    """Merge those of the first K candidates that just ended into the K best finished hypotheses.
 
-    Only the first K candidates may finish; the other candidates keep K hypotheses alive. A finished hypothesis is
-    better than an empty slot even if its score is IMPOSSIBLE, as for all beams but one after a forced token.
+    They are better than an empty slot even if their score is IMPOSSIBLE, as for all beams but one after a forced token.
     """
     ended = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < spec.num_beams)[None, :]
     closed = ~state.improvable
@@ -463,7 +432,7 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
     filled = jnp.concatenate([state.done, ended & ~closed[:, None]], axis=1)
     places = jax.lax.top_k(jnp.where(filled, merged, merged + IMPOSSIBLE), spec.num_beams)[1]
 
-    def merge(old: jax.Array, new: jax.Array) -> jax.Array:
+    def merge(old: Array, new: Array) -> Array:
         return _beams(jnp.concatenate([old, new], axis=1), places)
 
     return state._replace(
@@ -474,11 +443,11 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
     )
 
 
-def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
+def can_improve(state: BeamState, spec: GenerationSpec) -> Array:
     """Return whether the best live hypothesis may still beat the worst finished one, bool `[B]`.
 
-    The live hypothesis is scored as if it ended now, a heuristic; or with `early_stopping="never"` and a positive
-    length penalty, as if it ended at the maximum length.
+    It is scored as if it ended now, a heuristic; or with `early_stopping="never"` and a positive length penalty, as if
+    it ended at the maximum length.
     """
     longest = spec.early_stopping == "never" and spec.length_penalty > 0
     generated = spec.max_length - 1 if longest else state.length - 1
@@ -487,44 +456,36 @@ def can_improve(state: BeamState, spec: GenerationSpec) -> jax.Array:
     return (hope[:, None] > worst).any(axis=1)
 
 
-def length_divisors(spec: GenerationSpec) -> jax.Array:
-    """Return `generated ** length_penalty` for 0 to T tokens, float32 `[T + 1]`; rounded from float64.
-
-    Tokens of `decoder_prompt` do not count as generated.
-    """
+def length_divisors(spec: GenerationSpec) -> Array:
+    """Return `generated ** length_penalty` for 0 to T tokens, of which `decoder_prompt` is not generated: `[T + 1]`."""
     generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64) - len(spec.decoder_prompt), 1)
     return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
 
 
-def _rows(tokens: jax.Array) -> jax.Array:
+def _rows(tokens: Array) -> Array:
     return tokens.reshape(-1, tokens.shape[2])
 
 
-def _beams(values: jax.Array, places: jax.Array) -> jax.Array:
+def _beams(values: Array, places: Array) -> Array:
     """Return `values[b, chosen[b, k]]` for values `[B, C, ...]` and chosen `[B, K]`."""
     return jax.vmap(lambda row, index: row[index])(values, places)
-
-
-# Greedy decoding and ancestral sampling.
 
 
 class SampleState(NamedTuple):
     """The loop state of N = B * num_return_sequences rows."""
 
-    length: jax.Array  # int32 [], tokens written so far, including the start token
-    tokens: jax.Array  # int32 [N, T]
-    lengths: jax.Array  # int32 [N], tokens including start and end token
-    scores: jax.Array  # float32 [N], summed log-probability of the tokens
-    open: jax.Array  # bool [N], whether the row has no end token yet
+    length: Array  # int32 [], tokens written so far, including the start token
+    tokens: Array  # int32 [N, T]
+    lengths: Array  # int32 [N], tokens including start and end token
+    scores: Array  # float32 [N], summed log-probability of the tokens
+    open: Array  # bool [N], whether the row has no end token yet
     cache: Cache
 
 
-def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax.Array | None = None) -> Hypotheses:
-    """Append the most probable token to every row, or one drawn at random, until every row has ended.
+def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: Array | None = None) -> Hypotheses:
+    """Append the most probable token, or with `keys` a drawn one, to each of N = B * num_return_sequences rows.
 
-    Scores are summed log-probabilities after all processors. As in transformers, processors here work on logits; in
-    beam search they work on log-probabilities. Arguments are those of `beam_search`, for N = B * num_return_sequences
-    rows; with `keys` `[N]` tokens are drawn at random.
+    Scores are summed log-probabilities after all processors, which here work on logits, as in transformers.
     """
 
     def advance(state: SampleState) -> SampleState:
@@ -539,20 +500,15 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
             tokens=jax.lax.dynamic_update_index_in_dim(state.tokens, token, state.length, axis=1),
             lengths=state.lengths + state.open.astype(jnp.int32),
             scores=state.scores + jnp.where(state.open, gained, 0.0),
-            open=state.open & ~jnp.isin(token, jnp.asarray(spec.eos_token_id)),
-            cache=cache,
-        )
+            open=state.open & ~jnp.isin(token, jnp.asarray(spec.eos_token_id)), cache=cache,
+        )  # fmt: skip
 
     rows = batch * spec.num_return_sequences
     tokens = jnp.full((rows, spec.max_length), spec.pad_token_id, jnp.int32)
     state = SampleState(
-        length=jnp.int32(1),
-        tokens=tokens.at[:, 0].set(spec.decoder_start_token_id),
-        lengths=jnp.ones(rows, jnp.int32),
-        scores=jnp.zeros(rows, jnp.float32),
-        open=jnp.ones(rows, bool),
-        cache=cache,
-    )
+        length=jnp.int32(1), tokens=tokens.at[:, 0].set(spec.decoder_start_token_id), lengths=jnp.ones(rows, jnp.int32),
+        scores=jnp.zeros(rows, jnp.float32), open=jnp.ones(rows, bool), cache=cache,
+    )  # fmt: skip
     state = jax.lax.while_loop(lambda s: (s.length < spec.max_length) & s.open.any(), advance, state)
     shape = (batch, spec.num_return_sequences)
     steps = jnp.broadcast_to(state.length - 1, batch)
@@ -561,8 +517,8 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: jax
     )
 
 
-def _pick(scores: jax.Array, length: jax.Array, keys: jax.Array | None) -> jax.Array:
-    """Return the next token of every row, int32 `[N]`: drawn at random with `keys`, else the most probable."""
+def _pick(scores: Array, length: Array, keys: Array | None) -> Array:
+    """Return the next token of every row, int32 `[N]`, see `sample`."""
     if keys is None:
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, length)

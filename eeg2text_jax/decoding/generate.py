@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh
 
 from eeg2text_jax.base.devices.arms import Divided, shard_map_arms, tensor_parallel_arms
@@ -21,24 +22,21 @@ INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", 
 
 
 class Generated(NamedTuple):
-    """Generated sequences; N = B * num_return_sequences rows, those of one sentence adjacent, best first.
+    """Generated sequences, padded, N = B * num_return_sequences rows, those of one sentence adjacent, best first."""
 
-    Every sequence begins with the decoder's start token and is padded after its end.
-    """
-
-    sequences: jax.Array  # int32 [N, max_length]
-    lengths: jax.Array  # int32 [N], start and end token included
-    scores: jax.Array  # float32 [N], log-probability; in beam search, divided by (generated tokens ** length_penalty)
-    steps: jax.Array  # int32 [N], decoder steps taken for the row's sentence
+    sequences: Array  # int32 [N, max_length]
+    lengths: Array  # int32 [N], start and end token included
+    scores: Array  # float32 [N], log-probability; in beam search, divided by (generated tokens ** length_penalty)
+    steps: Array  # int32 [N], decoder steps taken for the row's sentence
 
 
 def generate(
     model: Any,
     params: Any,
-    inputs: dict[str, jax.Array],
+    inputs: dict[str, Array],
     spec: GenerationSpec,
     *,
-    key: jax.Array | None = None,
+    key: Array | None = None,
     compactions: int = 0,
 ) -> Generated:
     """Decode a batch without any target, by beam search, greedily or by sampling, according to `spec`.
@@ -50,8 +48,7 @@ def generate(
       params: its parameters; for several batches, `model.prepared(params, spec.weights_dtype)` saves time.
       inputs: `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`; and `mask [B, S]` bool.
       spec: the settings.
-      key: for `spec.do_sample`: one PRNG key for the batch, or one per sentence `[B]`, which makes results independent
-        of the batch.
+      key: for `spec.do_sample`: a PRNG key, or one per sentence `[B]`, so that results do not depend on the batch.
       compactions: see `beam_search`; does not change results.
 
     Raises:
@@ -74,12 +71,12 @@ def generate(
     return program(model, params, inputs, spec, key if spec.do_sample else None, compactions)
 
 
-def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
+def check_request(inputs: dict[str, Array], spec: GenerationSpec, key: Array | None) -> None:
     """Raise if the inputs, spec and key are not valid for `generate`."""
     if strangers := set(inputs) - INPUTS:
         raise UserError(
-            f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}, as it "
-            "begins with the start token alone; leave out labels and a decoder's prompt."
+            f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}: it begins "
+            "with the start token alone; leave out labels and a decoder's prompt."
         )
     if spec.do_sample and key is None:
         raise ValueError("spec.do_sample needs a PRNG key")
@@ -88,18 +85,14 @@ def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.A
 def search(
     model: Any,
     params: Any,
-    inputs: dict[str, jax.Array],
+    inputs: dict[str, Array],
     spec: GenerationSpec,
-    key: jax.Array | None,
+    key: Array | None,
     compactions: int = 0,
     *,
     platform: str | None = None,
 ) -> Generated:
-    """Do what `generate` does, as a pure function for use inside other JAX transformations.
-
-    `platform` is where it will run, see `mesh.platform_of`. On TPUs and CPUs the cache of a beam search grows,
-    see `models.attention.lengths_of`.
-    """
+    """Do what `generate` does, as a pure function for other JAX transformations; `platform`: see `mesh.platform_of`."""
     if spec.weights_dtype == "int8" and not (isinstance(params, Prepared) and params.in_int8):
         params = model.prepared(params.params if isinstance(params, Prepared) else params, "int8")
     hidden, mask = model.encode(params, inputs)
@@ -126,11 +119,11 @@ def compiled_search(platform: str) -> Any:
     return jax.jit(functools.partial(search, platform=platform), static_argnames=static, compiler_options=options)
 
 
-def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:
+def _keys_of_sentences(key: Array, batch: int) -> Array:
     return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(batch)) if key.ndim == 0 else key
 
 
-def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
+def _keys_of_rows(keys: Array, returned: int) -> Array:
     rows = jax.vmap(lambda key: jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(returned)))(keys)
     return rows.reshape(-1)
 
@@ -138,7 +131,7 @@ def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
 def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
     """Return the first `returned` hypotheses of each sentence, without the `prompt` tokens after the start token."""
 
-    def rows(values: jax.Array) -> jax.Array:
+    def rows(values: Array) -> Array:
         return values[:, :returned].reshape(-1, *values.shape[2:])
 
     steps = jnp.repeat(hypotheses.steps, returned, axis=0)
@@ -148,14 +141,11 @@ def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
     return Generated(tokens, rows(hypotheses.lengths) - prompt, rows(hypotheses.scores), steps)
 
 
-# Decode a batch on a mesh for all arms, the trained models of a run: one per training condition and seed.
-#
-# Each device runs the search on its arms and rows without collectives, unless a frozen model is divided over devices. A
-# `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
-# `shard_map`, each shard runs its own loop.
+# Decode a batch on a mesh for all arms, the trained models of a run: one per training condition and seed. Each device
+# runs the search on its arms and rows without collectives, unless a frozen model is divided over devices. A
+# `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition.
 
-
-Inputs = dict[str, jax.Array]
+Inputs = dict[str, Array]
 
 
 def generate_arms(
@@ -166,17 +156,16 @@ def generate_arms(
     spec: GenerationSpec,
     mesh: Mesh,
     *,
-    keys: jax.Array | None = None,
+    keys: Array | None = None,
     compactions: int = 0,
     tensor_parallel: bool = False,
 ) -> Generated:
-    """Run `generate` for A arms (trained models) at once; takes no target. Leaves of the result are `[A, N, ...]`.
+    """Run `generate` for A arms (trained models) at once; leaves of the result are `[A, N, ...]`.
 
     `params` are those of every arm, `[A, ...]`, or the result of `prepared_arms`; A is a multiple of the mesh's `arm`
-    axis. Inputs that differ between arms are in `fed`, `[A, B, ...]`, those common to all in `shared`, `[B, ...]`, such
-    as `mask`; B is a multiple of the mesh's `data` axis. `keys` are PRNG keys `[B]` for `spec.do_sample`. `compactions`
-    does not change results, see `beam_search`. With `tensor_parallel`, the frozen model of `params` is divided over
-    `data`, see `tensor_parallel_arms`.
+    axis. Inputs that differ between arms are in `fed`, `[A, B, ...]`, others in `shared`, `[B, ...]`; B is a multiple
+    of the mesh's `data` axis. `keys` are PRNG keys `[B]` for `spec.do_sample`. With `tensor_parallel`, the frozen model
+    of `params` is divided over `data`, see `tensor_parallel_arms`.
     """
     check_request({**fed, **shared}, spec, keys)
     program = generate_program(model, spec, mesh, compactions, tensor_parallel)
@@ -184,11 +173,7 @@ def generate_arms(
 
 
 def prepared_arms(model: Seq2SeqModel, params: Any, spec: GenerationSpec) -> Any:
-    """Return the parameters for `generate_arms`, prepared once for all batches, see `Seq2SeqModel.prepared`.
-
-    Parameters with a frozen model that all arms share are returned as they are: a second copy of that model might not
-    fit, and each batch prepares it.
-    """
+    """Return the parameters for `generate_arms`, prepared once, but for a frozen model, whose copy might not fit."""
     if isinstance(params, Divided):
         return params
     return Prepared(params, _prepare_weights(model, params, spec.weights_dtype))
@@ -205,7 +190,7 @@ def generate_program(
 ) -> Callable[..., Generated]:
     """Return the jitted function `(params, fed, (shared, keys)) -> Generated` of `generate_arms`."""
 
-    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
+    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, Array | None]) -> Generated:
         inputs, keys = shared
         return search(model, params, {**fed, **inputs}, spec, keys, compactions, platform=platform_of(mesh))
 
@@ -216,12 +201,9 @@ def generate_program(
 def teacher_forced_program(
     model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False
 ) -> Callable[..., TeacherForced]:
-    """Return the jitted function `(params, fed, (shared, labels [B, T])) -> TeacherForced`, leaves `[A, B, ...]`.
+    """Return the jitted function `(params, fed, (shared, labels [B, T])) -> TeacherForced`, see `generate_arms`."""
 
-    Its arguments `params`, `fed` and `shared` are those of `generate_arms`.
-    """
-
-    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array]) -> TeacherForced:
+    def decode(params: Any, fed: Inputs, shared: tuple[Inputs, Array]) -> TeacherForced:
         inputs, labels = shared
         return score_reference(model, params, {**fed, **inputs}, labels, with_logits=False)
 

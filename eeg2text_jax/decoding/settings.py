@@ -1,13 +1,13 @@
-"""The settings of free-running decoding, `GenerationSpec`, a frozen and hashable dataclass.
+"""The settings of free-running decoding, `GenerationSpec`.
 
 Names and meanings are those of transformers' `GenerationConfig`, so a checkpoint's `generation_config.json` can be
-read. A field that this package does not implement is an error unless its value has no effect.
+read. A field that is not implemented is an error unless its value has no effect.
 """
 
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -47,7 +47,7 @@ _OF_WHISPER = {
 
 
 class TokenIds(Protocol):
-    """The interface of a model's token ids that decoding needs; every `Seq2SeqModel` has them."""
+    """A model's token ids that decoding needs."""
 
     @property
     def start_token(self) -> int: ...
@@ -101,10 +101,9 @@ class GenerationSpec:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if problem := _wrong_type(getattr(self, field.name), field.type):
-                raise UserError(
-                    f"generation setting {field.name}: expected {problem}, got {getattr(self, field.name)!r}."
-                )
+            fits, expected = _TYPES.get(field.type, (lambda value: True, ""))
+            if not fits(value := getattr(self, field.name)):
+                raise UserError(f"generation setting {field.name}: expected {expected}, got {value!r}.")
         for name in _TUPLES:
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         for name, good, expected in _checks(self):
@@ -120,25 +119,15 @@ class GenerationSpec:
         Raises:
           UserError: a field is unknown or not implemented; the message names the nearest known one.
         """
-        tokens: dict[str, Any] = {
-            "decoder_start_token_id": model.start_token,
-            "pad_token_id": model.pad_token,
-            "eos_token_id": model.eos_token,
-            "decoder_prompt": getattr(model, "decoder_prompt", ()),
-        }
+        tokens: dict[str, Any] = {"decoder_start_token_id": model.start_token, "pad_token_id": model.pad_token}
+        tokens |= {"eos_token_id": model.eos_token, "decoder_prompt": getattr(model, "decoder_prompt", ())}
         return cls(**(tokens | _known(fields, "decode")))
 
     @classmethod
     def from_checkpoint(
         cls, folder: str | os.PathLike[str], model: TokenIds, overrides: Mapping[str, Any] | None = None
     ) -> "GenerationSpec":
-        """Return a spec with the settings of a checkpoint's `generation_config.json`, some of them replaced.
-
-        Args:
-          folder: the checkpoint's folder, or the JSON file itself.
-          model: supplies token ids that the file lacks.
-          overrides: settings that win over the file's, such as `config.decode`.
-        """
+        """Return a spec of a checkpoint's `generation_config.json`, which `folder` may be; `overrides` win."""
         path = Path(folder)
         path = path if path.suffix == ".json" else path / "generation_config.json"
         try:
@@ -202,23 +191,27 @@ def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
     return phrases
 
 
-def _wrong_type(value: Any, kind: Any) -> str:
-    """Return what a field of the type `kind` expects, if the value is something else."""
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _ids(value: Any) -> bool:
     many = isinstance(value, Sequence) and not isinstance(value, str)
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if kind is int:
-        return "" if whole else "a whole number"
-    if kind == int | None:
-        return "" if whole or value is None else "a token id or None"
-    if kind is float:
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        return "" if number and math.isfinite(value) else "a finite number"
-    if kind is bool:
-        return "" if isinstance(value, bool) else "True or False"
-    if kind == tuple[int, ...]:
-        wrong = value is not None and any(_wrong_type(one, int) for one in (value if many else [value]))
-        return "a token id or a list of token ids" if wrong else ""
-    return ""
+    return value is None or all(map(_whole, value if many else [value]))
+
+
+# Type of a field -> whether it takes a value, and what it expects.
+_TYPES: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    int: (_whole, "a whole number"),
+    int | None: (lambda value: value is None or _whole(value), "a token id or None"),
+    float: (_finite, "a finite number"),
+    bool: (lambda value: isinstance(value, bool), "True or False"),
+    tuple[int, ...]: (_ids, "a token id or a list of token ids"),
+}
 
 
 def _as_tuple(value: Any) -> tuple[int, ...]:
@@ -238,15 +231,15 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
             effective.setdefault("decoder_prompt", tuple(token for _, token in value if token is not None))
             continue
         if name in ("max_new_tokens", "min_new_tokens"):  # lengths without the start token, which override max_length
-            if _wrong_type(value, int):
+            if not _whole(value):
                 raise UserError(f"{source}: generation setting {name}: expected a whole number, got {value!r}.")
             effective[name.replace("_new_tokens", "_length")] = value + 1
         elif name in names:
             effective.setdefault(name, value)
         elif name not in _NEUTRAL or value != _NEUTRAL[name]:
             raise UserError(
-                f"{source}: generation setting {name!r} (= {value!r}) is not implemented; the nearest implemented "
-                f"one is {nearest(name, sorted(names))!r}."
+                f"{source}: generation setting {name!r} (= {value!r}) is not implemented; the nearest one is "
+                f"{nearest(name, sorted(names))!r}."
             )
     return effective
 
@@ -254,6 +247,8 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
 def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
     """Return checks as (field, whether the value is valid, what was expected)."""
     searches, least, ends = spec.num_beams > 1, 2 + len(spec.decoder_prompt), ", ".join(map(str, spec.eos_token_id))
+    returned, most = spec.num_return_sequences, spec.num_beams if searches else math.inf
+    one = "1, as greedy decoding has one result (set num_beams or do_sample)"
     single = ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")  # each of them is written
     return [
         *((name, (getattr(spec, name) or 0) >= 0, "a token id, or None for none") for name in single),
@@ -262,16 +257,8 @@ def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
         ("decoder_prompt", not {*spec.decoder_prompt} & {*spec.eos_token_id}, f"no end token ({ends}) in it"),
         ("min_length", 0 <= spec.min_length <= spec.max_length, f"between 0 and max_length ({spec.max_length})"),
         ("num_beams", spec.num_beams >= 1, "at least 1"),
-        (
-            "num_return_sequences",
-            spec.num_return_sequences >= 1 and (not searches or spec.num_return_sequences <= spec.num_beams),
-            f"between 1 and num_beams ({spec.num_beams})",
-        ),
-        (
-            "num_return_sequences",
-            spec.num_return_sequences == 1 or searches or spec.do_sample,
-            "1, as greedy decoding has one result (set num_beams or do_sample)",
-        ),
+        ("num_return_sequences", 1 <= returned <= most, f"between 1 and num_beams ({spec.num_beams})"),
+        ("num_return_sequences", returned == 1 or searches or spec.do_sample, one),
         ("early_stopping", spec.early_stopping in (True, False, "never"), 'True, False or "never"'),
         ("repetition_penalty", spec.repetition_penalty > 0, "a positive number (1.0 is off)"),
         ("no_repeat_ngram_size", spec.no_repeat_ngram_size >= 0, "0 (off) or a size of n-grams"),

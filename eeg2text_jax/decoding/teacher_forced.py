@@ -1,7 +1,6 @@
 """Teacher-forced decoding: the argmax at every position, given the true tokens before it.
 
-Most published EEG-to-text scores were computed this way (paper, section "Evaluation"). It needs the target, so it is
-kept apart from free-running decoding.
+Most published EEG-to-text scores were computed this way (paper, section "Evaluation").
 """
 
 from collections.abc import Sequence
@@ -10,20 +9,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 
 class TeacherForced(NamedTuple):
     """The result of one forward pass over reference tokens; T is the width of the labels."""
 
-    tokens: jax.Array  # int32 [B, T], argmax at every position, including padding
-    log_probs: jax.Array  # float32 [B, T], log-probability of the reference token; 0 at padding
-    nll: jax.Array  # float32 [B], negative log-likelihood of the reference, in nats
-    n_tokens: jax.Array  # int32 [B], reference tokens including the end token
-    logits: jax.Array | None  # float32 [B, T, V]; None unless requested
+    tokens: Array  # int32 [B, T], argmax at every position, including padding
+    log_probs: Array  # float32 [B, T], log-probability of the reference token; 0 at padding
+    nll: Array  # float32 [B], negative log-likelihood of the reference, in nats
+    n_tokens: Array  # int32 [B], reference tokens including the end token
+    logits: Array | None  # float32 [B, T, V]; None unless requested
 
 
 def teacher_forced(
-    model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, *, with_logits: bool = False
+    model: Any, params: Any, inputs: dict[str, Array], labels: Array, *, with_logits: bool = False
 ) -> TeacherForced:
     """Score reference tokens and return the argmax at each position.
 
@@ -31,8 +31,7 @@ def teacher_forced(
       model: a `Seq2SeqModel`.
       params: its parameters.
       inputs: as for `generate`.
-      labels: int32 `[B, T]`, `model.pad_token` after the end token. The paper's authors pad to 56, and their strings
-        may run into the padding (see `cut_at_end`); pad to 56 to reproduce them.
+      labels: int32 `[B, T]`, `model.pad_token` after the end token; 56 wide to reproduce the authors, see `cut_at_end`.
       with_logits: also return the logits: 11 MB per sentence for T = 56 and V = 50265.
 
     Examples:
@@ -48,20 +47,17 @@ def teacher_forced(
 
 
 def score_reference(
-    model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, with_logits: bool
+    model: Any, params: Any, inputs: dict[str, Array], labels: Array, with_logits: bool
 ) -> TeacherForced:
-    """Do what `teacher_forced` does, as a pure function for use inside other JAX transformations."""
+    """Do what `teacher_forced` does, as a pure function for other JAX transformations."""
     logits = model.forward(params, inputs, model.shift_right(labels)).astype(jnp.float32)  # [B, T, V]
     real = labels != model.pad_token
     picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
     log_probs = jnp.where(real, picked - jax.nn.logsumexp(logits, axis=2), 0.0)
     return TeacherForced(
-        tokens=jnp.argmax(logits, axis=2).astype(jnp.int32),
-        log_probs=log_probs,
-        nll=-log_probs.sum(axis=1),
-        n_tokens=real.sum(axis=1, dtype=jnp.int32),
-        logits=logits if with_logits else None,
-    )
+        tokens=jnp.argmax(logits, axis=2).astype(jnp.int32), log_probs=log_probs, nll=-log_probs.sum(axis=1),
+        n_tokens=real.sum(axis=1, dtype=jnp.int32), logits=logits if with_logits else None,
+    )  # fmt: skip
 
 
 _teacher_forced = jax.jit(score_reference, static_argnames=("model", "with_logits"))
@@ -70,10 +66,9 @@ _teacher_forced = jax.jit(score_reference, static_argnames=("model", "with_logit
 def cut_at_end(tokens: np.ndarray, end_tokens: Sequence[int]) -> list[int]:
     """Return the tokens of one row before the first end token, or all of them if there is none: the authors' cut.
 
-    `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, including padding (where the decoder's
-    input is unmasked padding tokens), and cuts at the first *predicted* end token, independent of the reference's
-    length. Its predecessor (Wang and Ji) cuts the string at the first two consecutive end tokens. So a prediction
-    without an end token continues into the padding, and the authors score these tokens, too.
+    `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, including padding, which is not masked,
+    and cuts at the first *predicted* end token. Its predecessor (Wang and Ji) cuts at the first two consecutive end
+    tokens. So a prediction without an end token continues into the padding, and these tokens are scored, too.
     """
     row = np.asarray(tokens)
     ends = np.flatnonzero(np.isin(row, np.asarray(end_tokens)))

@@ -1,8 +1,8 @@
 """Attention of short sequences on a GPU: one kernel for each direction, written with Pallas for Triton.
 
 A block of threads computes one head of one sentence. It reads its head's columns of the rows `[N*T, H*Dh]` in place and
-writes its columns of the result, so that neither transposed copies nor attention weights go through memory. The
-backward pass computes the attention weights again.
+writes its columns of the result: neither transposed copies nor attention weights go through memory. The backward pass
+computes the weights again.
 """
 
 import functools
@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec
@@ -21,8 +22,7 @@ from eeg2text_jax.base.devices.mesh import DATA, data_shards
 from eeg2text_jax.models._heads import Heads
 from eeg2text_jax.models.layers import draw_kept, drop
 
-# Largest number of positions, and largest width of a head, for which the kernels were measured. Longer rows may not fit
-# a block's registers.
+# Most positions, and largest width of a head, of which the kernels were measured; longer rows may not fit registers.
 LONGEST, WIDEST = 64, 128
 KERNELS = "fused_attention"  # how the names of the kernels begin in a profile
 NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
@@ -35,10 +35,7 @@ def capabilities() -> list[str]:
 
 
 def supported() -> bool:
-    """Return whether the GPUs of this machine run the kernels: bfloat16 in Triton needs compute capability 8 (A100).
-
-    The result is True on a machine without a GPU, because such a machine can compile for a GPU.
-    """
+    """Return whether this machine's GPUs, if any, run the kernels: bfloat16 in Triton needs capability 8 (A100)."""
     return all(re.fullmatch(r"\d+\.\d+", capability) and float(capability) >= 8.0 for capability in capabilities())
 
 
@@ -50,33 +47,29 @@ def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
 
 def attend_fused(
     shape: Heads,
-    projected: Sequence[jax.Array],
-    masks: Sequence[jax.Array],
-    dropout_key: jax.Array | None,
+    projected: Sequence[Array],
+    masks: Sequence[Array],
+    dropout_key: Array | None,
     *,
     scale: float = 1.0,
     interpret: bool = False,
-) -> jax.Array:
+) -> Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
 
     The result equals `_heads.attend_apart` of `queries * scale` with the additive biases `masks`, each
-    `[1, N or 1, Tq or 1, Tk]`, but the gradient of `masks` is zero. Where the batch is divided over devices, each
-    device runs the kernel on its own sentences.
-
-    Args:
-      projected: queries, keys and values, in this order; neighbors may be side by side in one array, such as keys and
-        values in `[N*Tk, 2*H*Dh]`.
-      interpret: compute without a GPU, for tests.
+    `[1, N or 1, Tq or 1, Tk]`, but the gradient of `masks` is zero. Each device runs the kernel on its own sentences.
+    `projected` are queries, keys and values; neighbors may be side by side in one array, such as keys and values in
+    `[N*Tk, 2*H*Dh]`. Tests `interpret` the kernel without a GPU.
     """
     shards, factors = data_shards(), (shape.rate, scale)
     lengths = len(projected[0]) // shape.batch, len(projected[-1]) // shape.batch
     keep_mask = draw_kept((shape.heads, shape.batch, *lengths), shape.rate, dropout_key)
     width = sum(x.shape[1] for x in projected) // 3
 
-    def split(x: jax.Array) -> jax.Array:
+    def split(x: Array) -> Array:
         return x.reshape(shape.batch // shards, -1, x.shape[1] // width, shape.heads, width // shape.heads)
 
-    def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], keep_mask: jax.Array | None) -> jax.Array:
+    def local(rows: tuple[Array, ...], masks: tuple[Array, ...], keep_mask: Array | None) -> Array:
         return _attend(factors, interpret, tuple(map(split, rows)), masks, keep_mask).reshape(-1, width)
 
     arguments = tuple(projected), tuple(masks), None if keep_mask is None else keep_mask.astype(jnp.int8)
@@ -111,17 +104,16 @@ def _call(
     kernel: Callable[..., None],
     factors: tuple[float, float],
     interpret: bool,
-    rows: tuple[jax.Array, ...],
-    gradient: tuple[jax.Array, ...],
-    masks: tuple[jax.Array, ...],
-    keep_mask: jax.Array | None,
+    rows: tuple[Array, ...],
+    gradient: tuple[Array, ...],
+    masks: tuple[Array, ...],
+    keep_mask: Array | None,
     like: Sequence[Any],
 ) -> Any:
     """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
 
     `factors` are the dropout rate and what queries are multiplied by. `rows` are queries, keys and values, one to three
-    of them side by side in an array `[N, T, 1 to 3, H, Dh]`. `gradient`, `[N, Tq, 1, H, Dh]`, is given in the backward
-    pass alone.
+    of them side by side in an array `[N, T, 1 to 3, H, Dh]`. Only the backward pass has a `gradient [N, Tq, 1, H, Dh]`.
     """
     batch, n_queries, _, heads, head_dim = rows[0].shape
     n_keys = rows[-1].shape[1]
@@ -133,7 +125,7 @@ def _call(
             (None, block_of(x.shape[1]), x.shape[2], None, block_of(head_dim)), lambda n, h: (n, 0, 0, h, 0)
         )
 
-    def mask(x: jax.Array) -> pl.BlockSpec:
+    def mask(x: Array) -> pl.BlockSpec:
         each = x.shape[1] > 1
         block = over_queries if x.shape[2] > 1 else 1
         return pl.BlockSpec((None, None, block, over_keys), lambda n, h: (0, n if each else 0, 0, 0))
@@ -143,14 +135,11 @@ def _call(
     specs = [columns(x) for x in (*rows, *gradient)] + [mask(x) for x in masks]
     call = pl.pallas_call(
         functools.partial(kernel, *factors, (n_queries, n_keys, head_dim), counts),
-        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in like],
-        grid=(batch, heads),
-        in_specs=specs + (of_kept if keep_mask is not None else []),
-        out_specs=[columns(x) for x in like],
-        interpret=interpret,
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in like], grid=(batch, heads),
+        in_specs=specs + (of_kept if keep_mask is not None else []), out_specs=[columns(x) for x in like],
+        interpret=interpret, compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
         name=f"{KERNELS}{kernel.__name__}",
-    )
+    )  # fmt: skip
     return call(*inputs)
 
 
@@ -159,46 +148,37 @@ def block_of(length: int) -> int:
     return max(NARROWEST, pl.next_power_of_2(length))
 
 
-def inside(shape: tuple[int, ...], length: int | jax.Array, width: int | jax.Array) -> jax.Array:
+def inside(shape: tuple[int, ...], length: int | Array, width: int | Array) -> Array:
     """Return which elements of a block `shape` lie in an array `[length, width]`."""
     rows, columns = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
     return (rows < length) & (columns < width)
 
 
-class _Loads:
-    """Loads of a block's operands, padded with zeros."""
-
-    def __init__(self, sizes: tuple[int, int, int]):
-        self.n_queries, self.n_keys, self.head_dim = sizes
-
-    def rows(self, ref: Any, length: int) -> jax.Array:
-        """Load `[T, Dh]` of one sentence and head."""
-        return plgpu.load(ref, mask=inside(ref.shape, length, self.head_dim), other=0.0)
-
-    def scores(self, ref: Any) -> jax.Array:
-        """Load `[Tq or 1, Tk]` of a mask, or of what dropout keeps."""
-        return plgpu.load(ref, mask=inside(ref.shape, self.n_queries, self.n_keys), other=0)
+def _load(ref: Any, length: int | Array, width: int | Array, other: float = 0.0) -> Array:
+    """Load a block's part of an array `[length, width]`, padded with zeros."""
+    return plgpu.load(ref, mask=inside(ref.shape, length, width), other=other)
 
 
-def _weights(loads: _Loads, queries: jax.Array, keys: jax.Array, masks: Sequence[Any]) -> jax.Array:
+def _store(ref: Any, values: Array, length: int, width: int) -> None:
+    plgpu.store(ref, values.astype(ref.dtype), mask=inside(ref.shape, length, width))
+
+
+def _weights(sizes: tuple[int, int, int], queries: Array, keys: Array, masks: Sequence[Any]) -> Array:
     """Return attention weights `[Tq, Tk]` in the dtype of queries; 0 at padded key positions."""
     scores = plgpu.dot(queries, keys.T)
     for mask in masks:
-        scores = scores + loads.scores(mask)
-    scores = jnp.where(inside(scores.shape, scores.shape[0], loads.n_keys), scores, -jnp.inf)
+        scores = scores + _load(mask, *sizes[:2], 0)
+    scores = jnp.where(inside(scores.shape, scores.shape[0], sizes[1]), scores, -jnp.inf)
     powers = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
     return (powers / jnp.sum(powers, axis=1, keepdims=True)).astype(queries.dtype)
 
 
-def _dropped(weights: jax.Array, keep_mask: jax.Array | None, rate: float) -> jax.Array:
+def _dropped(weights: Array, keep_mask: Array | None, rate: float) -> Array:
     return drop(weights.astype(jnp.float32), keep_mask, rate).astype(weights.dtype)
 
 
 def _by_kind(refs: Sequence[Any], counts: tuple[int, int, bool]) -> tuple[list[Any], Sequence[Any], Any, list[Any]]:
-    """Return a kernel's refs: parts of rows, masks, what dropout keeps (None: everything), and parts of results.
-
-    `counts` are the number of arrays of rows, the number of masks, and whether there is dropout.
-    """
+    """Return a kernel's refs: parts of rows, masks, what dropout keeps (None: everything), and parts of results."""
     n_rows, n_masks, drops = counts
     rows, masks, rest = refs[:n_rows], refs[n_rows : n_rows + n_masks], refs[n_rows + n_masks :]
     [kept], results = (rest[:1], rest[1:]) if drops else ([None], rest)
@@ -211,39 +191,33 @@ def _by_kind(refs: Sequence[Any], counts: tuple[int, int, bool]) -> tuple[list[A
 
 
 def _forward(rate, scale, sizes, counts, *refs):
-    loads, ((queries, keys, values), masks, kept, (mixed,)) = _Loads(sizes), _by_kind(refs, counts)
-    queries = loads.rows(queries, loads.n_queries) * scale
-    keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
-    weights = _weights(loads, queries, keys, masks)
-    keep_mask = None if kept is None else loads.scores(kept) != 0
-    _store(loads, mixed, plgpu.dot(_dropped(weights, keep_mask, rate), values), loads.n_queries)
+    (n_queries, n_keys, head_dim), ((queries, keys, values), masks, kept, (mixed,)) = sizes, _by_kind(refs, counts)
+    queries = _load(queries, n_queries, head_dim) * scale
+    keys, values = (_load(x, n_keys, head_dim) for x in (keys, values))
+    weights = _weights(sizes, queries, keys, masks)
+    keep_mask = None if kept is None else _load(kept, n_queries, n_keys, 0) != 0
+    _store(mixed, plgpu.dot(_dropped(weights, keep_mask, rate), values), n_queries, head_dim)
 
 
 def _backward(rate, scale, sizes, counts, *refs):
-    loads, ((queries, keys, values, gradient), masks, kept, results) = _Loads(sizes), _by_kind(refs, counts)
-    of_queries, of_keys, of_values = results
-    queries, gradient = (loads.rows(x, loads.n_queries) for x in (queries, gradient))
+    (n_queries, n_keys, head_dim), (rows, masks, kept, results) = sizes, _by_kind(refs, counts)
+    (queries, keys, values, gradient), (of_queries, of_keys, of_values) = rows, results
+    queries, gradient = (_load(x, n_queries, head_dim) for x in (queries, gradient))
     queries = queries * scale
-    keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
-    keep_mask = None if kept is None else loads.scores(kept) != 0
-    weights = _weights(loads, queries, keys, masks)
-    _store(loads, of_values, plgpu.dot(_dropped(weights, keep_mask, rate).T, gradient), loads.n_keys)
+    keys, values = (_load(x, n_keys, head_dim) for x in (keys, values))
+    keep_mask = None if kept is None else _load(kept, n_queries, n_keys, 0) != 0
+    weights = _weights(sizes, queries, keys, masks)
+    _store(of_values, plgpu.dot(_dropped(weights, keep_mask, rate).T, gradient), n_keys, head_dim)
     to_weights, of_weights = drop(plgpu.dot(gradient, values.T), keep_mask, rate), weights.astype(jnp.float32)
     along = jnp.sum(of_weights * to_weights, axis=1, keepdims=True)
     to_scores = (of_weights * (to_weights - along)).astype(queries.dtype)
-    _store(loads, of_queries, plgpu.dot(to_scores, keys) * scale, loads.n_queries)
-    _store(loads, of_keys, plgpu.dot(to_scores.T, queries), loads.n_keys)
+    _store(of_queries, plgpu.dot(to_scores, keys) * scale, n_queries, head_dim)
+    _store(of_keys, plgpu.dot(to_scores.T, queries), n_keys, head_dim)
 
 
-def _store(loads: _Loads, ref: Any, values: jax.Array, length: int) -> None:
-    plgpu.store(ref, values.astype(ref.dtype), mask=inside(ref.shape, length, loads.head_dim))
-
-
-# Attention of a decoder step over the KV cache on a GPU, as one kernel written with Pallas for Triton.
-#
-# A block of threads computes one head of all beams of one sentence: the beams are query positions over one shared
-# cache, see `models.attention`. Keys and values are read once, in groups of positions, with the running maximum and sum
-# of FlashAttention (Dao et al. 2022); positions that are not written yet are not read.
+# Attention of a decoder step over the KV cache on a GPU. A block of threads computes one head of all beams of one
+# sentence: query positions over one shared cache, see `models.attention`. Keys and values are read once, in groups of
+# positions, with the running maximum and sum of FlashAttention (Dao et al. 2022).
 
 GROUP = 64  # entries of the cache that are read at once
 
@@ -254,25 +228,12 @@ def fits_step(head_dim: int, beams: int) -> bool:
 
 
 def attend_cached(
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    bias: jax.Array,
-    filled: jax.Array,
-    *,
-    keys_last: bool,
-    interpret: bool = False,
-) -> jax.Array:
+    queries: Array, keys: Array, values: Array, bias: Array, filled: Array, *, keys_last: bool, interpret: bool = False
+) -> Array:
     """Return attention `[B*K, H*Dh]` of K beams of B sentences, queries `[B*K, H*Dh]`, over a cache of E entries.
 
-    It has no gradient.
-
-    Args:
-      keys: `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`.
-      values: `[B, H, E, Dh]`.
-      bias: float32 `[B, H or 1, K or 1, E]`.
-      filled: int32, number of entries that are written and visible, at least 1; the rest is not read.
-      interpret: compute without a GPU, for tests.
+    Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`, as values; `bias` is `[B, H or 1, K or 1, E]`. Only
+    the first `filled` entries, at least 1, are written and read. There is no gradient; tests `interpret` the kernel.
     """
     batch, heads, entries, head_dim = values.shape
     split = queries.astype(values.dtype).reshape(batch, -1, heads, head_dim)
@@ -312,22 +273,15 @@ def _kernel(
     within = inside(queries.shape, beams, head_dim)
     asked, last = plgpu.load(queries, mask=within, other=0.0), jnp.minimum(filled[0], entries)
 
-    def read(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def read(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         weighted, greatest, total = carry
         part, left = pl.ds(i * GROUP, GROUP), last - i * GROUP
-        if keys_last:
-            block = keys.at[:, part]
-            block_keys = plgpu.load(block, mask=inside(block.shape, head_dim, left), other=0.0)
-        else:
-            block = keys.at[part, :]
-            block_keys = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0).T
-        block = bias.at[:, part]
-        scores = plgpu.dot(asked, block_keys) + plgpu.load(block, mask=inside(block.shape, beams, left), other=0.0)
+        block_keys = _load(keys.at[:, part], head_dim, left) if keys_last else _load(keys.at[part, :], left, head_dim).T
+        scores = plgpu.dot(asked, block_keys) + _load(bias.at[:, part], beams, left)
         scores = jnp.where(inside(scores.shape, scores.shape[0], left), scores, -jnp.inf)
         highest = jnp.maximum(greatest, jnp.max(scores, axis=1, keepdims=True))
         powers, shrink = jnp.exp(scores - highest), jnp.exp(greatest - highest)
-        block = values.at[part, :]
-        block_values = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0)
+        block_values = _load(values.at[part, :], left, head_dim)
         weighted = weighted * shrink + plgpu.dot(powers.astype(block_values.dtype), block_values)
         return weighted, highest, total * shrink + jnp.sum(powers, axis=1, keepdims=True)
 

@@ -1,9 +1,8 @@
 """Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, and groups of heads for a TPU's registers.
 
 A TPU's registers and matrix unit are 128 columns wide. A group consists of adjacent heads that together have 128
-columns. The group's queries are repeated once per head with the other heads' columns set to zero, and each head keeps
-its own columns of the result. This takes no more work of the matrix unit than separate heads. Cross-attention over the
-KV cache (`models.attention`) uses such groups.
+columns. Its queries are repeated once per head with the other heads' columns set to zero, and each head keeps its own
+columns of the result: no more work for the matrix unit than separate heads. Cross-attention over the cache uses them.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.models.layers import column_sums, draw_kept, drop, site_key
@@ -37,22 +36,19 @@ class Heads:
 
 def attend_apart(
     shape: Heads,
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    biases: Sequence[jax.Array],
-    dropout_key: jax.Array | None,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    biases: Sequence[Array],
+    dropout_key: Array | None,
     cap: float = 0.0,
-) -> jax.Array:
-    """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values, computed with an axis of heads.
+) -> Array:
+    """Return attention `[N*Tq, H*Dh]` with heads on an axis; keys and values may have fewer heads, which are shared."""
 
-    Keys and values `[N*Tk, ...]` may have fewer heads than queries, each shared by a group of query heads.
-    """
-
-    def split(x: jax.Array) -> jax.Array:
+    def split(x: Array) -> Array:
         # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
-        # (0.54 ms for forward and backward of one attention of BART-large by the compiler's estimate; 0.71 ms with
-        # heads within each sentence).
+        # (0.54 ms for an attention of BART-large with its gradient by the compiler's estimate; 0.71 with heads within
+        # each sentence).
         heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
         return heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
 
@@ -67,25 +63,25 @@ def attend_apart(
     return mixed.reshape(shape.heads, rows[0], -1).swapaxes(0, 1).reshape(rows)
 
 
-def _into_further_positions(queries: jax.Array, groups: int) -> jax.Array:
+def _into_further_positions(queries: Array, groups: int) -> Array:
     """Concatenate, along positions, the G query heads that share a key head: `[H, N, Tq, Dh] -> [H/G, N, G*Tq, Dh]`.
 
-    Repeating the keys instead gives wrong numbers on CPUs: XLA:CPU of jaxlib 0.10.2 fuses a broadcast of one key head
-    with product and softmax, and from 16 sentences on the fusion ignores the keys.
+    With repeated keys, XLA:CPU of jaxlib 0.10.2 fuses the broadcast of one key head with product and softmax, and from
+    16 sentences on the fusion ignores the keys.
     """
     heads, batch, length, head_dim = queries.shape
     apart = queries.reshape(-1, groups, batch, length, head_dim).swapaxes(1, 2)
     return apart.reshape(heads // groups, batch, groups * length, head_dim)
 
 
-def _from_further_positions(mixed: jax.Array, groups: int) -> jax.Array:
+def _from_further_positions(mixed: Array, groups: int) -> Array:
     """Undo `_into_further_positions`: `[H/G, N, G*Tq, Dh] -> [H, N, Tq, Dh]`."""
     heads, batch, length, head_dim = mixed.shape
     apart = mixed.reshape(heads, batch, groups, -1, head_dim).swapaxes(1, 2)
     return apart.reshape(heads * groups, batch, length // groups, head_dim)
 
 
-def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
+def _bias_of_positions(bias: Array, groups: int, length: int) -> Array:
     """Return a bias `[H or 1, N or 1, Tq or 1, Tk]` for `G * Tq` query positions, Tq of each of G = `groups` heads."""
     if bias.shape[0] == 1 and bias.shape[2] == 1:
         return bias
@@ -94,19 +90,19 @@ def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
     return bias.reshape(*bias.shape[:2], -1, bias.shape[-1])
 
 
-def capped(scores: jax.Array, cap: float) -> jax.Array:
+def capped(scores: Array, cap: float) -> Array:
     """Return `cap * tanh(scores / cap)` (Gemma 2), or `scores` if `cap` is 0."""
     return cap * jnp.tanh(scores / cap) if cap else scores
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def spread(x: jax.Array, each: int) -> jax.Array:
+def spread(x: Array, each: int) -> Array:
     """Repeat each group once per head, other heads' columns set to zero: `[X, N, T, 128] -> [X, N, each*T, 128]`."""
     return jnp.concatenate([jnp.where(columns(each, g), x, jnp.zeros((), x.dtype)) for g in range(each)], axis=2)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def gather(x: jax.Array, each: int) -> jax.Array:
+def gather(x: Array, each: int) -> Array:
     """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`: transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
     gathered = copies[0]
@@ -120,24 +116,21 @@ spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient:
 gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
 
 
-def columns(each: int, head: int) -> jax.Array:
+def columns(each: int, head: int) -> Array:
     """Return the mask of the columns of head number `head` in a group of `each` heads, bool `[1, 1, 1, 128]`."""
     return (jnp.arange(LANES) // (LANES // each) == head)[None, None, None]
 
 
 def attend(
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    biases: Sequence[jax.Array],
+    queries: Array,
+    keys: Array,
+    values: Array,
+    biases: Sequence[Array],
     rate: float = 0.0,
-    dropout_key: jax.Array | None = None,
+    dropout_key: Array | None = None,
     cap: float = 0.0,
-) -> jax.Array:
-    """Return attention `[X, Y, Tq, Dh]` of queries `[X, Y, Tq, Dh]` over keys and values `[X, Y, Tk, Dh]`.
-
-    X and Y are heads and sentences, in any order. Scores are capped, see `capped`, before biases are added.
-    """
+) -> Array:
+    """Return attention of `[X, Y, Tq, Dh]`, X and Y heads and sentences; scores are `capped`, then biases added."""
     return _attend(rate, cap, queries, keys, values, tuple(biases), dropout_key)
 
 
@@ -147,11 +140,11 @@ def _attend(rate, cap, queries, keys, values, biases, key):
     return _mix(drop(weights, draw_kept(weights.shape, rate, key), rate), values)
 
 
-def _products(queries: jax.Array, keys: jax.Array) -> jax.Array:
+def _products(queries: Array, keys: Array) -> Array:
     return jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
 
 
-def _scores(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
+def _scores(cap: float, queries: Array, keys: Array, biases: Sequence[Array]) -> Array:
     """Return scores with their biases, float32 `[X, Y, Tq, Tk]`."""
     scores = capped(_products(queries, keys), cap)
     for bias in biases:
@@ -159,15 +152,15 @@ def _scores(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[ja
     return scores
 
 
-def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
+def _mix(weights: Array, values: Array) -> Array:
     return jnp.einsum("xyqk,xykd->xyqd", weights.astype(values.dtype), values)
 
 
-# With the gradient of autodiff, a TPU computes the exponential of every score six times, once for each use of a weight
-# or of a score's gradient. Here it is computed once, and softmax's weighted sum of a row's gradients is computed from
-# the row's result times its gradient (as in FlashAttention, Dao et al. 2022). Values stored in between are float32;
-# scaling, dropout and rounding of them are fused into the products that use them: a separate pass that rounds takes 26
-# to 45 us, while products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x 56, by the TPU compiler's estimate).
+# With autodiff, a TPU computes the exponential of every score six times. Here it is computed once, and softmax's
+# weighted sum of a row's gradients from the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
+# Values stored in between are float32; scaling, dropout and rounding are fused into the products that use them: a
+# separate pass that rounds takes 26 to 45 us, while products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x
+# 56, by the TPU compiler's estimate).
 def attend_forward(rate, cap, queries, keys, values, biases, key):
     """Return the result of `attend` with these arguments, and what `attend_backward` needs."""
     scores = _scores(cap, queries, keys, biases)
@@ -196,11 +189,8 @@ def attend_backward(rate, cap, residuals, gradient):
     return _mix(for_queries * to_scores, keys), to_keys, to_values, summed, None
 
 
-def _unmerged(x: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return `x` three times, such that XLA does not recognize the three values as equal.
-
-    Otherwise XLA would compute the products of `x` and another array once for all uses, in a pass of its own.
-    """
+def _unmerged(x: Array, other: Array) -> tuple[Array, Array, Array]:
+    """Return `x` three times, such that XLA does not compute its products with an array once, in a pass of its own."""
     barrier = lax.optimization_barrier
     return barrier(x), barrier((x, other))[0], barrier((other, x))[1]
 
@@ -208,10 +198,10 @@ def _unmerged(x: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array, jax
 _attend.defvjp(attend_forward, attend_backward)
 
 
-def _queries_last(weights: jax.Array) -> jax.Array:
-    """Return the weights `[X, Y, Tq, Tk]` unchanged; on a TPU, self-attention weights get a layout with queries last.
+def _queries_last(weights: Array) -> Array:
+    """Return the weights `[X, Y, Tq, Tk]`, those of self-attention on a TPU with a layout with queries last.
 
-    XLA chooses this layout itself except for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
+    XLA chooses it but for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
     """
     if weights.shape[2] != weights.shape[3]:
         return weights
@@ -219,17 +209,16 @@ def _queries_last(weights: jax.Array) -> jax.Array:
     return lax.platform_dependent(weights, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
 
 
-def _summed(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Sum `x` over the axes in which `shape` has size 1 and `x` is larger: the gradient of a broadcast from `shape`."""
+def _summed(x: Array, shape: tuple[int, ...]) -> Array:
+    """Return the gradient of a broadcast from `shape`: the sum of `x` over the axes in which it is larger."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)
 
 
-# Attention with its four projections, a few heads at a time: for TPUs, if the scores of all heads are too many.
-#
-# The scores of a part (a few heads) stay in the vector memory (VMEM, 128 MiB on a v5e); the scores of all heads would
-# be copied to HBM and back at every use. One attention with its gradient takes 2.3 ms instead of 4.3 (BART-large, 128
-# sentences of 56 positions, by the compiler's estimate).
+# Attention with its four projections, a few heads at a time: for TPUs, if the scores of all heads are too many. Those
+# of a few stay in the vector memory (VMEM, 128 MiB on a v5e); those of all would be copied to HBM and back at every
+# use. One attention with its gradient takes 2.3 ms instead of 4.3 (BART-large, 128 sentences of 56 positions, by the
+# compiler's estimate).
 
 SCORES = 2**22  # scores held at once, at most: 16 MiB in float32
 
@@ -237,8 +226,8 @@ SCORES = 2**22  # scores held at once, at most: 16 MiB in float32
 class Projections(NamedTuple):
     """Kernels and biases of queries, keys, values and output, in the compute dtype."""
 
-    kernels: tuple[jax.Array, ...]  # three of [D, H*Dh], and [H*Dh, D]
-    biases: tuple[jax.Array | None, ...]  # three of [H*Dh], and [D]
+    kernels: tuple[Array, ...]  # three of [D, H*Dh], and [H*Dh, D]
+    biases: tuple[Array | None, ...]  # three of [H*Dh], and [D]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,12 +244,12 @@ class Parts:
         width = self.at_once * self.head_dim
         return [slice(i * width, (i + 1) * width) for i in range(self.heads.heads // self.at_once)]
 
-    def split(self, rows: jax.Array) -> jax.Array:
+    def split(self, rows: Array) -> Array:
         """Return rows `[N*T, h*Dh]` of a part, which has h heads, with the heads on an axis: `[h, N, T, Dh]`."""
         apart = rows.reshape(rows.shape[0], self.at_once, self.head_dim).swapaxes(0, 1)
         return apart.reshape(self.at_once, self.heads.batch, -1, self.head_dim)
 
-    def join(self, apart: jax.Array) -> jax.Array:
+    def join(self, apart: Array) -> Array:
         """Undo `split`."""
         return apart.reshape(self.at_once, -1, self.head_dim).swapaxes(0, 1).reshape(-1, self.at_once * self.head_dim)
 
@@ -276,28 +265,18 @@ def heads_at_once(heads: int, batch: int, queries: int, keys: int) -> int:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attend_in_parts(
-    parts: Parts,
-    x: jax.Array,
-    context: jax.Array,
-    projections: Projections,
-    biases: Sequence[jax.Array],
-    key: jax.Array | None,
-) -> jax.Array:
-    """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]`.
+    parts: Parts, x: Array, context: Array, projections: Projections, biases: Sequence[Array], key: Array | None
+) -> Array:
+    """Return attention `[N*Tq, D]` of rows `[N*Tq, D]` over rows `[N*Tk, D]`; other dropout masks than `attend_apart`.
 
-    The backward pass recomputes all intermediate values. `biases` are `[H or 1, N or 1, Tq or 1, Tk]`. Dropout masks
-    differ from the masks of `attend_apart`.
+    The backward pass recomputes all intermediate values. `biases` are `[H or 1, N or 1, Tq or 1, Tk]`.
     """
-    mixed: list[jax.Array] = []
+    mixed: list[Array] = []
     for number in range(len(parts.columns())):
         if mixed:
             x, context, key, mixed[-1] = _afterwards(x, context, key, mixed[-1])
         mixed.append(parts.join(_forward(parts, number, x, context, projections, biases, key)[0]))
     return _project(jnp.concatenate(mixed, axis=1), projections, 3)
-
-
-def _attend_forward(parts, *arguments):
-    return attend_in_parts(parts, *arguments), arguments
 
 
 def _attend_backward(parts, arguments, gradient):
@@ -328,14 +307,11 @@ def _attend_backward(parts, arguments, gradient):
     return to_x, to_keys + to_values, to_projections, whole, None
 
 
-attend_in_parts.defvjp(_attend_forward, _attend_backward)
+attend_in_parts.defvjp(lambda parts, *arguments: (attend_in_parts(parts, *arguments), arguments), _attend_backward)
 
 
 def _afterwards(*values: Any) -> Any:
-    """Return the values unchanged; XLA uses none of the returned values before all of them are computed.
-
-    Without this, XLA computes parts side by side, and their scores do not fit into VMEM (3.0 ms instead of 2.4).
-    """
+    """Return the values; XLA uses none before all are computed. Else parts do not fit into VMEM (3.0 ms, not 2.4)."""
     return lax.optimization_barrier(values)
 
 
@@ -349,7 +325,7 @@ def _forward(parts, number, x, context, projections, biases, key):
     return attend_forward(parts.heads.rate, 0.0, queries, keys, values, biases, key)
 
 
-def _project(rows: jax.Array, projections: Projections, number: int, columns: slice = slice(None)) -> jax.Array:
+def _project(rows: Array, projections: Projections, number: int, columns: slice = slice(None)) -> Array:
     """Return the given columns of projection `number` of rows `[R, ...]`."""
     y, bias = rows @ projections.kernels[number][:, columns], projections.biases[number]
     return y if bias is None else y + bias[None, columns]

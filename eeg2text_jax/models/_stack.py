@@ -1,12 +1,12 @@
 """The transformer layer, and a stack of layers with position embeddings and norms: every encoder and decoder."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
 
 from eeg2text_jax.base.devices.mesh import data_shards, shard_rows
 from eeg2text_jax.models.attention import (
@@ -37,16 +37,14 @@ from eeg2text_jax.models.layers import (
 from eeg2text_jax.models.nnx_bridge import Keep, map_layers, scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.spec import StackSpec
 
-Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> rows added to the residual
-After = Callable[[jax.Array], jax.Array]  # what is applied to those rows before
+Sublayer = Callable[[Array, Array | None], Array]  # (rows, dropout key) -> rows added to the residual
 
 
 class Layer(nnx.Module):
     """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm.
 
-    Activations are rows `[R, D]`, the positions of all sentences, since a TPU computes and compiles matrix products of
-    two axes fastest (0.54 ms for BART-large's feed-forward network and its gradient by the compiler's estimate, 0.59
-    with three axes).
+    With rows `[R, D]`, the positions of all sentences, a TPU takes 0.54 ms for BART-large's feed-forward network and
+    its gradient by the compiler's estimate, 0.59 with three axes.
     """
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -67,65 +65,59 @@ class Layer(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
+        x: Array,
         batch: int,
-        self_biases: Sequence[jax.Array],
-        hidden: jax.Array | None = None,
-        hidden_bias: jax.Array | None = None,
-        dropout_key: jax.Array | None = None,
+        self_biases: Sequence[Array],
+        hidden: Array | None = None,
+        hidden_bias: Array | None = None,
+        dropout_key: Array | None = None,
         rotation: Rotation | None = None,
-    ) -> jax.Array:
-        """Apply the layer to all positions of N = `batch` sentences at once, rows `[N*T, D]`.
+    ) -> Array:
+        """Apply the layer to the rows `[N*T, D]` of N = `batch` sentences; biases: `[H or 1, N or 1, Tq or 1, Tk]`."""
 
-        A decoder with cross-attention also reads the encoder output, rows `hidden [N*S, D]`. Biases are
-        `[H or 1, N or 1, Tq or 1, Tk]`.
-        """
-
-        def within(h: jax.Array, site: jax.Array | None) -> jax.Array:
+        def within(h: Array, site: Array | None) -> Array:
             return self.self_attention(h, h, batch, self_biases, site, rotation)
 
-        def cross(h: jax.Array, site: jax.Array | None) -> jax.Array:
+        def cross(h: Array, site: Array | None) -> Array:
             return self.cross_attention(h, hidden, batch, (hidden_bias,), site)
 
         return self._sublayers(x, within, None if hidden is None else cross, dropout_key)
 
     def round_to_int8(self) -> None:
         """Round all kernels to int8, and the rows that they are multiplied with."""
-        blocks = (self.self_attention, self.ffn, *((self.cross_attention,) if hasattr(self, "cross_attention") else ()))
-        for dense in (part for block in blocks for part in vars(block).values() if isinstance(part, Dense)):
-            dense.round_rows()
+        for block in (self.self_attention, self.ffn, getattr(self, "cross_attention", None)):
+            for part in vars(block).values() if block else ():
+                if isinstance(part, Dense):
+                    part.round_rows()
 
     def step(
         self,
-        x: jax.Array,
-        index: jax.Array,
+        x: Array,
+        index: Array,
         cache: LayerCache,
-        own_bias: jax.Array,
-        cross_bias: jax.Array | None,
+        own_bias: Array,
+        cross_bias: Array | None,
         rotation: Rotation | None = None,
         prompt: int = 0,
-    ) -> tuple[jax.Array, LayerCache]:
+    ) -> tuple[Array, LayerCache]:
         """Apply the layer to position `index` of K beams of B sentences: return rows `[B*K, D]` and the new cache.
 
-        The K beams of a sentence are K query positions over one shared cache. In a decoder-only model, `cross_bias` is
-        None, and the first `prompt` entries of the cache belong to the prompt.
+        In a decoder-only model, `cross_bias` is None, and the first `prompt` entries of the cache belong to the prompt.
         """
         attention = self.self_attention
 
-        def within(h: jax.Array, _: None) -> jax.Array:
+        def within(h: Array, _: None) -> Array:
             nonlocal cache
             cache = cache.remember(attention.keys(h, rotation), attention.value(h), index, prompt)
             return attention.out(cache.own(attention.queries(h, rotation), own_bias, index, attention.cap))
 
-        def cross(h: jax.Array, _: None) -> jax.Array:
-            crossing = self.cross_attention
-            return crossing.out(cache.cross(crossing.queries(h), cross_bias))
+        def cross(h: Array, _: None) -> Array:
+            return self.cross_attention.out(cache.cross(self.cross_attention.queries(h), cross_bias))
 
-        x = self._sublayers(x, within, None if cross_bias is None else cross, None)
-        return x, cache
+        return self._sublayers(x, within, None if cross_bias is None else cross, None), cache
 
-    def _sublayers(self, x: jax.Array, within: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
-        """Apply self-attention `within`, cross-attention `cross` unless None, and the feed-forward network to `x`."""
+    def _sublayers(self, x: Array, within: Sublayer, cross: Sublayer | None, key: Array | None) -> Array:
+        """Apply self-attention, cross-attention unless None, and the feed-forward network to `x`."""
         sites = [None] * 3 if key is None else key
         after: tuple[Any, ...] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
         if self.scaled:
@@ -136,14 +128,12 @@ class Layer(nnx.Module):
             x = self._around(self.cross_norm, cross, x, sites[1])
         return self._around(self.ffn_norm, self.ffn, x, sites[2], after[1])
 
-    def _around(
-        self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: After | None = None
-    ) -> jax.Array:
+    def _around(self, norm: Norm, sublayer: Sublayer, x: Array, key: Array | None, after: Any = None) -> Array:
         """Apply a sublayer with its residual and norm; `after`, unless None, is applied to the sublayer's output.
 
-        With layer norms, the sum and the norm's statistics are marked for storage, see `product`. Without marks, the
-        backward pass recomputes both from the sublayer's result. By the TPU compiler's estimates (batch 32), this would
-        make BART-large slower, 68.0 instead of 66.6 ms, but makes T5-large (RMS norms) faster, 124.9 instead of 126.6.
+        With layer norms, the sum and the norm's statistics are marked for storage, see `product`. By the TPU compiler's
+        estimates (batch 32), recomputing them would make BART-large slower, 68.0 instead of 66.6 ms, but makes T5-large
+        (RMS norms) faster, 124.9 instead of 126.6.
         """
         y = sublayer(norm(x) if self.pre_norm else x, key)
         y = y if after is None else after(y)
@@ -173,19 +163,16 @@ class Stack(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
-        mask: jax.Array | None,
-        hidden: jax.Array | None = None,
-        hidden_mask: jax.Array | None = None,
+        x: Array,
+        mask: Array | None,
+        hidden: Array | None = None,
+        hidden_mask: Array | None = None,
         *,
-        dropout_key: jax.Array | None = None,
+        dropout_key: Array | None = None,
         remat: Keep | None = None,
         unroll: bool = False,
-    ) -> jax.Array:
-        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`.
-
-        A decoder also reads the encoder output `hidden [B, S, D]` and its mask `[B, S]`.
-        """
+    ) -> Array:
+        """Return hidden states of embeddings `x [B, T, D]`; a decoder also reads the encoder output `hidden`."""
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         positions = jnp.arange(length)
@@ -194,7 +181,7 @@ class Stack(nnx.Module):
         if hidden is not None:
             rows, hidden_seen = hidden.reshape(-1, hidden.shape[-1]), padding_bias(hidden_mask).swapaxes(0, 1)
 
-        def body(layer: Layer, x: jax.Array, key: jax.Array | None, shared: tuple) -> jax.Array:
+        def body(layer: Layer, x: Array, key: Array | None, shared: tuple) -> Array:
             (seen, hidden_seen), learned, rows = jax.lax.stop_gradient(shared[0]), *shared[1:]
             return layer(x, batch, (seen, *learned), rows, hidden_seen, key)
 
@@ -205,7 +192,7 @@ class Stack(nnx.Module):
             x = scan_layers(self.layers, body, x, keys, shared, **options)
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
-    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+    def init_cache(self, hidden: Array, mask: Array, beams: int, max_length: int) -> Cache:
         """Make a decoder's KV cache for `B * beams` sequences from the encoder output `[B, S, D]` and its mask."""
 
         def empty(layer: Layer) -> LayerCache:
@@ -214,8 +201,7 @@ class Stack(nnx.Module):
             return LayerCache.empty(self.spec.heads, keys, values, max_length * beams)
 
         layers = tuple(map(empty, self.separate_layers()))
-        ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
-        return Cache(layers, ancestors, mask)
+        return Cache(layers, jnp.zeros((mask.shape[0], beams, max_length), jnp.int32), mask)
 
     def separate_layers(self) -> list[Layer]:
         """Return the layers one by one, as `step` needs them."""
@@ -225,11 +211,8 @@ class Stack(nnx.Module):
         """Return the stacked layers with kernels in int8, see `Layer.round_to_int8`."""
         return map_layers(self.layers, Layer.round_to_int8)
 
-    def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Decode one position: return hidden states `[B*K, D]` and the new cache from embeddings `[B*K, 1, D]`.
-
-        `layers` come from `separate_layers`, called outside of the loop over positions `index`.
-        """
+    def step(self, layers: Sequence[Layer], x: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
+        """Decode one position: embeddings `[B*K, 1, D]` -> rows `[B*K, D]`; `layers` are from `separate_layers`."""
         positions = jnp.arange(cache.ancestors.shape[2])
         ancestors = own_position(cache.ancestors, index)
         missing = max(-cache.before, 0)
@@ -242,7 +225,7 @@ class Stack(nnx.Module):
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 
     @jax.named_scope("embeddings")
-    def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
+    def _embed(self, x: Array, positions: Array, length: int, key: Array | None) -> Array:
         """Add embeddings of token type and `positions [T] < length` to `x [N, T, D]`; apply norm and dropout."""
         check_length(self.spec, length)
         x = x.astype(self.dtype)
@@ -256,15 +239,12 @@ class Stack(nnx.Module):
             x = self.embedding_norm(x)
         return dropout(x, self.spec.embedding_dropout, key)
 
-    def _finish(self, x: jax.Array, key: jax.Array | None) -> jax.Array:
+    def _finish(self, x: Array, key: Array | None) -> Array:
         """Apply the final norm and the final dropout, if the spec has them."""
         return dropout(self.final_norm(x) if self.spec.final_norm else x, self.spec.final_dropout, key)
 
-    def _self_biases(self, queries: jax.Array, keys: jax.Array, mask: jax.Array | None) -> list[jax.Array]:
-        """Return biases `[B or 1, H or 1, Tq or 1, Tk]` of self-attention: the mask, then T5's relative bias if any.
-
-        They are not added up here, so that every layer sums the gradient of the relative bias over the batch.
-        """
+    def _self_biases(self, queries: Array, keys: Array, mask: Array | None) -> list[Array]:
+        """Return the mask and T5's bias if any, `[B or 1, H or 1, Tq or 1, Tk]`; each layer sums a gradient of both."""
         visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
         if self.spec.decoder:
             visible = visible & (keys[None, :] <= queries[:, None])[None, None]
@@ -272,19 +252,17 @@ class Stack(nnx.Module):
         return [*biases, self.relative(queries, keys)] if self.spec.positions == "relative" else biases
 
 
-def dropout_keys(key: jax.Array | None, layers: int, sublayers: int = 3) -> tuple:
+def dropout_keys(key: Array | None, layers: int, sublayers: int = 3) -> tuple:
     """Return dropout keys of the embeddings, of the output, and `[L, sublayers, SITES]`; three None if `key` is None.
 
-    All keys are made before the loop over layers: within, a TPU needs 1.2 us for each of 30 operations.
+    Within the loop over layers, a TPU needs 1.2 us for each of 30 operations.
     """
     if key is None:
         return None, None, None
     before, after, within = jax.random.split(key, 3)
 
-    def of_sites(key: jax.Array) -> jax.Array:
-        return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(SITES))
-
-    def of_layer(key: jax.Array) -> jax.Array:
-        return jax.vmap(of_sites)(jax.random.split(key, sublayers))
+    def of_layer(key: Array) -> Array:
+        sites = jax.vmap(jax.random.fold_in, (None, 0))
+        return jax.vmap(lambda key: sites(key, jnp.arange(SITES)))(jax.random.split(key, sublayers))
 
     return before, after, jax.vmap(of_layer)(jax.random.split(within, layers))

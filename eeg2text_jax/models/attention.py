@@ -1,20 +1,20 @@
 """Multi-head attention, its masks, rotary positions and T5's relative positions.
 
 A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
-masked ones, whose weight and gradient are then exactly 0. Functions that compute all positions at once take activations
-as rows `[N*T, D]`, the T positions of each of N sentences, and masks with heads first, `[H or 1, N or 1, ...]`.
+masked ones, whose weight and gradient are then exactly 0. Functions of all positions at once take activations as rows
+`[N*T, D]`, the T positions of each of N sentences, and masks with heads first, `[H or 1, N or 1, ...]`.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
 
 from eeg2text_jax.base.devices.mesh import data_shards, gathered, weights_are_divided
 from eeg2text_jax.models._fused_attention import attend_cached, attend_fused, fits, fits_step
@@ -35,21 +35,18 @@ from eeg2text_jax.models.spec import StackSpec
 
 
 class Rotation(NamedTuple):
-    """Rotary position embedding (Su et al. 2021): cosines and sines of the angles by which each of R rows is rotated.
+    """Rotary positions (Su et al. 2021), a head's halves paired: cosines and sines `[R, Dh / 2]` of R rows' angles."""
 
-    Dimension i of a head's first half is paired with i of its second half, as in transformers.
-    """
-
-    cos: jax.Array  # float32 [R, Dh / 2]
-    sin: jax.Array  # float32 [R, Dh / 2]
+    cos: Array
+    sin: Array
 
     @classmethod
-    def of(cls, positions: jax.Array, frequencies: Sequence[float]) -> "Rotation":
+    def of(cls, positions: Array, frequencies: Sequence[float]) -> "Rotation":
         """Return the rotation of rows at `positions [R]` by frequencies `[Dh / 2]`, radians per position."""
         angles = positions.astype(jnp.float32)[:, None] * jnp.asarray(frequencies, jnp.float32)[None]
         return cls(jnp.cos(angles), jnp.sin(angles))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """Rotate queries or keys `[R, H, Dh]`, in their dtype."""
         cos, sin = (part.astype(x.dtype)[:, None] for part in self)
         first, second = jnp.split(x, 2, axis=-1)
@@ -59,12 +56,12 @@ class Rotation(NamedTuple):
 MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
 
-def mask_bias(visible: jax.Array) -> jax.Array:
+def mask_bias(visible: Array) -> Array:
     """Convert a boolean mask to an additive float32 bias of the same shape."""
     return jnp.where(visible, 0.0, MASK_VALUE).astype(jnp.float32)
 
 
-def padding_bias(mask: jax.Array) -> jax.Array:
+def padding_bias(mask: Array) -> Array:
     """Convert a mask `[N, T]`, True at real positions, to a bias `[N, 1, 1, T]`."""
     return mask_bias(mask)[:, None, None, :]
 
@@ -73,7 +70,7 @@ class Attention(nnx.Module):
     """Multi-head attention; `queries`, `keys` and `value` project single positions for decoding with a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        inner, shared = spec.heads * spec.head_dim, (spec.kv_heads or spec.heads) * spec.head_dim
+        inner, shared = spec.inner, (spec.kv_heads or spec.heads) * spec.head_dim
         # T5 has no factor 1/sqrt(head_dim) at run time, but in the initial kernel of queries.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
         self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink, name="query")
@@ -92,35 +89,28 @@ class Attention(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
-        context: jax.Array,
+        x: Array,
+        context: Array,
         batch: int,
-        biases: Sequence[jax.Array],
-        dropout_key: jax.Array | None,
+        biases: Sequence[Array],
+        dropout_key: Array | None,
         rotation: Rotation | None = None,
-    ) -> jax.Array:
+    ) -> Array:
         """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]` of N = `batch` sentences.
 
         The result is marked for storage, see `product`, and so are queries, keys and values in small batches, but for
-        self-attention with a feature of `apart`. A step of BART-large, batch 32, takes 66.7 ms instead of 68.4 without
-        those of self-attention (by the TPU compiler's estimate).
+        self-attention with a feature of `apart`. Those of self-attention save 1.7 of 68.4 ms of a step of BART-large,
+        batch 32, by the TPU compiler's estimate.
         """
         unfused = partial(self._unfused, batch, x is context, rotation)
+        arrays = x, context, tuple(biases), dropout_key
         lengths = x.shape[0] // batch, context.shape[0] // batch
         if not (self.fusible and x.dtype == jnp.bfloat16 and fits(batch, self.head_dim, *lengths)):
-            return unfused(x, context, tuple(biases), dropout_key)
-        cuda = partial(self._fused, batch, x is context)
-        return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, cuda=cuda, default=unfused)
+            return unfused(*arrays)
+        return jax.lax.platform_dependent(*arrays, cuda=partial(self._fused, batch, x is context), default=unfused)
 
-    def _fused(
-        self,
-        batch: int,
-        of_itself: bool,
-        x: jax.Array,
-        context: jax.Array,
-        biases: Sequence[jax.Array],
-        key: jax.Array | None,
-    ) -> jax.Array:
+    def _fused(self, batch: int, of_itself: bool, *arrays: Any) -> Array:
+        x, context, biases, key = arrays
         if self.query.quantized or weights_are_divided():
             projected = self._rows(x, context)
         elif of_itself:
@@ -130,36 +120,26 @@ class Attention(nnx.Module):
         mixed = attend_fused(Heads(batch, self.heads, self.rate), projected, biases, key, scale=self.scale)
         return self.out(mixed, key, 5)
 
-    def _unfused(
-        self,
-        batch: int,
-        of_itself: bool,
-        rotation: Rotation | None,
-        x: jax.Array,
-        context: jax.Array,
-        biases: Sequence[jax.Array],
-        dropout_key: jax.Array | None,
-    ) -> jax.Array:
-        shape = Heads(batch, self.heads, self.rate)
-        lengths = x.shape[0] // batch, context.shape[0] // batch
+    def _unfused(self, batch: int, of_itself: bool, rotation: Rotation | None, *arrays: Any) -> Array:
+        shape, lengths = Heads(batch, self.heads, self.rate), [len(rows) // batch for rows in arrays[:2]]
         at_once = heads_at_once(self.heads, -(-batch // data_shards()), *lengths)
         whole = self.apart or self.query.quantized or at_once == self.heads
         apart = partial(self._apart, shape, rotation, whole and not (self.apart and of_itself))
         if whole:
-            return apart(x, context, biases, dropout_key)
+            return apart(*arrays)
         in_parts = partial(self._in_parts, Parts(shape, self.head_dim, at_once, self.scale))
-        return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=in_parts, default=apart)
+        return jax.lax.platform_dependent(*arrays, tpu=in_parts, default=apart)
 
     def _apart(
         self,
         shape: Heads,
         rotation: Rotation | None,
         stored: bool,
-        x: jax.Array,
-        context: jax.Array,
-        biases: Sequence[jax.Array],
-        key: jax.Array | None,
-    ) -> jax.Array:
+        x: Array,
+        context: Array,
+        biases: Sequence[Array],
+        key: Array | None,
+    ) -> Array:
         """Attend with heads on an axis; queries, keys and values are marked for storage if `stored`."""
         queries, keys, values = self._rows(x, context, rotation, key)
         queries = queries * self.scale
@@ -169,9 +149,7 @@ class Attention(nnx.Module):
         # Without the barrier, a TPU casts the output's kernel in a pass of its own in the backward pass.
         return self.out(jax.lax.optimization_barrier(mixed), key, 5)
 
-    def _in_parts(
-        self, parts: Parts, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
-    ) -> jax.Array:
+    def _in_parts(self, parts: Parts, x: Array, context: Array, biases: Sequence[Array], key: Array | None) -> Array:
         denses = (self.query, self.key, self.value, self.out)
         projections = Projections(
             tuple(dense.kernel[...].astype(x.dtype) for dense in denses),
@@ -180,16 +158,16 @@ class Attention(nnx.Module):
         return product(row_major(attend_in_parts(parts, x, context, projections, tuple(biases), key)))
 
     def _rows(
-        self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return queries (not scaled), keys and values `[N*T, H*Dh]`; keys and values may have fewer heads than H."""
+        self, x: Array, context: Array, rotation: Rotation | None = None, key: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Return queries (not scaled), keys and values `[N*T, H*Dh]`; the latter may have fewer heads."""
         whole = gathered(context)
         queries = self._rotate("query", self.query.plain(x, key, 2, whole if x is context else None), rotation)
         keys = self._rotate("key", self.key.plain(context, key, 3, whole), rotation)
         return queries, keys, self.value.plain(context, key, 4, whole)
 
-    def _rotate(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
-        """Apply the per-head norm and the rotary positions, if the spec has them, to queries or keys `[R, H*Dh]`."""
+    def _rotate(self, part: str, x: Array, rotation: Rotation | None) -> Array:
+        """Apply the per-head norm and the rotary positions, if any, to queries or keys `[R, H*Dh]`."""
         if not self.normed and rotation is None:
             return x
         heads = x.reshape(len(x), -1, self.head_dim)
@@ -197,11 +175,11 @@ class Attention(nnx.Module):
             heads = (self.query_norm if part == "query" else self.key_norm)(heads)
         return (heads if rotation is None else rotation(heads)).reshape(x.shape)
 
-    def queries(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
+    def queries(self, x: Array, rotation: Rotation | None = None) -> Array:
         """Project rows `[R, D]` to scaled queries `[R, H*Dh]`."""
         return self._rotate("query", self.query(x), rotation) * self.scale
 
-    def keys(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
+    def keys(self, x: Array, rotation: Rotation | None = None) -> Array:
         """Project rows `[R, D]` to keys `[R, H*Dh]`."""
         return self._rotate("key", self.key(x), rotation)
 
@@ -215,18 +193,18 @@ class RelativeBias(nnx.Module):
         self.bidirectional = not spec.decoder
         self.buckets, self.max_distance = spec.relative_buckets, spec.relative_max_distance
 
-    def __call__(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
+    def __call__(self, queries: Array, keys: Array) -> Array:
         """Return the bias `[1, H, Tq, Tk]`, float32, for query positions `[Tq]` and key positions `[Tk]`."""
         distance = keys[None, :] - queries[:, None]
         bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
         return self.embedding[...][bucket].transpose(2, 0, 1)[None]
 
 
-def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_distance: int) -> jax.Array:
+def relative_bucket(distance: Array, bidirectional: bool, buckets: int, max_distance: int) -> Array:
     """Return the number of T5's bucket for each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`. If bidirectional,
-    the upper half of all buckets is for keys after the query; otherwise such keys share bucket 0.
+    Half of the buckets hold one distance each; others grow logarithmically up to `max_distance`. Keys after the query
+    have the upper half of the buckets if bidirectional, else share bucket 0.
     """
     offset = jnp.zeros_like(distance)
     if bidirectional:
@@ -244,28 +222,26 @@ def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_
 # The KV cache of the decoder, in which beams are reordered without moving keys and values.
 #
 # The K beams (rows) of a sentence write K entries at each position, and `ancestors` says which of these is in the
-# history of each row. All K rows attend to all entries of their sentence, with other histories masked. Reordering then
-# moves B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8 sentences, 5 beams, 56 positions),
-# and attention is a matrix product with K query rows.
-#
-# On a TPU the cache grows during a beam search, see `lengths_of`.
+# history of each row. All K rows attend to all entries of their sentence, with other histories masked. Reordering moves
+# B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8 sentences, 5 beams, 56 positions), and
+# attention is a matrix product with K query rows. The cache may grow during a beam search, see `lengths_of`.
 
 
 class LayerCache(NamedTuple):
     """Keys and values of one decoder layer; layers are not stacked, since a slice would be copied in every step.
 
     Row k of a sentence writes entry `t * K + k` at position t. A decoder-only model has no cross-attention; the S
-    entries of its prompt come first, once per sentence, shared by its beams. On a TPU, beams may share the entry of
-    position 0, too: then entries begin with `t * K + k = K - 1`.
+    entries of its prompt come first, shared by the beams of a sentence. On a TPU, beams may share the entry of position
+    0, too: then entries begin with `t * K + k = K - 1`.
     """
 
-    self_keys: jax.Array  # [B, H, Dh, max_length * K]
-    self_values: jax.Array  # [B, H, max_length * K, Dh]
-    cross_keys: jax.Array | None  # [B, H, S, Dh]: once per sentence, shared by its beams
-    cross_values: jax.Array | None  # [B, H, S, Dh]
+    self_keys: Array  # [B, H, Dh, max_length * K]
+    self_values: Array  # [B, H, max_length * K, Dh]
+    cross_keys: Array | None  # [B, H, S, Dh]: once per sentence, shared by its beams
+    cross_values: Array | None  # [B, H, S, Dh]
 
     @classmethod
-    def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
+    def empty(cls, heads: int, cross_keys: Array, cross_values: Array, entries: int) -> "LayerCache":
         """Make a cache of `entries` zeros for self-attention, with cross-attention keys and values `[B, S, H*Dh]`."""
         keys, values = (new.reshape(*new.shape[:2], heads, -1).swapaxes(1, 2) for new in (cross_keys, cross_values))
         batch, _, _, head_dim = keys.shape
@@ -273,14 +249,14 @@ class LayerCache(NamedTuple):
         return cls(own_keys, jnp.zeros((batch, heads, entries, head_dim), keys.dtype), keys, values)
 
     @classmethod
-    def after(cls, heads: int, keys: jax.Array, values: jax.Array, entries: int) -> "LayerCache":
+    def after(cls, heads: int, keys: Array, values: Array, entries: int) -> "LayerCache":
         """Make a cache that holds a prompt's keys and values `[B, S, H*Dh]`, with room for `entries` more."""
         keys, values = (new.reshape(*new.shape[:2], heads, -1) for new in (keys, values))
         none, room = (0, 0), (0, entries)
         keys = jnp.pad(keys.transpose(0, 2, 3, 1), (none, none, none, room))
         return cls(keys, jnp.pad(values.transpose(0, 2, 1, 3), (none, none, room, none)), None, None)
 
-    def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
+    def remember(self, keys: Array, values: Array, index: Array, prompt: int = 0) -> "LayerCache":
         """Return the cache with keys and values `[B*K, H*Dh]` of position `index`, from entry `prompt + index * K`."""
         batch, heads, head_dim, _ = self.self_keys.shape
         dtype = self.self_keys.dtype
@@ -291,15 +267,12 @@ class LayerCache(NamedTuple):
             self_values=lax.dynamic_update_slice_in_dim(self.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
         )
 
-    def own(self, queries: jax.Array, bias: jax.Array, index: jax.Array, cap: float = 0.0) -> jax.Array:
-        """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` of position `index` over all entries.
-
-        `bias` masks the entries that are not in a query's history.
-        """
+    def own(self, queries: Array, bias: Array, index: Array, cap: float = 0.0) -> Array:
+        """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` of position `index`; `bias` masks entries."""
         filled = (index + 1) * (len(queries) // len(bias))
         return self._on_each_platform(queries, self.self_keys, self.self_values, bias, filled, cap, keys_last=True)
 
-    def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
+    def cross(self, queries: Array, bias: Array) -> Array:
         """Return cross-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over the encoder's positions."""
         batch, groups, _, width = self.cross_values.shape
         each = width // self.self_values.shape[3]
@@ -312,21 +285,18 @@ class LayerCache(NamedTuple):
 
     def _on_each_platform(
         self,
-        queries: jax.Array,
-        keys: jax.Array,
-        values: jax.Array,
-        bias: jax.Array,
-        filled: jax.Array,
+        queries: Array,
+        keys: Array,
+        values: Array,
+        bias: Array,
+        filled: Array,
         cap: float = 0.0,
         *,
         keys_last: bool,
-    ) -> jax.Array:
-        """Attend with `attend_cached` on GPUs, if this kernel supports the attention, and else with `_attend`.
+    ) -> Array:
+        """Attend with `attend_cached`, whose arguments these are, on GPUs if it can, and else with `_attend`."""
 
-        Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`; entries from `filled` on are not written yet.
-        """
-
-        def apart(queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, _: jax.Array) -> jax.Array:
+        def apart(queries: Array, keys: Array, values: Array, bias: Array, _: Array) -> Array:
             return self._attend(queries, keys.swapaxes(2, 3) if keys_last else keys, values, bias, cap)
 
         batch, heads, _, head_dim = values.shape
@@ -337,9 +307,7 @@ class LayerCache(NamedTuple):
         cuda = partial(attend_cached, keys_last=keys_last)
         return lax.platform_dependent(queries, keys, values, bias, filled, cuda=cuda, default=apart)
 
-    def _attend(
-        self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, cap: float = 0.0
-    ) -> jax.Array:
+    def _attend(self, queries: Array, keys: Array, values: Array, bias: Array, cap: float = 0.0) -> Array:
         batch, heads, _, head_dim = keys.shape
         groups, dtype = queries.shape[1] // (heads * head_dim), queries.dtype
         queries = queries.astype(keys.dtype)
@@ -357,37 +325,37 @@ class Cache(NamedTuple):
     """The KV cache of all decoder layers; reordering beams changes only `ancestors`."""
 
     layers: tuple[LayerCache, ...]
-    ancestors: jax.Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
-    cross_mask: jax.Array  # [B, S] bool: real positions of the encoder output, or of a decoder-only model's prompt
-    start: jax.Array | None = None  # [B, D], first input of a decoder-only model: the last position of its prompt
+    ancestors: Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
+    cross_mask: Array  # [B, S] bool: real positions of the encoder output, or of a decoder-only model's prompt
+    start: Array | None = None  # [B, D], first input of a decoder-only model: the last position of its prompt
 
     @property
     def before(self) -> int:
         """The entry of position t and row k is number `before + t * K + k`.
 
-        Before position 0 are the entries of a decoder-only model's prompt. If all beams share one entry of position 0,
-        this is 1 - K, and `ancestors` names row K - 1 there.
+        It is the length of a decoder-only model's prompt. If all beams share one entry of position 0, it is 1 - K, and
+        `ancestors` names row K - 1 there.
         """
         _, beams, length = self.ancestors.shape
         return self.layers[0].self_keys.shape[3] - length * beams
 
 
-def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:
+def own_position(ancestors: Array, index: Array) -> Array:
     """Return `ancestors [B, K, T]` with k at position `index` of each row k: that row wrote the entry itself."""
     beam = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
     return lax.dynamic_update_index_in_dim(ancestors, beam, index, axis=2)
 
 
-def reorder_beams(cache: Cache, parents: jax.Array) -> Cache:
+def reorder_beams(cache: Cache, parents: Array) -> Cache:
     """Return the cache in which row k of each sentence has the history of row `parents[:, k]`, int32 `[B, K]`."""
     return cache._replace(ancestors=jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1))
 
 
-def history_bias(ancestors: jax.Array, position_bias: jax.Array, missing: int = 0) -> jax.Array:
+def history_bias(ancestors: Array, position_bias: Array, missing: int = 0) -> Array:
     """Return attention biases `[B, H or 1, K, E]` that mask entries outside of each row's history.
 
-    Entries of the row's history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`. `E` is
-    `max_length * K - missing`; the first `missing` entries are not in the cache, see `Cache.before`.
+    Entries of the history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`. The first
+    `missing` of `max_length * K` entries are not in the cache, see `Cache.before`.
     """
     batch, beams, length = ancestors.shape
     in_history = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
@@ -395,18 +363,17 @@ def history_bias(ancestors: jax.Array, position_bias: jax.Array, missing: int = 
     return bias.reshape(batch, bias.shape[1], beams, length * beams)[..., missing:]
 
 
-GROWTHS = 3  # largest number of sizes that a cache has in one search on a TPU; each adds a loop to compile
+GROWTHS = 3  # most sizes of a cache in one search on a TPU; each adds a loop to compile
 CPU_GROWTHS = 4  # the same on a CPU; a cache of at most `LANES` entries has one size on both
 
 
 def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
     """Return the successive sizes T, in positions, of the cache `[..., T * K]` of a search with K beams on a platform.
 
-    Every decoder step on a TPU reads all entries and writes them back, in groups of 128. A cache that grows with the
-    tokens written has 26, then 52, then 56 positions with 5 beams: a search of BART-large, 32 sentences, takes 123 ms
-    instead of 153 by `preflight`'s estimate. On a CPU, too, steps read all entries: with 14, 28, 42 and 56 positions a
-    step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and the search compiles in 8.5 instead of 4 s.
-    On a GPU, steps in bfloat16 read only the entries that are written.
+    A decoder step on a TPU reads and writes all entries, in groups of 128. With 26, 52, then 56 positions and 5 beams,
+    a search of BART-large, 32 sentences, takes 123 ms instead of 153 by `preflight`'s estimate. On a CPU steps read all
+    entries: with 14, 28, 42 and 56 positions a step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and
+    the search compiles in 8.5 instead of 4 s. On a GPU, steps in bfloat16 read only what is written.
     """
     if platform not in ("cpu", "tpu") or max_length * beams <= LANES:
         return (max_length,)
@@ -419,10 +386,7 @@ def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, 
 
 
 def steps_of(lengths: Sequence[int], platform: str | None) -> list[int]:
-    """Return the number of turns of a search's loops, one for each of the cache's sizes `lengths` (`lengths_of`).
-
-    On a TPU, the first decoder step is taken before the loops.
-    """
+    """Return the number of turns of a search's loops, for each of `lengths_of`; a TPU takes a step before the loops."""
     steps = [end - begin for begin, end in itertools.pairwise((1, *lengths))]
     return [*steps[:-1], steps[-1] - 1] if platform == "tpu" else steps
 
@@ -431,16 +395,15 @@ def _group_heads(layer: LayerCache) -> LayerCache:
     """Put the heads of cross-attention in groups of 128 columns, `[B, H/G, S, G*Dh]`, see `models._heads`.
 
     A TPU reads a head of 64 columns as if it had 128. A step takes 1.65 instead of 1.76 ms by `preflight`'s estimate
-    with 51 positions in the cache, where memory traffic bounds it (BART-large, 32 sentences); with 25 positions it
-    would take 1.52 instead of 1.43. In bfloat16 a product with a unit matrix, which is exact, puts them together: 19
-    instead of 54 us an array.
+    with 51 positions in the cache (BART-large, 32 sentences); with 25 it would take 1.52 instead of 1.43. In bfloat16 a
+    product with a unit matrix, which is exact, groups an array in 19 instead of 54 us.
     """
     if layer.cross_keys is None or layer.cross_keys.shape[3] != layer.self_values.shape[3]:
         return layer
     batch, heads, length, head_dim = layer.cross_keys.shape
     each = Heads(batch, heads, 0.0).side_by_side(head_dim)
 
-    def grouped(x: jax.Array) -> jax.Array:
+    def grouped(x: Array) -> Array:
         apart = x.reshape(batch, heads // each, each, length, head_dim)
         if x.dtype == jnp.bfloat16:
             unit = jnp.eye(each * head_dim, dtype=x.dtype).reshape(each, head_dim, -1)
@@ -453,8 +416,7 @@ def _group_heads(layer: LayerCache) -> LayerCache:
 def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
     """Return the cache with room for `length` positions of `beams` rows: zeros are appended, or the last are dropped.
 
-    If a cache of one position gets more rows, they share its first entry. On a TPU, when a cache of several positions
-    grows, the heads of cross-attention are grouped.
+    New rows share the entry of a cache of one position. On a TPU, a longer one that grows gets grouped heads.
     """
     rows, before = cache.ancestors.shape[1:]
     later, ancestors = on_tpu and 1 < before < length, _resized(cache.ancestors[:, :beams], 2, length - before)
@@ -474,16 +436,15 @@ def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
     return cache._replace(layers=tuple(map(layer_of, cache.layers)), ancestors=ancestors)
 
 
-def _resized(x: jax.Array, axis: int, more: int) -> jax.Array:
+def _resized(x: Array, axis: int, more: int) -> Array:
     """Append `more` zeros to an axis, or drop its last entries if `more` is negative."""
     return lax.pad(x, jnp.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
 
 
-def _grown_by_product(x: jax.Array, axis: int, more: int) -> jax.Array:
-    """Append `more` zeros to an axis of `x [B, H, ...]`, in bfloat16 by a product with a unit matrix, which is exact.
+def _grown_by_product(x: Array, axis: int, more: int) -> Array:
+    """Do what `_resized` does, in bfloat16 by an exact product with a unit matrix.
 
-    A TPU has the axis in the columns of its registers, and takes 79 us for 125 to 255 columns by the compiler's
-    estimate; for zeros that are appended, 157 us (BART-large, 32 sentences).
+    By the TPU compiler's estimate this takes 79 us for 125 to 255 columns instead of 157 (BART-large, 32 sentences).
     """
     if x.dtype != jnp.bfloat16:
         return _resized(x, axis, more)

@@ -2,11 +2,7 @@
 
 A snapshot is one volume or one word's features; `W` snapshots make a series. One network encodes each snapshot, and a
 transformer the series. Both are first trained to reconstruct their input, with a decoder that mirrors the encoder and
-is then discarded; then the language model is trained. There is no public code: layers, widths, activation and positions
-are fields of the configuration, with our defaults.
-
-A convolution halves every axis of a volume, and a transposed one doubles it: channels last, kernel 3, stride 2,
-padding 1.
+is then discarded. There is no public code: layers, widths, activation and positions are fields of the configuration.
 """
 
 import dataclasses
@@ -17,7 +13,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
 
 from eeg2text_jax.base.cpu import convolve, convolve_back
 from eeg2text_jax.base.errors import UserError
@@ -32,31 +28,24 @@ TAPS = 27  # weights of a kernel, 3 x 3 x 3
 
 
 class Convolution(nnx.Module):
-    """Convolution `[N, X, Y, Z, C] -> [N, ceil(X/2), ceil(Y/2), ceil(Z/2), D]`: `torch.nn.Conv3d(C, D, 3, 2, 1)`."""
+    """Convolution `[N, X, Y, Z, C] -> [N, ceil(X/2), ceil(Y/2), ceil(Z/2), D]`: `torch.nn.Conv3d(C, D, 3, 2, 1)`.
 
-    def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.kernel = nnx.Param(_draw(rngs, (3, 3, 3, n_in, n_out), TAPS * n_in))
+    A `transposed` one is called with the `shape` of its result: `torch.nn.ConvTranspose3d(D, C, 3, 2, 1)`.
+    """
+
+    def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, transposed: bool = False) -> None:
+        # An output voxel of a transposed convolution is a sum over 27/8 weights of the kernel on average.
+        ends, fan_in = ((n_out, n_in), TAPS * n_in / 8) if transposed else ((n_in, n_out), TAPS * n_in)
+        draw = jax.random.normal(rngs.params(), (3, 3, 3, *ends), jnp.float32)
+        self.kernel = nnx.Param(draw * math.sqrt(2.0 / fan_in))
         self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
         self.dtype = dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array, shape: tuple[int, ...] | None = None) -> Array:
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
-        y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=convolve, default=_convolve)
-        return y + bias.reshape(1, 1, 1, 1, -1)
-
-
-class TransposedConvolution(nnx.Module):
-    """Transposed convolution `[N, x, y, z, D] -> [N, *shape, C]`, as `torch.nn.ConvTranspose3d(D, C, 3, 2, 1)`."""
-
-    def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        # An output voxel is a sum over 27/8 weights of the kernel on average.
-        self.kernel = nnx.Param(_draw(rngs, (3, 3, 3, n_out, n_in), TAPS * n_in / 8))
-        self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
-        self.dtype = dtype
-
-    def __call__(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
-        on_cpu, usual = (functools.partial(function, shape=shape) for function in (convolve_back, _convolve_back))
+        on_cpu, usual = convolve, _convolve
+        if shape is not None:
+            on_cpu, usual = (functools.partial(function, shape=shape) for function in (convolve_back, _convolve_back))
         y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=on_cpu, default=usual)
         return y + bias.reshape(1, 1, 1, 1, -1)
 
@@ -66,25 +55,21 @@ def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
     return [tuple(-(-length // 2**n) for length in shape) for n in range(times + 1)]
 
 
-def _convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def _convolve(x: Array, kernel: Array) -> Array:
     return lax.conv_general_dilated(x, kernel, (2, 2, 2), [(1, 1)] * 3, dimension_numbers=_LAYOUT)
 
 
-def _convolve_back(x: jax.Array, kernel: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _convolve_back(x: Array, kernel: Array, shape: tuple[int, ...]) -> Array:
     turned = jnp.flip(kernel, (0, 1, 2)).swapaxes(3, 4)
     padding = [(1, 1 + (length + 1) % 2) for length in shape]
     return lax.conv_general_dilated(x, turned, (1, 1, 1), padding, (2, 2, 2), dimension_numbers=_LAYOUT)
-
-
-def _draw(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: float) -> jax.Array:
-    return jax.random.normal(rngs.params(), shape, jnp.float32) * math.sqrt(2.0 / fan_in)
 
 
 _HE, _XAVIER = jax.nn.initializers.he_normal(), jax.nn.initializers.xavier_uniform()
 
 
 class UnicornEncoder(nnx.Module):
-    """UniCoRN: `Snapshots` encodes each snapshot, `Series` their sequence; the bridge, a dense layer, comes last."""
+    """`Snapshots` encodes each snapshot, `Series` their sequence; the bridge, a dense layer, comes last."""
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.snapshot = Snapshots(spec, dtype, rngs)
@@ -92,8 +77,7 @@ class UnicornEncoder(nnx.Module):
         self.bridge = nnx.Linear(spec.width, d_model, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
         self.spec = spec
 
-    def __call__(self, features: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return embeddings `[B, W, D]` and the mask `[B, W]` of words `[B, W, F]` or volumes `[B, W, X, Y, Z]`."""
+    def __call__(self, features: Array, mask: Array, **options) -> tuple[Array, Array]:
         z = self.bridge(self.series(self.snapshot(features, mask), mask, **options))
         return jax.nn.relu(z) if self.spec.bridge == "relu" else z, mask
 
@@ -110,7 +94,7 @@ class Snapshots(nnx.Module):
         self.spec, self.dtype = spec, dtype
 
     @jax.named_scope("snapshot")
-    def __call__(self, features: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, features: Array, mask: Array) -> Array:
         act = ACTIVATIONS[self.spec.activation]
         x = zero_at_padding(features, mask, self.dtype)
         if not self.spec.volume:
@@ -122,16 +106,13 @@ class Snapshots(nnx.Module):
 
 
 class Series(nnx.Module):
-    """Pre-norm transformer over the snapshots of a series, `[B, W, d] -> [B, W, d]`.
-
-    Without a final norm it starts near the identity, so `Reconstruction` gets inputs like those it was trained on.
-    """
+    """Pre-norm transformer `[B, W, d] -> [B, W, d]`; without a final norm, it starts near the identity."""
 
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.encoder = Stack(series_spec(spec), dtype, rngs)
 
     @jax.named_scope("series")
-    def __call__(self, x: jax.Array, mask: jax.Array, **options) -> jax.Array:
+    def __call__(self, x: Array, mask: Array, **options) -> Array:
         return self.encoder(x, mask, **options)
 
 
@@ -141,13 +122,13 @@ class Reconstruction(nnx.Module):
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.outer = nnx.Linear(spec.width, inner_width(spec), dtype=dtype, kernel_init=_HE, rngs=rngs)
         for number, (n_in, n_out) in enumerate(_pairs(spec)):
-            setattr(self, f"conv_{number}", TransposedConvolution(n_out, n_in, dtype, rngs))
+            setattr(self, f"conv_{number}", Convolution(n_out, n_in, dtype, rngs, transposed=True))
         if not spec.volume:
             self.inner = nnx.Linear(spec.hidden, spec.features, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
         self.spec = spec
 
     @jax.named_scope("mirror")
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         spec, act = self.spec, ACTIVATIONS[self.spec.activation]
         hidden = act(self.outer(x))
         if not spec.volume:
@@ -161,15 +142,13 @@ class Reconstruction(nnx.Module):
 
 
 def series_spec(spec: EEGSpec) -> StackSpec:
-    """Return the description of the transformer over a series of snapshots."""
     return spec.stack(spec.width, activation=spec.activation, pre_norm=True, positions=spec.positions)
 
 
 def inner_width(spec: EEGSpec) -> int:
     """Return the input width of a snapshot's last dense layer: values after all convolutions, or hidden units."""
-    if not spec.volume:
-        return spec.hidden
-    return math.prod(halved(spec.volume, len(spec.channels))[-1]) * spec.channels[-1]
+    last = halved(spec.volume, len(spec.channels))[-1]
+    return math.prod(last) * spec.channels[-1] if spec.volume else spec.hidden
 
 
 def snapshot_flops(spec: EEGSpec) -> float:
@@ -186,53 +165,48 @@ def _pairs(spec: EEGSpec) -> list[tuple[int, int]]:
     return list(zip((1, *spec.channels), spec.channels, strict=False)) if spec.volume else []
 
 
-# The paper's transformer encoder and an LSTM encoder of recordings, and `make_encoder` for these and UniCoRN's.
-#
-# An encoder is made from `(spec, d_model, dtype, rngs)`. It is called with recordings, word features `[B, W, F]` or
-# volumes `[B, W, X, Y, Z]` with W positions in time, and their mask `[B, W]`. It returns embeddings `[B, S, D]` in the
-# width of the language model and their mask `[B, S]`. Further keyword arguments are those of `Stack`.
+# The paper's transformer encoder and an LSTM encoder, and `make_encoder` for all.
 
-XAVIER = jax.nn.initializers.xavier_uniform()
 DIRECTIONS = ("forward", "backward")
 
 
 def make_encoder(spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.Module:
-    """Return the brain encoder that `spec` describes, for a language model of width `d_model`."""
+    """Return the brain encoder that `spec` describes, for a language model of width `d_model`.
+
+    It is called with word features `[B, W, F]`, volumes `[B, W, X, Y, Z]` or samples, their mask `[B, W]`, and keyword
+    arguments of `Stack`. It returns embeddings `[B, S, D]` in the language model's width, and their mask `[B, S]`.
+    """
     # "none" is the transformer without layers: the bridge alone, the authors' naive model.
     classes = {
-        "unicorn": UnicornEncoder,
-        "lstm": LSTMEncoder,
-        **dict.fromkeys(("transformer", "none"), TransformerEncoder),
+        "unicorn": UnicornEncoder, "lstm": LSTMEncoder, **dict.fromkeys(("transformer", "none"), TransformerEncoder),
         **ENCODER_CLASSES,
-    }
+    }  # fmt: skip
     if spec.kind not in classes:
         raise UserError(f"config.model.encoder is {spec.kind!r}; expected one of {', '.join(classes)}.")
     return classes[spec.kind](spec, d_model, dtype, rngs)
 
 
-def flat_features(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def flat_features(features: Array, mask: Array, dtype: jnp.dtype) -> Array:
     """Return words `[B, W, F]`, or volumes `[B, W, X, Y, Z]` flattened, as `[B, W, F]` with 0 at padding."""
     return zero_at_padding(features, mask, dtype).reshape(*mask.shape, -1)
 
 
 class TransformerEncoder(nnx.Module):
-    """Post-norm transformer over the words, then the bridge, `relu(dense)` to the language model's width.
+    """Post-norm transformer over the words, unless there are no layers, then the bridge, `relu(dense)`.
 
-    As in the paper (section 2) and the authors' code, the transformer has no position embeddings; the language model
-    adds its own. With `spec.layers == 0` there is only the bridge.
+    As in the paper (section 2) and the authors' code, it has no position embeddings; the language model adds its own.
     """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         width = encoder_width(spec)
         if spec.width:
-            self.project = nnx.Linear(spec.features, width, dtype=dtype, kernel_init=XAVIER, rngs=rngs)
+            self.project = nnx.Linear(spec.features, width, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
         if spec.layers:
             self.encoder = Stack(stack_spec(spec), dtype, rngs)
-        self.bridge = nnx.Linear(width, d_model, dtype=dtype, kernel_init=XAVIER, rngs=rngs)
+        self.bridge = nnx.Linear(width, d_model, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
         self.spec, self.dtype, self.padding = spec, dtype, width - spec.features
 
-    def __call__(self, features: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return embeddings `[B, W, D]` and the mask `[B, W]` of recordings; `options` are those of `Stack`."""
+    def __call__(self, features: Array, mask: Array, **options) -> tuple[Array, Array]:
         x = flat_features(features, mask, self.dtype)
         if self.spec.width:
             x = self.project(x)
@@ -249,14 +223,14 @@ def encoder_width(spec: EEGSpec) -> int:
         return spec.width or spec.features
     if spec.width and spec.width % spec.heads:
         raise UserError(
-            f"config.model.encoder_width is {spec.width}, no multiple of encoder_heads = {spec.heads}; "
-            f"choose a multiple of {spec.heads}, or 0 to pad the features."
+            f"config.model.encoder_width is {spec.width}, no multiple of encoder_heads = {spec.heads}; choose a "
+            "multiple, or 0 to pad the features."
         )
     return spec.width or -(-spec.features // spec.heads) * spec.heads
 
 
 def stack_spec(spec: EEGSpec) -> StackSpec:
-    """Return the description of the transformer's layers, which compute what `torch.nn.TransformerEncoder` computes."""
+    """Return the description of layers that compute what `torch.nn.TransformerEncoder` computes."""
     return spec.stack(encoder_width(spec), activation="relu")
 
 
@@ -264,8 +238,7 @@ class LSTMEncoder(nnx.Module):
     """Bidirectional LSTM over the words, as in the R1 Translator (Murad et al. 2025, arXiv 2505.13936).
 
     Dropout is between the layers; the bridge comes last. The layers equal `torch.nn.LSTM` on packed sequences: padding
-    does not change the state, so the backward direction begins at the last word. Flax's LSTM cells are not used: they
-    keep a random stream among their parameters, which pure functions cannot carry.
+    does not change the state. Flax's cells keep a random stream among their parameters, which pure functions cannot.
     """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -274,13 +247,12 @@ class LSTMEncoder(nnx.Module):
             width = spec.features if number == 0 else 2 * hidden
             for direction in DIRECTIONS:
                 setattr(self, f"{direction}_{number}", Direction(width, hidden, dtype, rngs))
-        self.bridge = nnx.Linear(2 * hidden, d_model, dtype=dtype, kernel_init=XAVIER, rngs=rngs)
+        self.bridge = nnx.Linear(2 * hidden, d_model, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
         self.spec, self.dtype = spec, dtype
 
     def __call__(
-        self, features: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None, **_: object
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return embeddings `[B, W, D]` and the mask `[B, W]` of recordings."""
+        self, features: Array, mask: Array, *, dropout_key: Array | None = None, **_: object
+    ) -> tuple[Array, Array]:
         x = flat_features(features, mask, self.dtype)
         for number in range(self.spec.layers):
             if number:
@@ -294,10 +266,9 @@ class Direction(nnx.Module):
     """One direction of one LSTM layer; gates in PyTorch's order: input, forget, cell, output."""
 
     def __init__(self, width: int, hidden: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        init = jax.nn.initializers.uniform(2 * hidden**-0.5)
+        init = jax.nn.initializers.uniform(2 * hidden**-0.5)  # PyTorch draws from -1/sqrt(hidden) to 1/sqrt(hidden)
 
-        def centred(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-            """Draw from -1/sqrt(hidden) to 1/sqrt(hidden), as PyTorch does."""
+        def centred(key: Array, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
             return init(key, shape, dtype) - jnp.asarray(hidden**-0.5, dtype)
 
         gates = {"dtype": dtype, "kernel_init": centred, "rngs": rngs}
@@ -305,12 +276,12 @@ class Direction(nnx.Module):
         self.recurrent = nnx.Linear(hidden, 4 * hidden, use_bias=False, **gates)
         self.hidden, self.dtype = hidden, dtype
 
-    def __call__(self, x: jax.Array, mask: jax.Array, *, reverse: bool = False) -> jax.Array:
+    def __call__(self, x: Array, mask: Array, *, reverse: bool = False) -> Array:
         """Return the outputs `[B, W, hidden]` of inputs `[B, W, n_in]`, 0 at padding; the state is float32."""
         driven = self.input(x).swapaxes(0, 1)  # --> [W, B, 4 hidden], all words at once
         nothing = jnp.zeros((x.shape[0], self.hidden), jnp.float32)
 
-        def step(state: tuple, inputs: tuple) -> tuple[tuple, jax.Array]:
+        def step(state: tuple, inputs: tuple) -> tuple[tuple, Array]:
             (h, c), (gates, real) = state, inputs
             gates = (gates + self.recurrent(h.astype(self.dtype))).astype(jnp.float32)
             i, f, g, o = jnp.split(gates, 4, axis=-1)
@@ -328,28 +299,16 @@ def hidden_width(spec: EEGSpec) -> int:
     return spec.width or spec.features
 
 
-# The model of the pretraining stages: UniCoRN's encoder and the decoder that reconstructs its input.
-#
-# The encoder's parameters have the same names as in the whole network, `eeg/snapshot` and `eeg/series`, so that a later
-# stage loads them; the decoder's are under `mirror`, which the whole network lacks.
-
 Of = Literal["snapshot", "series"]
 
 
-class _Encoder(nnx.Module):
-    """The parts of UniCoRN's encoder that a stage trains: `Snapshots`, and `Series` in the stage "series"."""
-
-    def __init__(self, spec: EEGSpec, of: Of, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.snapshot = Snapshots(spec, dtype, rngs)
-        if of == "series":
-            self.series = Series(spec, dtype, rngs)
-
-
 class _Network(nnx.Module):
-    """Encoder, and the decoder that reconstructs its input, of a pretraining stage."""
+    """What a pretraining stage trains: parts of the encoder, with their names in the whole network, and a mirror."""
 
     def __init__(self, spec: EEGSpec, of: Of, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.eeg = _Encoder(spec, of, dtype, rngs)
+        self.eeg = nnx.Dict(snapshot=Snapshots(spec, dtype, rngs))
+        if of == "series":
+            self.eeg["series"] = Series(spec, dtype, rngs)
         self.mirror = Reconstruction(spec, dtype, rngs)
 
 
@@ -366,8 +325,8 @@ class ReconstructionModel(PureModel):
     keep: Keep = "products"
 
     def reconstruct(
-        self, params: Params, features: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array]:
+        self, params: Params, features: Array, mask: Array, *, dropout_key: Array | None = None
+    ) -> tuple[Array, Array]:
         """Return reconstructed recordings, float32 `[B, W, ...]`, and the mask `[B, W]` of snapshots in the loss."""
         network = self._module(in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
         x, judged = network.eeg.snapshot(features, mask), mask
@@ -379,8 +338,8 @@ class ReconstructionModel(PureModel):
             x = network.eeg.series(x, mask, dropout_key=key, remat=self.keep if self.remat else None)
         return network.mirror(x), judged
 
-    def _hidden(self, mask: jax.Array, key: jax.Array | None) -> jax.Array:
-        """Draw a mask `[B, W]` of snapshots to hide, at least one per recording; without a key (dev), a fixed one."""
+    def _hidden(self, mask: Array, key: Array | None) -> Array:
+        """Draw which snapshots `[B, W]` to hide, at least one per recording; without a key (dev), the same."""
         key = jax.random.key(0) if key is None else jax.random.fold_in(key, 1)
         places = draw_per_key(lambda key: jax.random.uniform(key, mask.shape), key)
         lowest = jnp.where(mask, places, 1.0).min(axis=1, keepdims=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
 
 from eeg2text_jax.base.devices.arms import Divided, divided, joined
 from eeg2text_jax.models._stack import Layer
@@ -27,7 +28,7 @@ from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_d
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 from eeg2text_jax.models.waves import NEIGHBORS, TAPS, count_patches, positions_of, shorter
 
-Inputs = Mapping[str, jax.Array]
+Inputs = Mapping[str, Array]
 
 
 class SearchWeights(NamedTuple):
@@ -35,7 +36,7 @@ class SearchWeights(NamedTuple):
 
     encoder: Layer | None  # None: a decoder-only model
     decoder: Layer
-    table: jax.Array | StepTable | Int8Table
+    table: Array | StepTable | Int8Table
 
 
 class Prepared(NamedTuple):
@@ -58,12 +59,12 @@ class EEG2Text(nnx.Module):
             self.eeg = make_encoder(eeg, spec.d_model, dtype, rngs)
         self.prompt = (eeg.prompt, eeg.prompt_after) if eeg is not None else ((), ())
 
-    def encode(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> tuple[jax.Array, jax.Array]:
+    def encode(self, inputs: Inputs, dropout_key: Array | None, **options) -> tuple[Array, Array]:
         """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens.
 
         `inputs` has one of `features` (words `[B, W, F]` or volumes `[B, W, X, Y, Z]`), `inputs_embeds [B, S, D]` or
-        `input_ids [B, S]`, and `mask` of the same length; optionally per-sample prompts `before` and `after`, int32
-        `[B, P]`, -1 at padding.
+        `input_ids [B, S]`, and `mask`; optionally prompts of each sample `before` and `after`, int32 `[B, P]`, -1 at
+        padding.
         """
         eeg_key, text_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         mask = inputs["mask"]
@@ -77,7 +78,7 @@ class EEG2Text(nnx.Module):
             x = self.backbone.embed(inputs["input_ids"])
         return self.backbone.encode(x, mask, dropout_key=text_key, **options)
 
-    def _with_prompt(self, x: jax.Array, mask: jax.Array, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
+    def _with_prompt(self, x: Array, mask: Array, inputs: Inputs) -> tuple[Array, Array]:
         """Return `x [B, W, D]` with the embeddings of the prompt's two parts before and after it, and the new mask."""
         around = []
         for name, constant in zip(("before", "after"), self.prompt, strict=True):
@@ -90,8 +91,34 @@ class EEG2Text(nnx.Module):
         return jnp.concatenate([before, x, after], axis=1), jnp.concatenate([real[0], mask, real[1]], axis=1)
 
 
+class _TokenModel(PureModel):
+    """A model with the token ids of the language model in `spec`."""
+
+    spec: Seq2SeqSpec
+
+    @property
+    def start_token(self) -> int:
+        """The decoder's first input token."""
+        return self.spec.start_token
+
+    @property
+    def pad_token(self) -> int:
+        """The padding token of labels."""
+        return self.spec.pad_token
+
+    @property
+    def eos_token(self) -> int:
+        """The token that ends a target."""
+        return self.spec.eos_token
+
+    @property
+    def decoder_prompt(self) -> tuple[int, ...]:
+        """Tokens that the decoder is given after its start token."""
+        return self.spec.decoder_prompt
+
+
 @dataclasses.dataclass(frozen=True)
-class Seq2SeqModel(PureModel):
+class Seq2SeqModel(_TokenModel):
     """A model as pure functions of its parameters; hashable, so it can be a static argument of `jax.jit`.
 
     Parameters are a nested dict of arrays (float32, except frozen ones); in a stack, axis 0 is the layer. The functions
@@ -118,41 +145,21 @@ class Seq2SeqModel(PureModel):
     shared_frozen: bool = False  # the language model is frozen, and one copy serves all arms, see `divide`
     divided: bool = False  # `forward` of a decoder-only model multiplies by parts of its weights, see `divided_weights`
 
-    @property
-    def start_token(self) -> int:
-        """The decoder's first input token."""
-        return self.spec.start_token
-
-    @property
-    def pad_token(self) -> int:
-        """The padding token of labels."""
-        return self.spec.pad_token
-
-    @property
-    def eos_token(self) -> int:
-        """The token that ends a target."""
-        return self.spec.eos_token
-
-    @property
-    def decoder_prompt(self) -> tuple[int, ...]:
-        """Tokens that the decoder is given after its start token."""
-        return self.spec.decoder_prompt
-
     def forward(
         self,
         params: Params,
         inputs: Inputs,
-        decoder_input_ids: jax.Array,
-        decoder_mask: jax.Array | None = None,
+        decoder_input_ids: Array,
+        decoder_mask: Array | None = None,
         *,
-        dropout_key: jax.Array | None = None,
+        dropout_key: Array | None = None,
         read_out: ReadOut = logits_of,
     ) -> Any:
         """Return float32 logits `[B, T, V]` of all target positions at once.
 
         `inputs` has one of `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`, and `mask` bool;
-        `decoder_input_ids [B, T]` are the right-shifted labels. A custom `read_out` gets the last hidden states
-        `[B, T, D]` and the output head's table `[V, D]`, bias `[V]` and cap; its result is returned instead of logits.
+        `decoder_input_ids [B, T]` are right-shifted labels. A custom `read_out` gets the last hidden states `[B, T, D]`
+        and the output head's table `[V, D]`, bias `[V]` and cap; its result replaces the logits.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         network, options = self._bind(params, layers=not self.remat), self._options
@@ -160,50 +167,36 @@ class Seq2SeqModel(PureModel):
         options |= {"read_out": read_out, "dropout_key": decode_key} | ({"divided": True} if self.divided else {})
         return network.backbone.decode(decoder_input_ids, decoder_mask, hidden, mask, **options)
 
-    def encode(
-        self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens."""
+    def encode(self, params: Params, inputs: Inputs, *, dropout_key: Array | None = None) -> tuple[Array, Array]:
+        """Return the encoder output `[B, S, D]` and its mask `[B, S]` of `inputs`, see `forward`."""
         return self._bind(params, layers=not self.remat).encode(inputs, dropout_key, **self._options)
 
-    def embed(self, params: Params, ids: jax.Array) -> jax.Array:
-        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; `encode` takes them in place of the ids."""
+    def embed(self, params: Params, ids: Array) -> Array:
+        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; `encode` takes them, too."""
         return self._bind(params).backbone.embed(ids)
 
     def decode(
-        self,
-        params: Params,
-        ids: jax.Array,
-        hidden: jax.Array,
-        mask: jax.Array,
-        *,
-        dropout_key: jax.Array | None = None,
-    ) -> jax.Array:
+        self, params: Params, ids: Array, hidden: Array, mask: Array, *, dropout_key: Array | None = None
+    ) -> Array:
         """Return float32 logits `[B, T, V]` from decoder inputs `[B, T]` and the output and mask of `encode`."""
         decode = self._bind(params).backbone.decode
         return decode(ids, None, hidden, mask, dropout_key=dropout_key, **self._options)
 
     def init_cache(
-        self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int, dtype: str = ""
+        self, params: Params, hidden: Array, mask: Array, beams: int, max_length: int, dtype: str = ""
     ) -> Cache:
-        """Make a KV cache for `B * beams` sequences of at most `max_length` tokens, from the output of `encode`.
-
-        Keys and values are stored in `dtype`, by default the compute dtype.
-        """
+        """Make a KV cache in `dtype` for `B * beams` sequences of `max_length` tokens from the output of `encode`."""
         cache = self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
         return cache._replace(layers=jax.tree.map(lambda x: x.astype(dtype or x.dtype), cache.layers))
 
     def cache_lengths(self, beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
-        """Return the successive sizes of the cache, in positions, during a beam search on a platform.
-
-        A decoder-only model's cache has room for all positions from the beginning.
-        """
+        """Return the successive sizes of the cache, in positions, during a beam search, see `lengths_of`."""
         return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length, platform)
 
     def decode_step(self, params: Params | Prepared) -> Step:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
-        Call this outside of the decoding loop: it prepares the weights for all steps.
+        It prepares the weights for all steps: call it outside of the loop.
         """
         backbone = self._bind(params, biases=False).backbone
         return backbone.decode_step(params.weights.table if isinstance(params, Prepared) else None)
@@ -211,14 +204,13 @@ class Seq2SeqModel(PureModel):
     def prepared(self, params: Params, weights_dtype: str = "") -> Prepared:
         """Cast the language model's weights to the compute dtype, once for many batches.
 
-        Pass the result in place of `params` to `encode`, `init_cache`, `decode_step` or `generate`, which otherwise do
-        this for each batch. With `weights_dtype="int8"`, matrices are rounded to int8, with one scale per output; the
-        functions then also round the activations that enter a product, with one scale per row. The brain encoder stays
-        as it is.
+        `encode`, `init_cache`, `decode_step` and `generate` take the result in place of `params`. With
+        `weights_dtype="int8"`, matrices are rounded to int8, with one scale per output, and so are the activations that
+        enter a product, with one scale per row. The brain encoder stays as it is.
         """
         return Prepared(params, _search_weights(self, params, weights_dtype))
 
-    def shift_right(self, labels: jax.Array) -> jax.Array:
+    def shift_right(self, labels: Array) -> Array:
         """Return decoder inputs `[B, T]`: the start token, then all labels but the last one; -100 becomes padding."""
         start = jnp.full_like(labels[:, :1], self.start_token)
         shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
@@ -232,10 +224,7 @@ class Seq2SeqModel(PureModel):
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params | Prepared, *, layers: bool = True, biases: bool = True) -> EEG2Text:
-        """Return the network with parameters in the compute dtype, see `in_compute_dtype`.
-
-        With `remat`, layers are cast when they are computed, so `forward` and `encode` leave them as they are.
-        """
+        """Return the network with parameters in the compute dtype, see `in_compute_dtype`."""
         if isinstance(params, Prepared):
             network = self._bind(params.params, layers=layers, biases=biases)
             if params.weights.encoder is not None:
@@ -247,15 +236,13 @@ class Seq2SeqModel(PureModel):
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _search_weights(model: Seq2SeqModel, params: Params, weights_dtype: str) -> SearchWeights:
-    network = model._module(joined(params)) if weights_dtype == "int8" else model._bind(params, biases=False)
-    backbone, encoder = network.backbone, None
-    if weights_dtype == "int8":
+    int8, encoder = weights_dtype == "int8", None
+    backbone = (model._module(joined(params)) if int8 else model._bind(params, biases=False)).backbone
+    if int8:
         backbone.decoder.layers = backbone.decoder.rounded_layers()
     if isinstance(backbone, EncoderDecoder):
-        rounded = weights_dtype == "int8"
-        encoder = backbone.encoder.rounded_layers() if rounded else model._bind(params).backbone.encoder.layers
-    table = backbone.int8_table() if weights_dtype == "int8" else backbone.step_table()
-    return SearchWeights(encoder, backbone.decoder.layers, table)
+        encoder = backbone.encoder.rounded_layers() if int8 else model._bind(params).backbone.encoder.layers
+    return SearchWeights(encoder, backbone.decoder.layers, backbone.step_table(int8=int8))
 
 
 def divide(params: Params) -> Divided:
@@ -264,11 +251,7 @@ def divide(params: Params) -> Divided:
 
 
 def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
-    """Return the shapes and dtypes in which the parameters of the frozen language model are stored.
-
-    `dtype` is `model.frozen_dtype`. With "int8", only kernels of dense layers are int8; their scales are float32, and
-    the other parameters bfloat16.
-    """
+    """Return how the frozen language model is stored; with "int8" scales are float32, other parameters bfloat16."""
     floats = jnp.dtype("bfloat16" if dtype == "int8" else dtype)
 
     def stored(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -279,9 +262,7 @@ def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
     return jax.tree_util.tree_map_with_path(stored, divide(model.shapes)[1])
 
 
-# The contrastive model: a brain encoder trained to output the embedding of the sentence that was read.
-#
-# Embeddings of sentences come from a frozen text encoder and are data.
+# The contrastive model: a brain encoder trained to output a frozen text encoder's embedding of the sentence.
 
 LENGTH_FEATURES = 32  # sines and cosines of the number of words
 LONGEST_WAVE = 100.0  # longest wavelength / 2 pi, so wavelengths are from 6 to 600 words
@@ -291,9 +272,8 @@ HIGHEST_SCALE = math.log(100.0)  # largest log(1 / temperature) that is learned,
 class BrainTower(nnx.Module):
     """Brain encoder, mean over words plus features of their number, and a dense layer to the text embeddings' width E.
 
-    Models of EEG and of controls such as noise must all know the number of words, or comparing them is unfair. The mean
-    alone does not tell the number: the mean of constant features does not depend on it, the mean of noise only becomes
-    smaller with it.
+    Models of EEG and of controls must all know the number of words, or comparing them is unfair. The mean alone does
+    not tell it: that of constant features does not depend on it, that of noise only becomes smaller with it.
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -303,7 +283,7 @@ class BrainTower(nnx.Module):
         if model.learn_temperature:
             self.log_scale = nnx.Param(jnp.full((1,), -math.log(model.temperature), jnp.float32))
 
-    def __call__(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> jax.Array:
+    def __call__(self, inputs: Inputs, dropout_key: Array | None, **options) -> Array:
         """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
         mask = inputs["mask"]
         with jax.named_scope("eeg_encoder"):
@@ -316,7 +296,7 @@ class BrainTower(nnx.Module):
         return unit_length(self.output(pooled).astype(jnp.float32))
 
 
-def length_features(count: jax.Array) -> jax.Array:
+def length_features(count: Array) -> Array:
     """Return sines and cosines, `[B, LENGTH_FEATURES]`, of numbers of words, float32 `[B, 1]`."""
     waves = LENGTH_FEATURES // 2
     rates = LONGEST_WAVE ** (-jnp.arange(waves, dtype=jnp.float32) / (waves - 1))
@@ -324,13 +304,13 @@ def length_features(count: jax.Array) -> jax.Array:
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)
 
 
-def unit_length(x: jax.Array) -> jax.Array:
+def unit_length(x: Array) -> Array:
     """Divide vectors `[..., E]` by their length; a zero vector stays zero, and its gradient is finite."""
     return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
 
 
 @dataclasses.dataclass(frozen=True)
-class ContrastiveModel(PureModel):
+class ContrastiveModel(_TokenModel):
     """The contrastive model as pure functions of its parameters."""
 
     base: Seq2SeqModel  # generative model of the same configuration; its brain encoder and token ids are used
@@ -340,32 +320,20 @@ class ContrastiveModel(PureModel):
     learn_temperature: bool
 
     @property
-    def spec(self) -> Seq2SeqSpec:
+    def spec(self) -> Seq2SeqSpec:  # type: ignore[override]  # it is not assigned
         return self.base.spec
 
     @property
     def eeg(self) -> EEGSpec:
         return self.base.eeg
 
-    @property
-    def start_token(self) -> int:
-        return self.base.start_token
-
-    @property
-    def pad_token(self) -> int:
-        return self.base.pad_token
-
-    @property
-    def eos_token(self) -> int:
-        return self.base.eos_token
-
-    def embed(self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None) -> jax.Array:
+    def embed(self, params: Params, inputs: Inputs, *, dropout_key: Array | None = None) -> Array:
         """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
         remat = self.base.keep if self.base.remat else None
         params = in_compute_dtype(params, jnp.dtype(self.base.dtype), layers=not self.base.remat)
         return self._module(params)(inputs, dropout_key, remat=remat)
 
-    def scale(self, params: Params) -> jax.Array:
+    def scale(self, params: Params) -> Array:
         """Return 1 / temperature, by which cosines are multiplied: float32 scalar, at most 100 if it is learned."""
         if not self.learn_temperature:
             return jnp.float32(1.0 / self.temperature)
@@ -375,10 +343,8 @@ class ContrastiveModel(PureModel):
         return functools.partial(BrainTower, self, jnp.dtype(self.base.dtype))
 
 
-# Floating-point operations (FLOPs) of training and decoding, counted from a model's description.
-#
-# XLA's own count is wrong for scanned or recomputed layers. Only matrix products count: two operations per
-# multiply-add, including padding, which the device also computes.
+# Floating-point operations (FLOPs), counted from a model's description, as XLA's count is wrong for scanned or
+# recomputed layers. Only matrix products count: two operations per multiply-add, padding included.
 
 AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
@@ -386,9 +352,7 @@ AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
     """Return the FLOPs of a training step of one model that its gradient needs.
 
-    A product costs one forward pass, one for the gradient of its input and one for the gradient of its weights. A
-    frozen language model (`shared_frozen`) needs no gradient of its weights: two passes, but three for its products of
-    two activations (attention) and for its adapters.
+    A product costs a forward pass, and one for the gradient of each factor; frozen weights have none.
     """
     if isinstance(model, ReconstructionModel):
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
@@ -398,40 +362,28 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
         encoder = brain_flops(model.eeg, words, model.width)
         dense = 2.0 * model.width * (LENGTH_FEATURES + model.outputs)
         return 3.0 * batch * (encoder + dense + 2.0 * batch * model.outputs)
-    whole = encode_flops(model, words) + decode_flops(model, words, tokens)
+    source, decoder, encoder = source_length(model, words), model.spec.decoder, model.spec.encoder
+    length, context = (source + tokens - 1, 0) if decoder.alone else (tokens, source)
+    whole = encode_flops(model, words) + stack_flops(decoder, length, length, context) + tokens * head_flops(model)
     if not model.shared_frozen:
         return 3.0 * batch * whole
     trained = brain_flops(model.eeg, words, model.spec.d_model) if model.eeg else 0.0
-    stack = model.spec.decoder
-    length = source_length(model, words) + tokens - 1 if stack.alone else tokens
-    trained += stack_attention_flops(stack, length, length, 0 if stack.alone else source_length(model, words))
-    if model.spec.encoder is not None:
-        source = source_length(model, words)
-        trained += stack_attention_flops(model.spec.encoder, source, source, 0)
-        trained += 3.0 * adapter_flops(model.spec.encoder, source)
-    return batch * (2.0 * whole + trained + 3.0 * adapter_flops(stack, length))
-
-
-def stack_attention_flops(stack: StackSpec, queries: int, keys: int, context: int) -> float:
-    """Return the FLOPs of a stack's attention scores and mixing, its products of two activations."""
-    cross = context if stack.decoder and not stack.alone else 0
-    return stack.layers * 4.0 * queries * (keys + cross) * inner_width(stack)
+    for stack, positions, cross in ((decoder, length, context), *([(encoder, source, 0)] if encoder else [])):
+        trained += stack.layers * 4.0 * positions * (positions + cross) * stack.inner
+        trained += 3.0 * adapter_flops(stack, positions)
+    return batch * (2.0 * whole + trained)
 
 
 def adapter_flops(stack: StackSpec, positions: int) -> float:
-    """Return the FLOPs of the low-rank adapters of a stack for `positions` positions.
-
-    Those of cross-attention count as if it read the stack's own positions.
-    """
+    """Return the FLOPs of a stack's low-rank adapters, as if cross-attention read the stack's own positions."""
     if stack.lora is None:
         return 0.0
-    inner, kv = inner_width(stack), stack.head_dim * (stack.kv_heads or stack.heads)
-    ends = {"query": (stack.width, inner), "key": (stack.width, kv), "value": (stack.width, kv)}
-    ends |= {"out": (inner, stack.width), "gate": (stack.width, stack.ffn), "inner": (stack.width, stack.ffn)}
-    ends |= {"outer": (stack.ffn, stack.width)}
     twice = 2 if stack.decoder and not stack.alone else 1  # cross-attention has adapters of its own
-    times = {name: twice if name in ("query", "key", "value", "out") else 1 for name in ends}
-    each = sum(times[name] * sum(ends[name]) for name in stack.lora.targets if name != "gate" or stack.gated)
+    kv = stack.head_dim * (stack.kv_heads or stack.heads)
+    ends = dict.fromkeys(("query", "out"), twice * (stack.width + stack.inner))
+    ends |= dict.fromkeys(("key", "value"), twice * (stack.width + kv))
+    ends |= dict.fromkeys(("gate", "inner", "outer"), stack.width + stack.ffn)
+    each = sum(ends[name] for name in stack.lora.targets if name != "gate" or stack.gated)
     return stack.layers * 2.0 * positions * stack.lora.rank * each
 
 
@@ -440,11 +392,10 @@ def search_flops(
 ) -> float:
     """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
-    Every beam attends to the cache entries of all beams of its sentence (see `models.attention`). `sizes` are the
-    successive sizes of a cache that grows, in positions; by default it has `length` positions from the beginning.
+    Every beam attends to the entries of all beams of its sentence in a cache with the successive `sizes` in positions.
     """
     source, stack = source_length(model, words), model.spec.decoder
-    cross = stack.layers * 4.0 * source * stack.width * inner_width(stack)
+    cross = stack.layers * 4.0 * source * stack.width * stack.inner
     if stack.alone:  # a decoder-only model computes whole layers for the prompt
         cross = stack_flops(stack, source, source, 0)
     sizes = sizes or (length,)
@@ -463,7 +414,7 @@ def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: 
 
 
 def encode_flops(model: Seq2SeqModel, words: int) -> float:
-    """Return the FLOPs of one sentence through brain encoder, bridge (to the backbone's width) and backbone encoder."""
+    """Return the FLOPs of one sentence through brain encoder, bridge and backbone encoder."""
     source, encoder, total = source_length(model, words), model.spec.encoder, 0.0
     if encoder is not None:
         if model.spec.stem:
@@ -475,7 +426,7 @@ def encode_flops(model: Seq2SeqModel, words: int) -> float:
 
 
 def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
-    """Return the FLOPs of one sentence through the brain encoder and the bridge, the layer to width `d_model`."""
+    """Return the FLOPs of one sentence through the brain encoder and the bridge to width `d_model`."""
     if eeg.kind == "lstm":
         hidden = hidden_width(eeg)
         inputs = eeg.features + max(eeg.layers - 1, 0) * 2 * hidden
@@ -491,7 +442,6 @@ def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
 
 
 def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
-    """Return the FLOPs of one recording of `samples` samples through an encoder of waves and the bridge."""
     waves, positions, stack = eeg.waves, positions_of(eeg, samples), eeg.waves.stack
     total = 0.0 if eeg.bridge == "none" else 2.0 * positions * waves.width() * d_model
     if waves.strides:
@@ -515,21 +465,9 @@ def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
     return total + stack_flops(stack, tokens, tokens, 0)
 
 
-def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
-    """Return the FLOPs of decoder and output head for all positions of one target."""
-    source, length = source_length(model, words), tokens
-    if model.spec.decoder.alone:
-        source, length = 0, source + tokens - 1
-    return stack_flops(model.spec.decoder, length, length, source) + tokens * head_flops(model)
-
-
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
-    """Return the FLOPs of a stack for `queries` positions, which attend to `keys` positions.
-
-    In a decoder with cross-attention, the queries also attend to `context` encoder positions, whose projections to keys
-    and values count if `project_context`.
-    """
-    inner = inner_width(stack)
+    """Return the FLOPs of a stack for `queries` positions, which attend to `keys`, in cross-attention to `context`."""
+    inner = stack.inner
     shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head
     self_attention = 4.0 * (1 + shared) * queries * stack.width * inner + 4.0 * queries * keys * inner
     feed_forward = (6.0 if stack.gated else 4.0) * queries * stack.width * stack.ffn
@@ -548,15 +486,7 @@ def head_flops(model: Seq2SeqModel) -> float:
 
 
 def source_length(model: Seq2SeqModel, words: int) -> int:
-    """Return the length of the encoder's input: the prompt's tokens and the positions of `words` words or samples.
-
-    With a stem it is the length after that.
-    """
+    """Return the length of the encoder's input, after the stem: prompt and positions of `words` words or samples."""
     eeg = model.eeg
     length = positions_of(eeg, words) + len(eeg.prompt) + len(eeg.prompt_after) if eeg else words
     return shorter(length, (2,)) if model.spec.stem else length
-
-
-def inner_width(stack: StackSpec) -> int:
-    """Return the width of all attention heads together, `heads * head_dim`."""
-    return stack.heads * stack.head_dim

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
 
 from eeg2text_jax.base.cpu import fenced
 from eeg2text_jax.base.devices.mesh import divided_weights, replicate, shard_rows
@@ -29,7 +30,7 @@ class Embedding(nnx.Module):
         self.scale, self.frozen_token = spec.embedding_scale, frozen_token
 
     @jax.named_scope("embeddings")
-    def __call__(self, ids: jax.Array) -> jax.Array:
+    def __call__(self, ids: Array) -> Array:
         """Return the embeddings of token ids `[B, T]`, float32 `[B, T, D]`."""
         x = shard_rows(self.embedding[...][ids]) * self.scale
         if self.frozen_token is None:
@@ -37,11 +38,11 @@ class Embedding(nnx.Module):
         return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
 
     @jax.named_scope("embeddings")
-    def of_step(self, ids: jax.Array, table: "jax.Array | StepTable | Int8Table | None") -> jax.Array:
-        """Return the embeddings of `ids` in a search, whose head's table is cast already; None: it is another table.
+    def of_step(self, ids: Array, table: "Array | StepTable | Int8Table | None") -> Array:
+        """Return the embeddings of `ids` from the table of a search's head, which is cast already, unless None.
 
-        Otherwise a TPU would cast the embeddings for each batch (0.6 of 114 ms for BART-large). Only a scale that is a
-        power of two gives the same numbers after the cast as before.
+        Else a TPU would cast the embeddings for each batch (0.6 of 114 ms for BART-large). Only a scale that is a power
+        of two gives the same numbers after the cast as before.
         """
         if table is None or isinstance(table, Int8Table) or math.frexp(self.scale)[0] != 0.5:
             return self(ids)
@@ -51,87 +52,80 @@ class Embedding(nnx.Module):
 class Int8Table(NamedTuple):
     """Table of the output head rounded to int8: `values * scale[:, None]`."""
 
-    values: jax.Array  # int8 [V, D]
-    scale: jax.Array  # float32 [V]
+    values: Array  # int8 [V, D]
+    scale: Array  # float32 [V]
 
 
 class StepTable(NamedTuple):
     """Table of the output head for the steps of a search; a GPU uses `padded`, which is made before the loop."""
 
-    values: jax.Array  # [V, D]
-    padded: jax.Array  # `_padded(values, 0)`
+    values: Array  # [V, D]
+    padded: Array  # `_padded(values, 0)`
 
 
 @jax.custom_vjp
-def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
+def _head_product(x: Array, table: Array) -> Array:
     """Return the float32 products `[..., V]` of hidden states `[..., D]` with each row of the table `[V, D]`.
 
     In the backward pass, except on TPUs, the gradient of the products is first rounded to the dtype of `x`, as in
     PyTorch's autocast: a GPU would multiply float32 as TF32, at half the speed and with twice the memory traffic. A TPU
-    rounds the operands of a product itself, and XLA fuses the computation of the gradient with the products that use
-    it; rounding the gradient first took 1 of 75 ms (BART-large, batch 32).
+    rounds operands itself, and XLA fuses the gradient with the products that use it; rounding it first took 1 of 75 ms
+    (BART-large, batch 32).
 
-    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast product for an
-    array with rows of 50,265 numbers: on an H100, padding saved 5.9 of 81.5 ms (BART-large, batch 128).
+    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast product for rows
+    of 50,265 numbers: on an H100, padding saved 5.9 of 81.5 ms (BART-large, batch 128).
     """
     return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_plain_product)
 
 
-def _head_product_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _head_product(x, table), (x, table)
-
-
-def _head_product_backward(inputs: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    def rounded(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _head_product_backward(inputs: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    def rounded(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
         return _head_gradients(x, table, gradient.astype(x.dtype))
 
     return jax.lax.platform_dependent(*inputs, gradient, tpu=_head_gradients, cuda=_padded_gradients, default=rounded)
 
 
-_head_product.defvjp(_head_product_forward, _head_product_backward)
+_head_product.defvjp(lambda x, table: (_head_product(x, table), (x, table)), _head_product_backward)
 
 
-def _head_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _head_gradients(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
     """Return the gradients of `x [..., D]` and the table `[V, D]` from the `gradient [..., V]` of their products."""
     to_x = jnp.einsum("...v,vd->...d", gradient, table.astype(gradient.dtype))
     to_table = jnp.einsum("...v,...d->vd", gradient, x.astype(gradient.dtype))
     return to_x.astype(x.dtype), to_table.astype(table.dtype)
 
 
-def _plain_product(x: jax.Array, table: jax.Array) -> jax.Array:
+def _plain_product(x: Array, table: Array) -> Array:
     return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
 
 
-def _padded_product(x: jax.Array, table: jax.Array) -> jax.Array:
-    """Return `_plain_product(x, table)`, computed with a padded table."""
+def _padded_product(x: Array, table: Array) -> Array:
     return _product_of_padded(x, table, _padded(table, 0))
 
 
-def _padded_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _padded_gradients(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
     """Return `_head_gradients` with the gradient rounded to the dtype of `x`, computed with a padded table."""
     to_x, to_table = _head_gradients(x, _padded(table, 0), _padded(gradient.astype(x.dtype), -1))
     return to_x, to_table[: len(table)]
 
 
-def _padded(values: jax.Array, axis: int) -> jax.Array:
+def _padded(values: Array, axis: int) -> Array:
     """Append zeros along an axis, to the next multiple of 64."""
     widths = [(0, 0)] * values.ndim
     widths[axis] = (0, -values.shape[axis] % 64)
     return jnp.pad(values, widths)
 
 
-def _product_of_padded(x: jax.Array, values: jax.Array, padded: jax.Array) -> jax.Array:
+def _product_of_padded(x: Array, values: Array, padded: Array) -> Array:
     return _plain_product(x, padded.astype(x.dtype))[..., : len(values)]
 
 
-def _product_of_values(x: jax.Array, values: jax.Array, _: jax.Array) -> jax.Array:
+def _product_of_values(x: Array, values: Array, _: Array) -> Array:
     return _plain_product(x, values.astype(x.dtype))
 
 
-def logits_of(
-    x: jax.Array, table: jax.Array | StepTable | Int8Table, bias: jax.Array | None, cap: float = 0.0
-) -> jax.Array:
-    """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
+def logits_of(x: Array, table: Array | StepTable | Int8Table, bias: Array | None, cap: float = 0.0) -> Array:
+    """Return float32 logits `[..., V]` of hidden states `[..., D]`, see `capped`."""
     if isinstance(table, Int8Table):
         logits = int8_product(x, table.values)
         logits = logits * table.scale.reshape(*[1] * (logits.ndim - 1), -1)
@@ -144,8 +138,8 @@ def logits_of(
     return logits if bias is None else logits + bias.astype(logits.dtype).reshape(*[1] * (logits.ndim - 1), -1)
 
 
-Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
-ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None, float], Any]  # (hidden states, table, bias, cap) -> result
+Step = Callable[[Array, Array, Cache], tuple[Array, Cache]]
+ReadOut = Callable[[Array, Array, Array | None, float], Any]  # (hidden states, table, bias, cap) -> result
 
 
 class Head(nnx.Module):
@@ -164,23 +158,23 @@ class Head(nnx.Module):
         self.spec, self.dtype = spec, dtype
 
     @jax.named_scope("head_loss")
-    def table(self, tied: jax.Array) -> jax.Array:
+    def table(self, tied: Array) -> Array:
         """Return the head's own table, or the tied embeddings `[V, D]`, in the compute dtype."""
         return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
 
     @jax.named_scope("head_loss")
-    def step_table(self, tied: jax.Array) -> jax.Array | StepTable:
+    def step_table(self, tied: Array) -> Array | StepTable:
         """Return the table for the steps of a search; call this before the loop."""
         table = self.table(tied)
         return StepTable(table, _padded(table, 0)) if len(table) % 64 else table
 
-    def int8_table(self, tied: jax.Array) -> Int8Table:
+    def int8_table(self, tied: Array) -> Int8Table:
         """Return the table rounded to int8, in place of `step_table`."""
         return Int8Table(*int8_of(self.table(tied), axis=1))
 
     @jax.named_scope("head_loss")
-    def __call__(self, x: jax.Array, table: jax.Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
-        """Return logits, or the result of another `read_out`; `table` is from one of the three methods above."""
+    def __call__(self, x: Array, table: Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
+        """Return logits, or the result of another `read_out`; `table` is from a method above."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]
@@ -190,7 +184,41 @@ class Head(nnx.Module):
         return read_out(x * self.spec.head_scale, table, bias, self.spec.logits_cap)
 
 
-class EncoderDecoder(nnx.Module):
+class LanguageModel(nnx.Module):
+    """What encoder-decoders and decoder-only models share: steps of decoding."""
+
+    spec: Seq2SeqSpec
+    decoder: Stack
+    head: Head
+
+    def step_table(self, *, int8: bool = False) -> Array | StepTable | Int8Table:
+        """Return the table of the output head, for `decode_step`."""
+        tied = self._table().embedding[...]
+        return self.head.int8_table(tied) if int8 else self.head.step_table(tied)
+
+    def decode_step(self, table: Array | StepTable | Int8Table | None = None) -> Step:
+        """Return the function (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache); see `step_table`."""
+        layers = self.decoder.separate_layers()
+        table = self.step_table() if table is None else table
+
+        def step(tokens: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
+            x = self._first(tokens, index, cache, table)
+            with jax.named_scope("decoder"):
+                x, cache = self.decoder.step(layers, x, index, cache)
+            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
+
+        return step
+
+    def _table(self) -> Embedding:
+        """Return the decoder's embedding table."""
+        return self.shared if self.spec.shared_embeddings else self.decoder_embedding
+
+    def _first(self, tokens: Array, index: Array, cache: Cache, table: Any) -> Array:
+        """Return the embeddings `[B*K, 1, D]` that enter the layers in a step."""
+        return self._table().of_step(tokens[:, None], table if self.spec.tied_head else None)
+
+
+class EncoderDecoder(LanguageModel):
     """An encoder-decoder that `spec` describes: BART, PEGASUS, T5 or BERT2BERT."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -210,21 +238,17 @@ class EncoderDecoder(nnx.Module):
         self.head = Head(spec, dtype, rngs)
         self.spec = spec
 
-    def embed(self, ids: jax.Array) -> jax.Array:
+    def embed(self, ids: Array) -> Array:
         """Return the encoder's embeddings `[B, S, D]` of token ids `[B, S]`."""
         return (self.shared if self.spec.shared_embeddings else self.encoder_embedding)(ids)
 
-    def embed_targets(self, ids: jax.Array) -> jax.Array:
+    def embed_targets(self, ids: Array) -> Array:
         """Return the decoder's embeddings `[B, T, D]` of token ids `[B, T]`."""
         return self._table()(ids)
 
     @jax.named_scope("encoder")
-    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return the encoder output `[B, S, D]`, in the decoder's width, and its mask `[B, S]`.
-
-        It has as many positions as the embeddings, or half of them with a stem. `options` are keyword arguments of
-        `Stack.__call__`.
-        """
+    def encode(self, embeddings: Array, mask: Array, **options) -> tuple[Array, Array]:
+        """Return the encoder output `[B, S, D]`, in the decoder's width, and its mask; a stem halves S."""
         if self.spec.stem:
             embeddings, mask = self.stem(zero_at_padding(embeddings, mask, embeddings.dtype), mask)
         hidden = self.encoder(embeddings, mask, **options)
@@ -232,10 +256,10 @@ class EncoderDecoder(nnx.Module):
 
     def decode(
         self,
-        ids: jax.Array,
-        mask: jax.Array | None,
-        hidden: jax.Array,
-        hidden_mask: jax.Array,
+        ids: Array,
+        mask: Array | None,
+        hidden: Array,
+        hidden_mask: Array,
         *,
         read_out: ReadOut = logits_of,
         **options,
@@ -245,61 +269,21 @@ class EncoderDecoder(nnx.Module):
         `hidden [B, S, D]` and `hidden_mask` come from `encode`; `mask` of the targets may be None: all are real. The
         tokens of `spec.decoder_prompt` are put after the start token, and have no logits.
         """
-        if self.spec.decoder_prompt:
-            ids, mask = self._prompted(ids, mask)
+        prompt = jnp.asarray(self.spec.decoder_prompt, ids.dtype)
+        if prompt.size:
+            prompts = jnp.broadcast_to(prompt[None], (len(ids), prompt.size))
+            ids = jnp.concatenate([ids[:, :1], prompts, ids[:, 1:]], axis=1)
+            if mask is not None:
+                mask = jnp.concatenate([mask[:, :1], jnp.ones_like(prompts, bool), mask[:, 1:]], axis=1)
         x = self.embed_targets(ids)
         with jax.named_scope("decoder"):
-            x = self.decoder(x, mask, hidden, hidden_mask, **options)[:, len(self.spec.decoder_prompt) :]
+            x = self.decoder(x, mask, hidden, hidden_mask, **options)[:, prompt.size :]
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
-    def _prompted(self, ids: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-        prompt = jnp.asarray(self.spec.decoder_prompt, ids.dtype)
-        prompts = jnp.broadcast_to(prompt[None], (len(ids), len(prompt)))
-        ids = jnp.concatenate([ids[:, :1], prompts, ids[:, 1:]], axis=1)
-        if mask is not None:
-            mask = jnp.concatenate([mask[:, :1], jnp.ones_like(prompts, bool), mask[:, 1:]], axis=1)
-        return ids, mask
 
-    def step_table(self) -> jax.Array | StepTable:
-        """Return the table of the output head, for `decode_step`."""
-        return self.head.step_table(self._table().embedding[...])
-
-    def int8_table(self) -> Int8Table:
-        """Return that table rounded to int8."""
-        return self.head.int8_table(self._table().embedding[...])
-
-    def decode_step(self, table: jax.Array | StepTable | Int8Table | None = None) -> Step:
-        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
-
-        `table` is from `step_table` or `int8_table`; None: from `step_table`.
-        """
-        layers = self.decoder.separate_layers()
-        table = self.step_table() if table is None else table
-
-        def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-            x = self._table().of_step(tokens[:, None], table if self.spec.tied_head else None)
-            with jax.named_scope("decoder"):
-                x, cache = self.decoder.step(layers, x, index, cache)
-            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
-
-        return step
-
-    def _table(self) -> Embedding:
-        """Return the decoder's embedding table."""
-        return self.shared if self.spec.shared_embeddings else self.decoder_embedding
-
-
-# Decoder-only language models, with the interface of an encoder-decoder whose encoder is the identity.
-#
-# `hidden` is the embedded prompt with the recording in it, and the decoder starts at the prompt's last position.
-# Prompts are padded on the left, so this position is the same column in every row. The layers see prompt and target as
-# one sequence.
-
-
-def left_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return `x [B, S, D]` and its mask `[B, S]` with all real positions at the end of their rows, in order."""
-    order = jnp.argsort(mask, axis=1, stable=True)
-    return jnp.take_along_axis(x, order[:, :, None], axis=1), jnp.take_along_axis(mask, order, axis=1)
+# Decoder-only models have the interface of an encoder-decoder whose encoder is the identity: `hidden` is the embedded
+# prompt with the recording in it. Prompts are padded on the left, so that their last position, at which the decoder
+# starts, is the same column in every row. The layers see prompt and target as one sequence.
 
 
 class CausalStack(Stack):
@@ -307,55 +291,49 @@ class CausalStack(Stack):
 
     def __call__(  # type: ignore[override]  # one sequence, no context
         self,
-        x: jax.Array,
-        mask: jax.Array,
+        x: Array,
+        mask: Array,
         *,
-        dropout_key: jax.Array | None = None,
+        dropout_key: Array | None = None,
         remat: Keep | None = None,
         unroll: bool = False,
         divided: bool = False,
-    ) -> jax.Array:
-        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`.
-
-        `divided`: devices that share the batch each multiply by a part of the kernels, see `divided_weights`.
-        """
+    ) -> Array:
+        """Do what `Stack` does; `divided`: see `divided_weights`."""
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         views = replicate(self._views(mask)) if divided else self._views(mask)
 
-        def body(layer: Layer, x: jax.Array, each: tuple, views: tuple) -> jax.Array:
+        def body(layer: Layer, x: Array, each: tuple, views: tuple) -> Array:
             key, local = each
             bias, rotation = _view(jax.lax.stop_gradient(views), local)
             with divided_weights() if divided else contextlib.nullcontext():
                 return layer(x, batch, (bias,), dropout_key=key, rotation=rotation)
 
         x = shard_rows(self._embed(shard_rows(x), jnp.arange(length), length, start).reshape(-1, width))
-        local = jnp.asarray(self.spec.local_layers) if self._mixed else None
+        local = None if None in self._locals() else jnp.asarray(self.spec.local_layers)
         options: dict[str, Any] = {"dtype": self.dtype, "remat": remat, "unroll": unroll, "divided_kernels": divided}
         x = scan_layers(self.layers, body, x, (keys, local), views, **options)
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
-    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+    def init_cache(self, hidden: Array, mask: Array, beams: int, max_length: int) -> Cache:
         """Make a KV cache for `B * beams` sequences from prompts `hidden [B, S, D]` without their last position."""
         batch, length, width = hidden.shape
         before = mask.at[:, -1].set(False)
         views = self._views(mask)
         x, memory = self._embed(hidden, jnp.arange(length), length, None).reshape(-1, width), []
+        heads = self.spec.kv_heads or self.spec.heads
         for layer, local in zip(self.separate_layers(), self._locals(), strict=True):
             (bias, rotation), h = _view(views, local), layer.self_norm(x)
             parts = layer.self_attention.keys(h, rotation), layer.self_attention.value(h)
             keys, values = (part.reshape(batch, length, -1) for part in parts)
-            heads = self.spec.kv_heads or self.spec.heads
             memory.append(LayerCache.after(heads, keys, values, max_length * beams))
             x = layer(x, batch, (bias,), rotation=rotation)
         ancestors = jnp.zeros((batch, beams, max_length), jnp.int32)
         return Cache(tuple(memory), ancestors, before, hidden[:, -1])
 
-    def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Decode position `index` after the prompt: return hidden states `[B*K, D]` and the new cache.
-
-        `x [B*K, 1, D]` are embeddings; `layers` come from `separate_layers`.
-        """
+    def step(self, layers: Sequence[Layer], x: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
+        """Decode position `index` after the prompt, as `Stack.step` does."""
         ancestors = own_position(cache.ancestors, index)
         length, prompt = ancestors.shape[2], cache.cross_mask.shape[1]
         views = self._views_of_step(cache.cross_mask, ancestors, index)
@@ -366,33 +344,26 @@ class CausalStack(Stack):
             memory.append(after)
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 
-    @property
-    def _mixed(self) -> bool:
-        """Whether some layers are local (see a sliding window) and others are not."""
-        return len(set(self.spec.local_layers)) > 1
-
     def _locals(self) -> tuple[bool | None, ...]:
-        """Return for each layer whether it is local (sees a window); all None if all layers are alike."""
-        return self.spec.local_layers if self._mixed else (None,) * self.spec.layers
+        """Return for each layer whether it is local (sees a sliding window); all None if all layers are alike."""
+        local = self.spec.local_layers
+        return local if len(set(local)) > 1 else (None,) * self.spec.layers
 
-    def _views(self, mask: jax.Array) -> tuple:
-        """Return pairs of attention bias `[1, B, T, T]` and rotation of rows `[B*T]`, as `_used_views` selects them."""
+    def _views(self, mask: Array) -> tuple:
+        """Return pairs of attention bias `[1, B, T, T]` and rotation of rows `[B*T]`, see `_used_views`."""
         places = _positions(mask)
         order = jnp.arange(mask.shape[1])
         far = mask[:, None, :] & (order[None, :] <= order[:, None])[None]
         near = far & (places[:, :, None] - places[:, None, :] < self.spec.window)
         return self._used_views(mask_bias(far)[None], mask_bias(near)[None], places.reshape(-1))
 
-    def _views_of_step(self, mask: jax.Array, ancestors: jax.Array, index: jax.Array) -> tuple:
-        """Return the pairs of `_views` for decoding position `index` after prompts with `mask [B, S]`.
-
-        Biases are `[B, 1, K, S + T*K]`, over the entries of the cache; rotations are of rows `[B*K]`.
-        """
+    def _views_of_step(self, mask: Array, ancestors: Array, index: Array) -> tuple:
+        """Return the pairs of `_views` for position `index`: biases `[B, 1, K, S + T*K]`, rotations of `[B*K]`."""
         (batch, beams), positions = ancestors.shape[:2], jnp.arange(ancestors.shape[2])
         here = mask.sum(axis=1, dtype=jnp.int32) + index  # --> [B]
         distance = here[:, None] - _positions(mask)
 
-        def bias(seen: jax.Array, written: jax.Array) -> jax.Array:
+        def bias(seen: Array, written: Array) -> Array:
             prompt = jnp.broadcast_to(mask_bias(seen)[:, None, None], (batch, 1, beams, mask.shape[1]))
             return jnp.concatenate([prompt, history_bias(ancestors, mask_bias(written)[None, None, None])], axis=-1)
 
@@ -400,8 +371,8 @@ class CausalStack(Stack):
         near = bias(mask & (distance < self.spec.window), (positions <= index) & (index - positions < self.spec.window))
         return self._used_views(far, near, jnp.repeat(here, beams))
 
-    def _used_views(self, far: jax.Array, near: jax.Array, positions: jax.Array) -> tuple:
-        """Return one (bias, rotation) if all layers are alike, or two: of local layers (`near`), of others (`far`)."""
+    def _used_views(self, far: Array, near: Array, positions: Array) -> tuple:
+        """Return one (bias, rotation) if all layers are alike, or two: of local layers (`near`) and of others."""
         spec = self.spec
         local = near, Rotation.of(positions, spec.local_rotary or spec.rotary)
         if all(spec.local_layers) and spec.local_layers:
@@ -410,8 +381,8 @@ class CausalStack(Stack):
         return (local, others) if any(spec.local_layers) else (others,)
 
 
-def _view(views: tuple, local: jax.Array | bool | None) -> tuple[jax.Array, Rotation]:
-    """Return a layer's (bias, rotation) from `_used_views`; `local`: whether it is local, None if all are alike."""
+def _view(views: tuple, local: Array | bool | None) -> tuple[Array, Rotation]:
+    """Return a layer's (bias, rotation) from `_used_views`; `local` as in `_locals`."""
     if local is None:
         return views[0]
     if isinstance(local, bool):
@@ -419,12 +390,12 @@ def _view(views: tuple, local: jax.Array | bool | None) -> tuple[jax.Array, Rota
     return jax.tree.map(lambda near, far: jnp.where(local, near, far), *views)
 
 
-def _positions(mask: jax.Array) -> jax.Array:
+def _positions(mask: Array) -> Array:
     """Return the position of each real token among the real tokens of its row, `[B, S]`; 0 at padding before them."""
     return jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
 
 
-class CausalLM(nnx.Module):
+class CausalLM(LanguageModel):
     """A decoder-only model that `spec` describes: Llama, Mistral, Qwen or Gemma."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -433,20 +404,21 @@ class CausalLM(nnx.Module):
         self.head = Head(spec, dtype, rngs)
         self.spec = spec
 
-    def embed(self, ids: jax.Array) -> jax.Array:
+    def embed(self, ids: Array) -> Array:
         """Return the embeddings `[B, S, D]` of token ids `[B, S]`; ids out of range (at padding) are clipped."""
         return self.shared(jnp.clip(ids, 0, self.spec.vocab_size - 1))
 
-    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def encode(self, embeddings: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return the embedded prompt `[B, S, D]` and its mask, padded on the left; no layer is applied."""
-        return left_padded(embeddings, mask)
+        order = jnp.argsort(mask, axis=1, stable=True)
+        return jnp.take_along_axis(embeddings, order[:, :, None], axis=1), jnp.take_along_axis(mask, order, axis=1)
 
     def decode(
         self,
-        ids: jax.Array,
-        mask: jax.Array | None,
-        hidden: jax.Array,
-        hidden_mask: jax.Array,
+        ids: Array,
+        mask: Array | None,
+        hidden: Array,
+        hidden_mask: Array,
         *,
         read_out: ReadOut = logits_of,
         **options,
@@ -461,27 +433,6 @@ class CausalLM(nnx.Module):
             x = self.decoder(x, jnp.concatenate([hidden_mask, later], axis=1), **options)
         return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
 
-    def step_table(self) -> jax.Array | StepTable:
-        """Return the table of the output head, for `decode_step`."""
-        return self.head.step_table(self.shared.embedding[...])
-
-    def int8_table(self) -> Int8Table:
-        """Return that table rounded to int8."""
-        return self.head.int8_table(self.shared.embedding[...])
-
-    def decode_step(self, table: jax.Array | StepTable | Int8Table | None = None) -> Step:
-        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
-
-        `table` is from `step_table` or `int8_table`; None: from `step_table`.
-        """
-        layers = self.decoder.separate_layers()
-        table = self.step_table() if table is None else table
-
-        def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-            start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)
-            x = jnp.where(index == 0, start, self.embed(tokens).astype(start.dtype))[:, None]
-            with jax.named_scope("decoder"):
-                x, cache = self.decoder.step(layers, x, index, cache)
-            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
-
-        return step
+    def _first(self, tokens: Array, index: Array, cache: Cache, table: Any) -> Array:
+        start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)
+        return jnp.where(index == 0, start, self.embed(tokens).astype(start.dtype))[:, None]

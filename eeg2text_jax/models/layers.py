@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 
@@ -22,13 +23,10 @@ from eeg2text_jax.base.devices.mesh import (
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.spec import LoraSpec, StackSpec
 
-# Scale and shift of rows `[R, D]`, with their gradients; which batches are large, and the layout of their rows.
-
-# Least number of rows on a device (positions of all its sentences) from which a batch is called large.
-MANY_ROWS = 4096
+MANY_ROWS = 4096  # rows on a device (positions of all its sentences) from which a batch is called large
 
 
-def row_major(x: jax.Array) -> jax.Array:
+def row_major(x: Array) -> Array:
     """Return the same rows `[R, D]`; on a TPU, large batches get the row-major layout, which XLA would not choose."""
     if x.shape[0] // data_shards() < MANY_ROWS:
         return x
@@ -36,23 +34,23 @@ def row_major(x: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(x, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
 
 
-def column_sums(x: jax.Array, stored: bool = False) -> jax.Array:
+def column_sums(x: Array, stored: bool = False) -> Array:
     """Return the sums of `[..., D]` over all but the last axis, float32 `[D]`: the gradient of a bias.
 
-    On GPUs, and on TPUs for small batches or rows that are `stored` before they are summed, the sum is a matrix product
-    with ones, accumulated in float32. By the TPU compiler's estimate for BART-large on a v5e, with batch 32 a product
-    takes 3 us and a reduction 17 us; with batch 128, 12 us and 107 us. But with batch 128, XLA fuses a reduction with
-    the computation of rows that are not stored: a step that has only products takes 218 ms instead of 212. Measured on
-    an H100, without merged products (see `compile_step`): batch 32 takes 30.0 ms instead of 35.3 with reductions, and
-    batch 128 75.2 instead of 75.6.
+    On GPUs, and on TPUs for small batches or rows that are `stored` before, the sum is a matrix product with ones,
+    accumulated in float32. By the TPU compiler's estimate for BART-large on a v5e, with batch 32 a product takes 3 us
+    and a reduction 17 us; with batch 128, 12 us and 107 us. But with batch 128, XLA fuses a reduction with the
+    computation of rows that are not stored: a step that has only products takes 218 ms instead of 212. On an H100,
+    without merged products (see `compile_step`), batch 32 takes 30.0 ms instead of 35.3 with reductions, and batch 128
+    75.2 instead of 75.6.
     """
 
-    def product_with_ones(rows: jax.Array) -> jax.Array:
+    def product_with_ones(rows: Array) -> Array:
         ones = jnp.ones((8, len(rows)), rows.dtype)  # XLA would turn a product with one row into a reduction
         exact = jax.lax.Precision.HIGHEST if rows.dtype == jnp.float32 else None
         return jnp.matmul(ones, rows, precision=exact, preferred_element_type=jnp.float32)[0]
 
-    def reduction(rows: jax.Array) -> jax.Array:
+    def reduction(rows: Array) -> Array:
         return rows.sum(0, dtype=jnp.float32)
 
     rows = x.reshape(-1, x.shape[-1])
@@ -61,12 +59,8 @@ def column_sums(x: jax.Array, stored: bool = False) -> jax.Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def affine(x: jax.Array, scale: jax.Array | None, shift: jax.Array | None, dtype: jnp.dtype) -> jax.Array:
-    """Return `x [..., D] * scale + shift` in `dtype`; scale and shift are `[D]` in the dtype of `x`, or None.
-
-    Without a scale, the dtype of `x` must be `dtype`. The gradients of scale and shift are `column_sums` of products in
-    `dtype`.
-    """
+def affine(x: Array, scale: Array | None, shift: Array | None, dtype: jnp.dtype) -> Array:
+    """Return `x [..., D] * scale + shift` in `dtype`, that of `x` without a scale; scale and shift `[D]` or None."""
     ones = (1,) * (x.ndim - 1)
     y = x if scale is None else x * scale.reshape(*ones, -1)
     return (y if shift is None else y + shift.reshape(*ones, -1)).astype(dtype)
@@ -89,16 +83,13 @@ def _affine_backward(dtype, residuals, gradient):
 affine.defvjp(_affine_forward, _affine_backward)
 
 
-def gelu(x: jax.Array) -> jax.Array:
-    """Return GELU, `x Phi(x)`, computed in float32 by erf.
-
-    `jax.nn.gelu` calls erfc, whose two branches take a TPU as long as the preceding matrix product.
-    """
+def gelu(x: Array) -> Array:
+    """Return GELU by erf, in float32: `jax.nn.gelu` calls erfc, which takes a TPU as long as a matrix product."""
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
 
 
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": gelu,
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
     "gelu_pytorch_tanh": functools.partial(jax.nn.gelu, approximate=True),
@@ -112,35 +103,32 @@ SITES = 6  # numbers `site` of the masks that one dropout key draws
 PRODUCT = "product"  # name under which the remat policy stores results of dense layers
 
 
-def product(x: jax.Array) -> jax.Array:
-    """Name `x`, the result of a dense layer, for the remat policy that stores such results."""
+def product(x: Array) -> Array:
+    """Name `x`, the result of a dense layer, for that remat policy."""
     return checkpoint_name(x, PRODUCT)
 
 
-def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
-    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; `key=None` returns `x`.
-
-    Calls with one key and different `site` numbers draw different masks.
-    """
+def dropout(x: Array, rate: float, key: Array | None, site: int = 0) -> Array:
+    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; another `site` draws another mask."""
     return drop(x, draw_kept(x.shape, rate, key, site), rate)
 
 
-def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: int = 0) -> jax.Array | None:
+def draw_kept(shape: tuple[int, ...], rate: float, key: Array | None, site: int = 0) -> Array | None:
     """Draw the boolean mask of elements that `dropout` keeps; None if it keeps all.
 
     A TPU compares 16 random bits in place and would copy 32 bits to another layout first (0.05 ms for BART-large's
-    batch of 32 by the compiler's estimate). Without the barrier, XLA may pack the comparison's results, 32 values per
-    word, and unpack them where they are used (0.035 ms for an attention of T5-large).
+    batch of 32 by the compiler's estimate). Without the barrier, XLA may pack the comparison's results, 32 per word,
+    and unpack them where they are used (0.035 ms for an attention of T5-large).
     """
     if key is None or rate == 0.0:
         return None
     least = np.uint16(min(round(rate * 2**16), 2**16 - 1))
 
-    def from_bits(key: jax.Array) -> jax.Array:
+    def from_bits(key: Array) -> Array:
         bits = draw_per_key(functools.partial(jax.random.bits, shape=shape, dtype=jnp.uint16), key)
         return (row_major(bits) if len(shape) == 2 else jax.lax.optimization_barrier(bits)) >= least
 
-    def packed(key: jax.Array) -> jax.Array:
+    def packed(key: Array) -> Array:
         kept = draw_per_key(functools.partial(draw_packed, math.prod(shape), least), key)
         each = kept[None] >> jnp.arange(8, dtype=jnp.uint8)[:, None] & np.uint8(1)
         return each.reshape(-1)[: math.prod(shape)].reshape(shape) != 0
@@ -151,16 +139,16 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: 
     return jax.lax.platform_dependent(key, cuda=packed, default=from_bits)
 
 
-def site_key(key: jax.Array, site: int) -> jax.Array:
+def site_key(key: Array, site: int) -> Array:
     """Return the key of a site, from a key or from the keys `[SITES]` of all its sites."""
     return key[site] if key.ndim else jax.random.fold_in(key, site)
 
 
-def draw_packed(count: int, least: np.uint16, key: jax.Array) -> jax.Array:
+def draw_packed(count: int, least: np.uint16, key: Array) -> Array:
     """Draw 16 bits for each of `count` elements, and return eight results of `bits >= least` per byte.
 
-    Element i is bit `i // n` of byte `i % n` in n bytes. GPUs draw this way with rbg keys: XLA then writes neither the
-    bits, nor the four results of a Philox counter side by side, which takes it six times as long as to compute them.
+    Element i is bit `i // n` of byte `i % n` in n bytes. On GPUs with rbg keys, XLA then writes neither the bits, nor
+    the four results of a Philox counter side by side, which takes it six times as long as to compute them.
     """
     words = jax.random.bits(key, (-(-count // 8), 4), jnp.uint32)
     halves = [half.astype(jnp.uint16) for i in range(4) for half in (words[:, i], words[:, i] >> 16)]
@@ -168,46 +156,40 @@ def draw_packed(count: int, least: np.uint16, key: jax.Array) -> jax.Array:
     return functools.reduce(jnp.bitwise_or, flags)
 
 
-def draw_per_key(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
-    """Return `draw(key)`; under `vmap`, call `draw` once for each key, so that arms with equal seeds draw alike.
-
-    Keys of the rbg generator need this: under `vmap`, JAX would draw all values from the first key.
-    """
+def draw_per_key(draw: Callable[[Array], Array], key: Array) -> Array:
+    """Return `draw(key)`; under `vmap`, where JAX would draw all from the first key of rbg, `draw` each."""
     impl = str(jax.random.key_impl(key))
     if "rbg" not in impl:
         return draw(key)
 
     @jax.custom_batching.custom_vmap
-    def of(data: jax.Array) -> jax.Array:
+    def of(data: Array) -> Array:
         return draw(jax.random.wrap_key_data(data, impl=impl))
 
     @of.def_vmap
-    def of_each(size: int, _: list[bool], data: jax.Array) -> tuple[jax.Array, bool]:
+    def of_each(size: int, _: list[bool], data: Array) -> tuple[Array, bool]:
         return jnp.stack([of(data[i]) for i in range(size)]), True
 
     return of(jax.random.key_data(key))
 
 
-def drop(x: jax.Array, keep_mask: jax.Array | None, rate: float) -> jax.Array:
+def drop(x: Array, keep_mask: Array | None, rate: float) -> Array:
     """Zero `x` where the mask `keep_mask` is False and rescale the rest for the dropout rate; None returns `x`."""
     return x if keep_mask is None else jnp.where(keep_mask, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
-def at_padding(mask: jax.Array, ndim: int) -> jax.Array:
+def at_padding(mask: Array, ndim: int) -> Array:
     """Reshape a mask `[B, W]` to `[B, W, 1, ...]` with `ndim` axes."""
     return mask.reshape(*mask.shape, *(1,) * (ndim - mask.ndim))
 
 
-def zero_at_padding(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def zero_at_padding(features: Array, mask: Array, dtype: jnp.dtype) -> Array:
     """Return features `[B, W, ...]` in `dtype`, with 0 where the mask `[B, W]` is False, even for infinities."""
     return jnp.where(at_padding(mask, features.ndim), features, 0.0).astype(dtype)
 
 
 class Norm(nnx.Module):
-    """Layer norm, or root-mean-square norm (no mean, no bias), with statistics in float32.
-
-    `nnx.LayerNorm` promotes dtypes implicitly, which our tests forbid.
-    """
+    """Layer norm or root-mean-square norm, with statistics in float32; `nnx.LayerNorm` promotes dtypes implicitly."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, width: int = 0) -> None:
         width = width or spec.width
@@ -217,7 +199,7 @@ class Norm(nnx.Module):
         self.centered, self.eps, self.dtype = spec.norm == "layer", spec.norm_eps, dtype
         self.offset = spec.norm_offset
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """Normalize the last axis of `[..., D]`; `product` marks a layer norm's mean and mean square for storage."""
         x = x.astype(jnp.float32)
         power = jnp.square(x).mean(axis=-1)
@@ -230,21 +212,18 @@ class Norm(nnx.Module):
         return affine(x, scale + self.offset if self.offset else scale, shift, self.dtype)
 
 
-def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """Round weights to int8; return the int8 values, and one float32 scale for each slice along `axis`.
-
-    The largest weight of a slice becomes 127; `values * scale` are the rounded weights. Scales lack the axis `axis`.
-    """
+def int8_of(weights: Array, axis: int) -> tuple[Array, Array]:
+    """Round weights to int8, the largest of each slice along `axis` to 127; also return a float32 scale for each."""
     wide = weights.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
     return jnp.round(wide / scale).astype(jnp.int8), scale.squeeze(axis)
 
 
-def int8_product(x: jax.Array, values: jax.Array) -> jax.Array:
-    """Return the products `[..., E]` of rows `[..., D]` with each row of int8 values `[E, D]`, float32.
+def int8_product(x: Array, values: Array) -> Array:
+    """Return the float32 products `[..., E]` of rows `[..., D]` with each row of int8 values `[E, D]`, not scaled.
 
-    Each row of `x` is rounded to int8, too: int8 numbers are multiplied, and summed exactly in int32. On CPUs with AMX,
-    XLA does this 6 to 10 times as fast as in float32. The caller multiplies the result by the scale of `values`.
+    Rows of `x` are rounded to int8, too: products are summed exactly in int32. On CPUs with AMX, XLA does this 6 to 10
+    times as fast as in float32.
     """
     rows, scale = int8_of(x, axis=-1)
     sums = jnp.einsum("...d,ed->...e", rows, values, preferred_element_type=jnp.int32)
@@ -262,7 +241,7 @@ class Dense(nnx.Linear):
     rounds_rows = False  # True: rows are rounded to int8, too, and the int8 kernel is stored as `[E, D]`
 
     def quantize(self) -> None:
-        """Replace the kernel by its int8 rounding; a kernel that is int8 already stays as it is."""
+        """Replace the kernel by its int8 rounding, unless it is int8 already."""
         if not self.quantized:
             values, scale = int8_of(self.kernel[...], axis=0)
             self.kernel, self.kernel_scale, self.quantized = nnx.Param(values), nnx.Param(scale), True
@@ -270,8 +249,8 @@ class Dense(nnx.Linear):
     def round_rows(self) -> None:
         """Make both sides of the product int8, see `int8_product`.
 
-        The kernel is transposed to `[E, D]`, because XLA:CPU copies a kernel at every use, and `[E, D]` faster than
-        `[D, E]` (BART-base, 8 sentences: a decoder step takes 41 instead of 49 ms).
+        XLA:CPU copies a kernel at every use, `[E, D]` faster than `[D, E]` (BART-base, 8 sentences: a decoder step
+        takes 41 instead of 49 ms).
         """
         if not self.rounds_rows:
             self.quantize()
@@ -284,19 +263,11 @@ class Dense(nnx.Linear):
         self.lora_a, self.lora_b = nnx.Param(draw * n_in**-0.5), nnx.Param(jnp.zeros((lora.rank, n_out), jnp.float32))
         self.lora = lora
 
-    def __call__(
-        self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0, whole: jax.Array | None = None
-    ) -> jax.Array:
+    def __call__(self, x: Array, dropout_key: Array | None = None, site: int = 0, whole: Array | None = None) -> Array:
         return product(self.plain(x, dropout_key, site, whole))
 
-    def plain(
-        self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0, whole: jax.Array | None = None
-    ) -> jax.Array:
-        """Apply the layer as `__call__` does, but keep the remat policy from storing the result.
-
-        `dropout_key` and `site` are for the dropout of the adapter's input. `whole` is `gathered(x)`, made once for
-        layers that read the same rows.
-        """
+    def plain(self, x: Array, dropout_key: Array | None = None, site: int = 0, whole: Array | None = None) -> Array:
+        """Apply the layer; `dropout_key` and `site` are for the adapter, `whole` is `gathered(x)`, made once."""
         whole = x if whole is None else whole
         if self.lora is None:
             return self._without_adapter(whole)
@@ -306,14 +277,14 @@ class Dense(nnx.Linear):
             low = replicate(low) if self.by_columns else shard_rows(low)
         return self._without_adapter(whole) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
 
-    def _without_adapter(self, x: jax.Array) -> jax.Array:
+    def _without_adapter(self, x: Array) -> Array:
         if not weights_are_divided():
             return self._product(x)
         if self.by_columns:
             return shard_columns(self._product(x))
         return shard_rows(self._product(shard_columns(x)))
 
-    def _product(self, x: jax.Array) -> jax.Array:
+    def _product(self, x: Array) -> Array:
         """Return `x W + b` in the compute dtype."""
         x, kernel, bias = x.astype(self.dtype), self.kernel[...], None if self.bias is None else self.bias[...]
         if not self.quantized:
@@ -328,7 +299,7 @@ class Dense(nnx.Linear):
         return (y if bias is None else y + bias.astype(jnp.float32).reshape(*ones, -1)).astype(self.dtype)
 
 
-def product_plus(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+def product_plus(x: Array, kernel: Array, bias: Array | None) -> Array:
     """Return `x W + b` in the dtype of `x`; a float32 bias is added to the float32 product, before it is rounded."""
     kernel = kernel.astype(x.dtype)
     if bias is None or bias.dtype == x.dtype:
@@ -338,11 +309,11 @@ def product_plus(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax
     return (y + bias.reshape(*(1,) * (y.ndim - 1), -1)).astype(x.dtype)
 
 
-def side_by_side(x: jax.Array, layers: Sequence[Dense]) -> jax.Array:
-    """Return the results of dense layers of the same rows side by side, as one product.
+def side_by_side(x: Array, layers: Sequence[Dense]) -> Array:
+    """Return the results of plain dense layers of the same rows side by side, as one product.
 
-    They have no adapters, and neither int8 nor divided weights. Three of BART-large's layers, 7168 x 1024, take an H200
-    57 us as one product and 74 us as three, by the compiler's estimate; their gradient 105 and 153 us.
+    Three of BART-large's layers, 7168 x 1024, take an H200 57 us as one product and 74 us as three, by the compiler's
+    estimate; their gradient 105 and 153 us.
     """
     kernels, biases = [layer.kernel[...] for layer in layers], [layer.bias for layer in layers]
     dtype = next((bias[...].dtype for bias in biases if bias is not None), None)
@@ -356,11 +327,7 @@ def side_by_side(x: jax.Array, layers: Sequence[Dense]) -> jax.Array:
 def make_dense(
     spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0, name: str = ""
 ) -> Dense:
-    """Make a dense layer `[..., n_in] -> [..., n_out]`, whose initial kernel is multiplied by `shrink`.
-
-    The layer has a bias if `spec.bias` is True or `name` is in `spec.biases`, and an adapter if `name` is in
-    `spec.lora.targets`. With `spec.int8` the kernel is int8.
-    """
+    """Make a dense layer whose initial kernel is multiplied by `shrink`; `name` decides on bias and adapter."""
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
     bias = spec.bias or name in spec.biases
@@ -384,7 +351,7 @@ class FeedForward(nnx.Module):
         self.outer = make_dense(spec, spec.ffn, spec.width, dtype, rngs, name="outer")
         self.spec = spec
 
-    def __call__(self, x: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
+    def __call__(self, x: Array, dropout_key: Array | None) -> Array:
         whole = gathered(x)
         act, hidden = ACTIVATIONS[self.spec.activation], self.inner(x, dropout_key, 2, whole)
         hidden = act(self.gate(x, dropout_key, 3, whole)) * hidden if self.spec.gated else act(hidden)
@@ -392,20 +359,20 @@ class FeedForward(nnx.Module):
 
 
 class LearnedPositions(nnx.Module):
-    """Learned position embeddings; the first `spec.position_offset` rows of the table are never used."""
+    """Learned position embeddings, from row `spec.position_offset` on."""
 
     def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.init_std or spec.width**-0.5)
         rows = spec.max_positions + spec.position_offset
         table = init(rngs.params(), (rows, spec.width), jnp.float32)
-        if spec.frozen_positions:  # the sines of Whisper; the table of another model comes from its checkpoint
+        if spec.frozen_positions:  # Whisper's sines; the table of another model comes from its checkpoint
             rates = 10000.0 ** (-np.arange(spec.width // 2) / max(spec.width // 2 - 1, 1))
             angles = np.arange(rows)[:, None] * rates[None]
             table = table.at[:, : 2 * len(rates)].set(np.concatenate([np.sin(angles), np.cos(angles)], axis=-1))
         self.embedding = nnx.Param(table)
         self.offset, self.frozen = spec.position_offset, spec.frozen_positions
 
-    def __call__(self, positions: jax.Array) -> jax.Array:
+    def __call__(self, positions: Array) -> Array:
         """Return the embeddings `[T, D]` of positions `[T]`."""
         table = self.embedding[...]
         return (jax.lax.stop_gradient(table) if self.frozen else table)[positions + self.offset]

@@ -1,15 +1,11 @@
-"""Frozen dataclasses that describe a language model and a brain encoder; the modules read them to build layers.
-
-The modules in `backbones/` make them from Hugging Face configurations.
-"""
+"""Frozen dataclasses that describe a language model and a brain encoder; the modules read them to build layers."""
 
 import dataclasses
 from typing import Any, Literal, NamedTuple
 
 from eeg2text_jax.base.errors import UserError
 
-# Brain encoders: the networks that turn recordings into embeddings for the language model.
-
+# Brain encoders.
 ENCODERS = ("transformer", "unicorn", "lstm", "none")  # of words
 WAVE_ENCODERS = ("conv", "whisper", "labram", "cbramod", "reve")  # of samples `[W, channels]`
 
@@ -72,22 +68,23 @@ class StackSpec:
     final_dropout: float = 0.0  # rate after the final norm (T5)
     init_std: float | None = 0.02  # standard deviation of initial kernels and tables; None: 1/sqrt(fan in) as in T5
 
+    @property
+    def inner(self) -> int:
+        """Width of all attention heads together."""
+        return self.heads * self.head_dim
+
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqSpec:
-    """Description of a language model: its encoder (None if decoder-only), decoder, embeddings and output head.
-
-    In a decoder-only model, decoding begins with the last position of the prompt, and `start_token` is `vocab_size`, an
-    id that no token has. If the model has no padding token, `pad_token` is `vocab_size`, too.
-    """
+    """Description of a language model: encoder, decoder, embeddings and output head."""
 
     backbone: str  # a name in `backbones.BACKBONES`
     vocab_size: int
-    encoder: StackSpec | None
+    encoder: StackSpec | None  # None: decoder-only
     decoder: StackSpec
-    pad_token: int
+    pad_token: int  # `vocab_size`, an id that no token has, if there is none
     eos_token: int
-    start_token: int  # first input of the decoder
+    start_token: int  # first input of the decoder; `vocab_size` if decoder-only, which begins with the prompt's end
     shared_embeddings: bool = True  # encoder and decoder share one embedding table (not BERT2BERT)
     encoder_vocab_size: int = 0  # rows of the encoder's own table; 0: vocab_size
     embedding_std: float = 0.02
@@ -161,10 +158,10 @@ class WaveSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EEGSpec:
-    """Description of a brain encoder and bridge (the paper: 6 layers, 8 heads, ffn 2048, ReLU, dropout 0.1)."""
+    """Description of a brain encoder and bridge, the layer to the language model's width (defaults of the paper)."""
 
     features: int  # F, numbers per word; or voxels per volume
-    layers: int = 6  # 0: the bridge alone (layer to the language model's width), the authors' naive model
+    layers: int = 6  # 0: the bridge alone, the authors' naive model
     heads: int = 8
     ffn: int = 2048
     width: int = 0  # output width of a projection before the layers; 0: none, F is zero-padded to a multiple of heads
@@ -182,24 +179,13 @@ class EEGSpec:
 
     def stack(self, width: int, **fields: Any) -> StackSpec:
         """Return the description of the encoder's transformer layers; `fields` are further fields of `StackSpec`."""
-        return StackSpec(
-            layers=self.layers,
-            width=width,
-            heads=self.heads,
-            head_dim=width // self.heads,
-            ffn=self.ffn,
-            dropout=self.dropout,
-            attention_dropout=self.dropout,
-            activation_dropout=self.dropout,
-            init_std=None,
-            **fields,
-        )
+        fields |= dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), self.dropout)
+        sizes = (self.layers, width, self.heads, width // self.heads, self.ffn)
+        return StackSpec(*sizes, init_std=None, **fields)
 
 
 def head_dim(width: int, heads: int) -> int:
     """Return `width / heads`; raise a UserError if it is not a whole number."""
     if heads < 1 or width % heads:
-        raise UserError(
-            f"the backbone's width {width} is no multiple of its {heads} attention heads; change one of them."
-        )
+        raise UserError(f"the backbone's width {width} is no multiple of its {heads} attention heads; change one.")
     return width // heads

@@ -2,9 +2,9 @@
 
 `conv` and `whisper` are convolutions over all channels and a transformer over time, as in Whisper (Radford et al.
 2022). LaBraM (Jiang et al. 2024), CBraMod (Wang et al. 2025) and REVE (El Ouahidi et al. 2025) cut each channel into
-patches, which are the positions of their transformers. These three compute what braindecode's models compute, whose
-weights they read (`models.pretrained.wave_folder`). Those models know no padding. Here samples after a recording's end
-change nothing: they are 0 for convolutions, hidden from attention and left out of the statistics of norms.
+patches, the positions of their transformers, and compute what braindecode's models compute, whose weights they read
+(`models.pretrained.wave_folder`). Those know no padding. Here samples after a recording's end change nothing: they are
+0 for convolutions, hidden from attention and left out of the statistics of norms.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax import lax
+from jax import Array, lax
 
 from eeg2text_jax.base.devices.mesh import shard_rows
 from eeg2text_jax.models._stack import Stack, dropout_keys
@@ -40,10 +40,7 @@ NEIGHBORS = (19, 7)  # CBraMod: channels and patches that its position convoluti
 
 
 class Convolution(nnx.Module):
-    """Convolution along time, `[..., T, C] -> [..., T', D]`; `planar` if PyTorch's checkpoint has it as a `Conv2d`.
-
-    It is a matrix product over the samples that each output reads, as XLA:CPU has no fast convolution.
-    """
+    """Convolution along time, `[..., T, C] -> [..., T', D]`, as a matrix product: XLA:CPU has no fast convolution."""
 
     def __init__(
         self,
@@ -62,7 +59,7 @@ class Convolution(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
         self.taps, self.stride, self.padding, self.dtype = taps, stride, padding, dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         x = jnp.pad(x.astype(self.dtype), [(0, 0)] * (x.ndim - 2) + [(self.padding, self.padding), (0, 0)])
         last = x.shape[-2] - self.taps
         read = [lax.slice_in_dim(x, t, t + last + 1, self.stride, axis=x.ndim - 2) for t in range(self.taps)]
@@ -72,7 +69,7 @@ class Convolution(nnx.Module):
 
 
 def shorter(length: int, strides: Sequence[int]) -> int:
-    """Return the number of positions that `length` samples have after convolutions over all channels."""
+    """Return the number of positions of `length` samples after convolutions with these strides."""
     for stride in strides:
         length = -(-length // stride)
     return length
@@ -84,15 +81,15 @@ class Downsampling(nnx.Module):
     def __init__(self, n_in: int, n_out: int, stride: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.convolution, self.stride = Convolution(n_in, n_out, dtype, rngs, stride=stride), stride
 
-    def __call__(self, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, x: Array, mask: Array) -> tuple[Array, Array]:
         mask = mask[:, :: self.stride]
         return zero_at_padding(gelu(self.convolution(x)), mask, x.dtype), mask
 
 
 class ConvEncoder(nnx.Module):
-    """Convolutions over all channels, then a transformer over time, unless the spec has no layers, then the bridge.
+    """Convolutions over all channels, then a transformer over time and the bridge, if the spec has them.
 
-    Without layers and bridge it is what replaces the first convolution of a Whisper (Yang et al. 2024, NeuSpeech).
+    Without both it replaces the first convolution of a Whisper (Yang et al. 2024, NeuSpeech).
     """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -104,22 +101,19 @@ class ConvEncoder(nnx.Module):
             self.encoder = Stack(waves.stack, dtype, rngs)
         if spec.bridge != "none":
             self.bridge = _bridge(n_in, d_model, dtype, rngs)
-        self.spec, self.dtype, self.strides = spec, dtype, waves.strides
+        self.spec, self.dtype = spec, dtype
 
-    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return embeddings `[B, S, D]` and the mask `[B, S]`, S = `shorter(W, strides)`."""
         x = zero_at_padding(samples, mask, self.dtype)
-        for number in range(len(self.strides)):
+        for number in range(len(self.spec.waves.strides)):
             x, mask = getattr(self, f"conv_{number}")(x, mask)
-        x = self.encoder(x, mask, **options) if hasattr(self, "encoder") else x
+        x = self.encoder(x, mask, **options) if self.spec.waves.stack.layers else x
         return (self.bridge(x) if self.spec.bridge != "none" else x), mask
 
 
 def _bridge(n_in: int, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.Linear:
     return nnx.Linear(n_in, d_model, dtype=dtype, kernel_init=jax.nn.initializers.xavier_uniform(), rngs=rngs)
-
-
-# Patches: each channel of a recording in pieces of equal length.
 
 
 def count_patches(waves: WaveSpec, length: int) -> int:
@@ -128,14 +122,15 @@ def count_patches(waves: WaveSpec, length: int) -> int:
     return 1 + max(0, -(-(length - waves.patch) // step))
 
 
-def cut(waves: WaveSpec, samples: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+def cut(waves: WaveSpec, samples: Array, mask: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
     """Return patches `[B, C, P, patch]` of the C channels used, and the mask `[B, P]` of patches with a sample."""
-    step, count, length = waves.patch - waves.overlap, count_patches(waves, mask.shape[1]), mask.shape[1]
+    length, step = mask.shape[1], waves.patch - waves.overlap
+    count = count_patches(waves, length)
     x = zero_at_padding(samples, mask, dtype)
     if waves.used != tuple(range(x.shape[2])):
         x = x[:, :, np.asarray(waves.used)]
     # What a patch shares with the one before it does not make it real: a recording of one patch has one.
-    own = np.arange(count) * step + (waves.overlap if waves.overlap else 0)
+    own = np.arange(count) * step + waves.overlap
     own[0] = 0
     real = mask[:, np.minimum(own, length - 1)] & (own < length)[None]
     x = jnp.pad(x, ((0, 0), (0, max(0, (count - 1) * step + waves.patch - length)), (0, 0))).swapaxes(1, 2)
@@ -149,14 +144,14 @@ class PatchEncoder(nnx.Module):
     spec: EEGSpec
     bridge: nnx.Linear
 
-    def __call__(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return embeddings `[B, S, D]` and their mask `[B, S]`: of means over channels, or of every channel."""
+    def __call__(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
+        """Return embeddings `[B, S, D]` and mask `[B, S]` of the means over channels, or of every channel."""
         x, real = self.tokens(samples, mask, **options)
         if self.spec.waves.pooled:
             return self.bridge(x.mean(axis=1)), real
         return self.bridge(x.reshape(x.shape[0], -1, x.shape[-1])), jnp.tile(real, (1, x.shape[1]))
 
-    def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def tokens(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return the patches `[B, C, P, E]` after all layers, and the mask `[B, P]`."""
         raise NotImplementedError
 
@@ -168,7 +163,7 @@ class GroupNorm(nnx.Module):
         self.scale, self.bias = nnx.Param(jnp.ones((width,))), nnx.Param(jnp.zeros((width,)))
         self.groups, self.dtype = groups, dtype
 
-    def __call__(self, x: jax.Array, real: jax.Array) -> jax.Array:
+    def __call__(self, x: Array, real: Array) -> Array:
         wide = x.astype(jnp.float32).reshape(*x.shape[:3], self.groups, -1)
         weight = at_padding(real, wide.ndim).astype(jnp.float32)
         count = weight.sum(axis=1, keepdims=True) * float(wide.shape[2] * wide.shape[4])
@@ -185,17 +180,14 @@ class PatchStem(nnx.Module):
 
     def __init__(self, convolutions: Sequence[PatchConvolution], dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         n_in = 1
-        for number, each in enumerate(convolutions):
-            filters, taps, stride, padding, groups = each
-            convolution = Convolution(
-                n_in, filters, dtype, rngs, taps=taps, stride=stride, padding=padding, planar=True
-            )
-            setattr(self, f"conv_{number}", convolution)
+        for number, (filters, taps, stride, padding, groups) in enumerate(convolutions):
+            sizes: dict[str, Any] = {"taps": taps, "stride": stride, "padding": padding, "planar": True}
+            setattr(self, f"conv_{number}", Convolution(n_in, filters, dtype, rngs, **sizes))
             setattr(self, f"norm_{number}", GroupNorm(filters, groups, dtype))
             n_in = filters
         self.count = len(convolutions)
 
-    def __call__(self, patches: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, patches: Array, mask: Array) -> Array:
         batch, channels, count, _ = patches.shape
         real, x = jnp.tile(mask, (1, channels)), patches.reshape(batch, channels * count, -1, 1)
         for number in range(self.count):
@@ -203,14 +195,11 @@ class PatchStem(nnx.Module):
         return x.reshape(batch, channels, count, *x.shape[2:])
 
 
-def stem_width(length: int, convolutions: Sequence[PatchConvolution]) -> int:
-    """Return the number of values that `PatchStem` makes of a patch of `length` samples."""
+def stem_length(length: int, convolutions: Sequence[PatchConvolution]) -> int:
+    """Return the number of values that each filter of `PatchStem` makes of a patch of `length` samples."""
     for each in convolutions:
         length = (length + 2 * each.padding - each.taps) // each.stride + 1
-    return length * convolutions[-1].filters
-
-
-# LaBraM: convolutions of each patch, tables of channels and times, a transformer over all patches of all channels.
+    return length
 
 
 class LabramEncoder(PatchEncoder):
@@ -231,7 +220,7 @@ class LabramEncoder(PatchEncoder):
         self.bridge = _bridge(width, d_model, dtype, rngs)
         self.spec, self.dtype = spec, dtype
 
-    def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def tokens(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         x = self.stem(patches, real)
@@ -245,11 +234,8 @@ class LabramEncoder(PatchEncoder):
         return self.encoder(tokens, seen, **options)[:, 1:].reshape(x.shape), real
 
 
-# CBraMod: convolutions and the spectrum of each patch, then layers that attend to channels and to times in turn.
-
-
 class CrissCross(nnx.Module):
-    """A layer whose first half of features attends to the channels of a time, the second to the times of a channel."""
+    """CBraMod's layer: half of the features attend to the channels of a time, half to the times of a channel."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         half = dataclasses.replace(spec, width=spec.width // 2, heads=spec.heads // 2)
@@ -257,7 +243,7 @@ class CrissCross(nnx.Module):
         self.self_norm, self.ffn_norm = Norm(spec, dtype), Norm(spec, dtype)
         self.ffn, self.rate = FeedForward(spec, dtype, rngs), spec.dropout
 
-    def __call__(self, x: jax.Array, seen: jax.Array, key: jax.Array | None) -> jax.Array:
+    def __call__(self, x: Array, seen: Array, key: Array | None) -> Array:
         """Apply the layer to `x [B, C, P, E]`; `seen [1, B * C, 1, P]` is the bias that masks patches."""
         (batch, channels, count, _), sites = x.shape, [None] * 4 if key is None else key
         of_channel, of_time = jnp.split(self.self_norm(x), 2, axis=-1)
@@ -273,6 +259,8 @@ class CrissCross(nnx.Module):
 
 
 class CbramodEncoder(PatchEncoder):
+    """CBraMod: convolutions and the spectrum of each patch, then layers of `CrissCross`."""
+
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         waves = spec.waves
         stack, width = waves.stack, waves.stack.width
@@ -288,8 +276,8 @@ class CbramodEncoder(PatchEncoder):
         self.spec, self.dtype = spec, dtype
 
     def tokens(
-        self, samples: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None, **options: Any
-    ) -> tuple[jax.Array, jax.Array]:
+        self, samples: Array, mask: Array, *, dropout_key: Array | None = None, **options: Any
+    ) -> tuple[Array, Array]:
         waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         start, _, keys = dropout_keys(dropout_key, waves.stack.layers, 4)
@@ -299,16 +287,16 @@ class CbramodEncoder(PatchEncoder):
         x = jnp.where(real[:, None, :, None], x, jnp.zeros((), x.dtype))  # as at the end of a recording
         x = shard_rows(x + self._near(x))
 
-        def body(layer: CrissCross, x: jax.Array, key: jax.Array | None, seen: jax.Array) -> jax.Array:
+        def body(layer: CrissCross, x: Array, key: Array | None, seen: Array) -> Array:
             return layer(x, lax.stop_gradient(seen), key)
 
         seen = jnp.repeat(padding_bias(real), x.shape[1], axis=0).swapaxes(0, 1)
         return self.output(scan_layers(self.layers, body, x, keys, seen, dtype=self.dtype, **options)), real
 
-    def _near(self, x: jax.Array) -> jax.Array:
-        """Return the position embeddings `[B, C, P, E]`: a convolution of each feature over channels and patches.
+    def _near(self, x: Array) -> Array:
+        """Return position embeddings `[B, C, P, E]`: a convolution of each feature over channels and patches.
 
-        It is a product over all channels, as XLA:CPU's takes 20 times as long with its gradient (16 channels).
+        It is a product, as XLA:CPU's convolution takes 20 times as long with its gradient (16 channels).
         """
         kernel, bias = (self.positions[name][...].astype(self.dtype) for name in ("kernel", "bias"))
         (rows, columns), (_, channels, count, _) = NEIGHBORS, x.shape
@@ -321,10 +309,9 @@ class CbramodEncoder(PatchEncoder):
         return jnp.einsum("jace,bcpje->bape", weights, beside) + bias.reshape(1, 1, 1, -1)
 
 
-# REVE: a dense layer of each patch, embeddings of its place in space and time, a transformer over all patches.
-
-
 class ReveEncoder(PatchEncoder):
+    """REVE: a dense layer of each patch, embeddings of its place in space and time, a transformer over all patches."""
+
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         waves = spec.waves
         plain = dataclasses.replace(waves.stack, norm="layer", norm_eps=1e-5, bias=True)
@@ -335,7 +322,7 @@ class ReveEncoder(PatchEncoder):
         self.bridge = _bridge(waves.stack.width, d_model, dtype, rngs)
         self.spec, self.dtype = spec, dtype
 
-    def tokens(self, samples: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+    def tokens(self, samples: Array, mask: Array, **options) -> tuple[Array, Array]:
         waves = self.spec.waves
         patches, real = cut(waves, samples, mask, self.dtype)
         places, embedded = (jnp.asarray(each, self.dtype) for each in places_in_time(waves, patches.shape[2]))
@@ -346,10 +333,7 @@ class ReveEncoder(PatchEncoder):
 
 
 def places_in_time(waves: WaveSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`.
-
-    It has the cosines and sines of all combinations of frequencies along these four axes.
-    """
+    """Return x, y, z and number of each patch, `[C, P, 4]`, and cosines and sines of all sums of frequencies."""
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
     places = np.empty((len(waves.places), count, 4), np.float32)
     places[..., :3], places[..., 3] = np.array(waves.places)[:, None], np.arange(count)
@@ -369,8 +353,7 @@ ENCODER_CLASSES = {
 
 def positions_of(eeg: EEGSpec, words: int) -> int:
     """Return the number of positions that a recording of `words` words, or samples, has in the language model."""
-    if eeg.waves is None:
-        return words
-    if eeg.waves.strides:
-        return shorter(words, eeg.waves.strides)
-    return count_patches(eeg.waves, words) * (1 if eeg.waves.pooled else len(eeg.waves.used))
+    waves = eeg.waves
+    if waves is None or waves.strides:
+        return shorter(words, waves.strides if waves else ())
+    return count_patches(waves, words) * (1 if waves.pooled else len(waves.used))

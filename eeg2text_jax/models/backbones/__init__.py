@@ -15,14 +15,9 @@ ENCODER_DECODERS = ("bart", "bert2bert", "pegasus", "t5", "whisper")
 DECODERS = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
 # Dense layers that can have a low-rank adapter: name in checkpoints -> name in our parameters.
 LORA_TARGETS = {
-    "q_proj": "query",
-    "k_proj": "key",
-    "v_proj": "value",
-    "o_proj": "out",
-    "gate_proj": "gate",
-    "up_proj": "inner",
+    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "out", "gate_proj": "gate", "up_proj": "inner",
     "down_proj": "outer",
-}
+}  # fmt: skip
 BACKBONES = (*ENCODER_DECODERS, *DECODERS)
 
 

@@ -4,18 +4,23 @@ from typing import Any
 
 from transformers import BartConfig
 
-from eeg2text_jax.models.backbones.mapping import Rule, Table, attention, dense, norm
+from eeg2text_jax.models.backbones.mapping import Rule, Table, layers_of, norm, under
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
 CONFIG = BartConfig  # configuration class of models with random weights
-MODEL_TYPE = "bart"  # `model_type` in config.json of its checkpoints
-ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads its checkpoints
+MODEL_TYPE = "bart"  # in config.json of its checkpoints
+ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads them
 
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+_LAYER = {
+    **under("self_attention", "self_attn", _PROJECTIONS), "self_norm": "self_attn_layer_norm",
+    "ffn/inner": "fc1", "ffn/outer": "fc2", "ffn_norm": "final_layer_norm",
+}  # fmt: skip
+_CROSS = {**under("cross_attention", "encoder_attn", _PROJECTIONS), "cross_norm": "encoder_attn_layer_norm"}
 
 
 def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
-    """Return the description of the backbone that a Hugging Face configuration asks for."""
+    """Return the description of the backbone of a Hugging Face configuration."""
     positions = {"max_positions": config.max_position_embeddings, "position_offset": 2, "embedding_norm": True}
     encoder, decoder = (stack_of(config, side, **positions) for side in ("encoder", "decoder"))
     return spec_of(config, "bart", encoder, decoder, pad_token=config.pad_token_id, logits_bias="frozen")
@@ -24,47 +29,32 @@ def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
 def spec_of(config: Any, backbone: str, encoder: StackSpec, decoder: StackSpec, **others: Any) -> Seq2SeqSpec:
     """Return the description of a backbone whose configuration names its fields as BART's does."""
     return Seq2SeqSpec(
-        backbone=backbone,
-        vocab_size=config.vocab_size,
-        encoder=encoder,
-        decoder=decoder,
-        eos_token=config.eos_token_id,
-        start_token=config.decoder_start_token_id,
-        embedding_std=config.init_std,
-        embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
-        **others,
-    )
+        backbone=backbone, vocab_size=config.vocab_size, encoder=encoder, decoder=decoder,
+        eos_token=config.eos_token_id, start_token=config.decoder_start_token_id, embedding_std=config.init_std,
+        embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0, **others,
+    )  # fmt: skip
 
 
 def stack_of(config: Any, side: str, **others: Any) -> StackSpec:
     """Return the description of the `side` (encoder or decoder) of such a backbone, with learned positions."""
     heads = getattr(config, f"{side}_attention_heads")
     return StackSpec(
-        layers=getattr(config, f"{side}_layers"),
-        width=config.d_model,
-        heads=heads,
-        head_dim=head_dim(config.d_model, heads),
-        ffn=getattr(config, f"{side}_ffn_dim"),
-        activation=config.activation_function,
-        decoder=side == "decoder",
-        positions="learned",
-        embedding_dropout=config.dropout,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        init_std=config.init_std,
-        **others,
-    )
+        layers=getattr(config, f"{side}_layers"), width=config.d_model, heads=heads,
+        head_dim=head_dim(config.d_model, heads), ffn=getattr(config, f"{side}_ffn_dim"),
+        activation=config.activation_function, decoder=side == "decoder", positions="learned",
+        embedding_dropout=config.dropout, dropout=config.dropout, attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout, init_std=config.init_std, **others,
+    )  # fmt: skip
 
 
 def random_config(fields: dict) -> BartConfig:
-    """Return the configuration of a model with random weights; its decoder starts with the end token, as in BART."""
+    """Return the configuration of a model with random weights, whose decoder starts with the end token."""
     end = fields["eos_token_id"]
     return CONFIG(**{"decoder_start_token_id": end, "forced_eos_token_id": end, **fields})
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table that maps our parameters to the tensor names in BART's checkpoints."""
+    """Return the table of the tensor names in BART's checkpoints."""
     rules = shared_rules()
     for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         rules += layer_rules(side, stack.layers)
@@ -74,7 +64,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def shared_rules() -> list[Rule]:
-    """Return the rules (parameter -> tensor name) of embedding table and output bias; PEGASUS has the same."""
+    """Return the rules of embedding table and output bias; PEGASUS has the same."""
     copies = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
     return [
         Rule("backbone/shared/embedding", "model.shared.weight", tied=copies),
@@ -83,16 +73,6 @@ def shared_rules() -> list[Rule]:
 
 
 def layer_rules(side: str, layers: int) -> list[Rule]:
-    """Return the rules (parameter -> tensor names) of layers of `side` (encoder or decoder); PEGASUS has the same."""
-    target, source = f"backbone/{side}/layers", f"model.{side}.layers.{{layer}}"
-    rules = [
-        *attention(f"{target}/self_attention", f"{source}.self_attn", _PROJECTIONS, layers),
-        *norm(f"{target}/self_norm", f"{source}.self_attn_layer_norm", layers),
-        *dense(f"{target}/ffn/inner", f"{source}.fc1", layers),
-        *dense(f"{target}/ffn/outer", f"{source}.fc2", layers),
-        *norm(f"{target}/ffn_norm", f"{source}.final_layer_norm", layers),
-    ]
-    if side == "decoder":
-        rules += attention(f"{target}/cross_attention", f"{source}.encoder_attn", _PROJECTIONS, layers)
-        rules += norm(f"{target}/cross_norm", f"{source}.encoder_attn_layer_norm", layers)
-    return rules
+    """Return the rules of the layers of `side` (encoder or decoder); PEGASUS and Whisper have the same."""
+    names = _LAYER | (_CROSS if side == "decoder" else {})
+    return layers_of(f"backbone/{side}/layers", f"model.{side}.layers.{{layer}}", names, layers)

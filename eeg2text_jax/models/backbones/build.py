@@ -26,10 +26,8 @@ def build_model(
 ) -> Seq2SeqModel:
     """Return a model with random weights, whose backbone has the fields `config.shape` and the tokenizer's vocabulary.
 
-    `config` is the section `model`. Encoders of waves need to know the `channels`.
-
-    Raises:
-      UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
+    `config` is the section `model`; encoders of waves need the `channels`. Raises UserError for an unknown backbone,
+    dtype or field of `shape`, or a tokenizer without end or padding token.
     """
     spec = random_spec(config.backbone, dict(config.shape), tokenizer)
     return model_around(spec, config, feature_shape, tokenizer, channels)
@@ -44,8 +42,7 @@ def model_around(
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
     if prompt and max(prompt) >= (spec.encoder_vocab_size or spec.vocab_size):
         raise UserError(
-            f"config.model.prompt has token {max(prompt)}, which the vocabulary of the encoder lacks; change the "
-            "prompt, or leave it out."
+            f"config.model.prompt has token {max(prompt)}, which the encoder's vocabulary lacks; change the prompt."
         )
     eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model, channels)
     if spec.stem and config.encoder == "conv" and not config.encoder_layers:
@@ -58,8 +55,7 @@ def model_around(
 def special_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
     """Return the ids of a text of special tokens alone, such as `<|en|><|transcribe|>`; else raise a UserError."""
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-    known = {*tokenizer.get_added_vocab().values(), *getattr(tokenizer, "all_special_ids", ())}
-    if not known.issuperset(ids):
+    if not {*tokenizer.get_added_vocab().values(), *getattr(tokenizer, "all_special_ids", ())}.issuperset(ids):
         raise UserError(
             f"config.model.decoder_prompt is {text!r}, which has other tokens than the tokenizer's special ones; "
             "expected tokens such as <|en|>, or '' for none."
@@ -72,8 +68,8 @@ def brain_spec(
 ) -> EEGSpec:
     """Return the description of the brain encoder that the section `model` asks for.
 
-    `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0. Raises UserError if
-    `encoder_width` is 0 for volumes, or not a multiple of the heads; or see `wave_spec`.
+    `d_model` is the language model's width, and UniCoRN's if `encoder_width` is 0. Raises UserError if `encoder_width`
+    is 0 for volumes, or not a multiple of the heads; or see `wave_spec`.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
     if config.encoder in WAVE_ENCODERS:
@@ -90,39 +86,22 @@ def brain_spec(
     width = config.encoder_width or (d_model if unicorn else 0)
     if unicorn and width % config.encoder_heads:
         raise UserError(
-            f"config.model.encoder_heads is {config.encoder_heads}, which does not divide the width {width}; choose "
-            "another number of heads or an encoder_width."
+            f"config.model.encoder_heads is {config.encoder_heads}, which does not divide the width {width}; change "
+            "one of them."
         )
-    settings = config.unicorn
-    details: dict[str, Any] = {
-        "channels": tuple(settings.channels) if volume else (),
-        "hidden": 0 if volume else settings.hidden,
-        "activation": settings.activation,
-        "positions": settings.positions,
-        "bridge": settings.bridge,
-    }
+    details: dict[str, Any] = {name: getattr(config.unicorn, name) for name in ("activation", "positions", "bridge")}
+    details |= {"channels": tuple(config.unicorn.channels)} if volume else {"hidden": config.unicorn.hidden}
     return EEGSpec(
-        features=math.prod(shape),
-        layers=0 if config.encoder == "none" else config.encoder_layers,
-        heads=config.encoder_heads,
-        ffn=config.encoder_ffn,
-        width=width,
-        dropout=config.dropout,
-        prompt=prompt,
-        kind=config.encoder,
-        volume=volume,
-        **(details if unicorn else {}),
-    )
+        features=math.prod(shape), layers=0 if config.encoder == "none" else config.encoder_layers,
+        heads=config.encoder_heads, ffn=config.encoder_ffn, width=width, dropout=config.dropout, prompt=prompt,
+        kind=config.encoder, volume=volume, **(details if unicorn else {}),
+    )  # fmt: skip
 
 
 def backbone_module(name: str) -> Any:
     """Return the module of the backbone `name`, or for a decoder-only model an object with the same interface.
 
-    Each has `spec_from_config`, `random_config` and `table`; PEGASUS also has `as_stored` and, like BERT2BERT,
-    `only_exported`.
-
-    Raises:
-      UserError: no such backbone.
+    Each has `spec_from_config`, `random_config` and `table`, some `as_stored` or `only_exported`.
     """
     if name not in BACKBONES:
         raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
@@ -132,12 +111,12 @@ def backbone_module(name: str) -> Any:
 
 
 def backbone_of(config: PretrainedConfig) -> str | None:
-    """Return the name of the backbone that a Hugging Face configuration is for; None if it is not supported."""
+    """Return the name of a Hugging Face configuration's backbone; None if it is not supported."""
     return next((name for name in BACKBONES if config.model_type == backbone_module(name).MODEL_TYPE), None)
 
 
 def check_depth(fields: Any, where: str) -> None:
-    """Raise UserError if a configuration's fields ask for so many layers that building the model would never end."""
+    """Raise UserError if fields of a configuration ask for so many layers that building the model would never end."""
     for name, value in fields.items() if isinstance(fields, dict) else ():
         check_depth(value, f"{where}: {name}")
         if name.endswith("layers") and isinstance(value, int | float) and value > MOST_LAYERS:
@@ -145,11 +124,7 @@ def check_depth(fields: Any, where: str) -> None:
 
 
 def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2SeqSpec:
-    """Return the description of a backbone with random weights.
-
-    Raises:
-      UserError: see `random_config` and `describe`; or the vocabulary is smaller than the tokenizer's.
-    """
+    """Return the description of a backbone with random weights; raise UserError if its vocabulary is too small."""
     check_depth(shape, "config.model.shape")
     spec = describe(random_config(backbone, shape, tokenizer), backbone, "config.model.shape")
     if len(tokenizer) > spec.vocab_size:  # for a larger token id, JAX would silently read the last row of the table
@@ -161,10 +136,9 @@ def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2Seq
 
 
 def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec:
-    """Return the description of a backbone from its Hugging Face configuration, which error messages call by `where`.
+    """Return the description of a backbone from its Hugging Face configuration, which messages call `where`.
 
-    Raises:
-      UserError: an unknown activation, a size below 1, an invalid dropout rate, or a missing or invalid token id.
+    Raises UserError for an unknown activation, a size below 1, an invalid dropout rate or token id.
     """
     try:
         spec = backbone_module(backbone).spec_from_config(config)
@@ -204,11 +178,7 @@ def _check_stack(stack: StackSpec, where: str) -> None:
 
 
 def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> PretrainedConfig:
-    """Return the Hugging Face configuration of a backbone with random weights.
-
-    Raises:
-      UserError: a field that the configuration class does not know.
-    """
+    """Return the Hugging Face configuration of a backbone with random weights; raise UserError for unknown fields."""
     module = backbone_module(backbone)
     _check_fields(shape, module.CONFIG, getattr(module, "SIDES", ()))
     bos = first_known(tokenizer.bos_token_id, tokenizer.cls_token_id)

@@ -1,7 +1,6 @@
 """Decoder-only language models: Llama, Mistral, Qwen and Gemma.
 
-All have RMS norms, rotary positions and a gated feed-forward network. Each model is an entry in `MODELS`, with a
-function that returns the fields in which it differs from the others.
+All have RMS norms, rotary positions and a gated feed-forward network; `MODELS` has what differs.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ import transformers
 from transformers import PretrainedConfig
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.models.backbones.mapping import Rule, Table, dense, norm
+from eeg2text_jax.models.backbones.mapping import Rule, Table, layers_of, norm
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 PROJECTIONS = {
@@ -26,7 +25,7 @@ _ATTENTION = ("query", "key", "value", "out")
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     """Return the rotary frequency of each pair of a head's dimensions, radians per position, rounded as in PyTorch.
 
-    Raises UserError if the configuration asks for a scaling that is not implemented.
+    Raises UserError if a scaling is not implemented.
     """
     kind = rope.get("rope_type", "default")
     exponents = np.arange(0, head_dim, 2).astype(np.float32) / np.float32(head_dim)
@@ -60,7 +59,7 @@ def biased(config: PretrainedConfig) -> tuple[str, ...]:
     return _ATTENTION if config.attention_bias else ()
 
 
-# One function for each model: transformers configuration -> the model's own fields of `StackSpec` and `Seq2SeqSpec`.
+# For each model: transformers configuration -> its own fields of `StackSpec` and `Seq2SeqSpec`.
 
 
 def _llama(config: Any) -> dict[str, Any]:
@@ -114,8 +113,8 @@ class DecoderOnly:
 
     name: str
     title: str  # name for messages
-    transformers_name: str  # first part of the names of the model's classes in transformers
-    MODEL_TYPE: str  # `model_type` in config.json of the model's checkpoints
+    transformers_name: str  # first part of the names of its classes in transformers
+    MODEL_TYPE: str  # in config.json of its checkpoints
     details: Callable[[Any], dict[str, Any]]  # configuration -> fields of `StackSpec` and `Seq2SeqSpec`
     config_suffix: str = "Config"
 
@@ -130,7 +129,7 @@ class DecoderOnly:
         return f"{self.transformers_name}ForCausalLM"
 
     def spec_from_config(self, config: Any) -> Seq2SeqSpec:
-        """Return the description of the backbone that a Hugging Face configuration asks for."""
+        """Return the description of the backbone of a Hugging Face configuration."""
         details = {"kv_heads": config.num_key_value_heads, **self.details(config)}
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         if "rotary" not in details:
@@ -138,48 +137,29 @@ class DecoderOnly:
         of_model = {field.name for field in dataclasses.fields(Seq2SeqSpec)} & details.keys()
         ends = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
         pad = config.pad_token_id if config.pad_token_id not in ends else None
+        decoder = StackSpec(
+            layers=config.num_hidden_layers, width=config.hidden_size, heads=config.num_attention_heads,
+            head_dim=head_dim, ffn=config.intermediate_size, decoder=True, alone=True, gated=True, pre_norm=True,
+            activation=config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act,
+            norm="rms", norm_eps=config.rms_norm_eps, bias=False, positions="rotary", final_norm=True,
+            max_positions=config.max_position_embeddings, attention_dropout=config.attention_dropout,
+            init_std=config.initializer_range,
+            **{name: value for name, value in details.items() if name not in of_model},
+        )  # fmt: skip
         return Seq2SeqSpec(
-            backbone=self.name,
-            vocab_size=config.vocab_size,
-            encoder=None,
-            decoder=StackSpec(
-                layers=config.num_hidden_layers,
-                width=config.hidden_size,
-                heads=config.num_attention_heads,
-                head_dim=head_dim,
-                ffn=config.intermediate_size,
-                activation=config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act,
-                decoder=True,
-                alone=True,
-                gated=True,
-                pre_norm=True,
-                norm="rms",
-                norm_eps=config.rms_norm_eps,
-                bias=False,
-                positions="rotary",
-                max_positions=config.max_position_embeddings,
-                final_norm=True,
-                attention_dropout=config.attention_dropout,
-                init_std=config.initializer_range,
-                **{name: value for name, value in details.items() if name not in of_model},
-            ),
-            pad_token=config.vocab_size if pad is None else pad,
-            eos_token=ends[0],
-            start_token=config.vocab_size,
-            embedding_std=config.initializer_range,
-            frozen_pad=config.pad_token_id is not None,
-            tied_head=config.tie_word_embeddings,
-            **{name: details[name] for name in of_model},
-        )
+            backbone=self.name, vocab_size=config.vocab_size, encoder=None, decoder=decoder, eos_token=ends[0],
+            pad_token=config.vocab_size if pad is None else pad, start_token=config.vocab_size,
+            embedding_std=config.initializer_range, frozen_pad=config.pad_token_id is not None,
+            tied_head=config.tie_word_embeddings, **{name: details[name] for name in of_model},
+        )  # fmt: skip
 
     def random_config(self, fields: dict[str, Any]) -> PretrainedConfig:
         """Return the configuration of a model with random weights."""
         return self.CONFIG(**fields)
 
     def table(self, spec: Seq2SeqSpec) -> Table:
-        """Return the table that maps our parameters to the tensor names in the model's checkpoints."""
-        stack, layer = spec.decoder, "model.layers.{layer}"
-        target = "backbone/decoder/layers"
+        """Return the table of the tensor names in the model's checkpoints."""
+        stack, layer, target = spec.decoder, "model.layers.{layer}", "backbone/decoder/layers"
         rules = [
             Rule("backbone/shared/embedding", "model.embed_tokens.weight", tied=("lm_head.weight",) * spec.tied_head),
             *norm("backbone/decoder/final_norm", "model.norm", bias=False),
@@ -187,8 +167,8 @@ class DecoderOnly:
         if not spec.tied_head:
             rules.append(Rule("backbone/head/embedding", "lm_head.weight"))
         for part, name in PROJECTIONS.items():
-            ours = f"{target}/{'self_attention' if part in _ATTENTION else 'ffn'}/{part}"
-            rules += dense(ours, f"{layer}.{name}", stack.layers, bias=part in stack.biases)
+            ours = f"{'self_attention' if part in _ATTENTION else 'ffn'}/{part}"
+            rules += layers_of(target, layer, {ours: name}, stack.layers, bias=part in stack.biases)
         norms = {"self_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
         if stack.sandwich_norm:
             norms = {

@@ -1,15 +1,15 @@
 """Conversion between the tensors of a PyTorch checkpoint and our parameters, by one table of names per architecture.
 
 A parameter is named by its path in the nested dict (`backbone/encoder/layers/ffn/inner/kernel`), a tensor by its name
-in PyTorch. We stack the layers of an encoder or decoder in one array; PyTorch has one tensor for each layer, with the
-layer's number in its name (in our tables, `{layer}`). `match` reads a checkpoint and `export` writes one, both by the
-same table; nothing is matched by shape. `dense`, `norm` and `attention` make the rules of a table.
+in PyTorch. We stack the layers of an encoder or decoder in one array; PyTorch has a tensor for each, with the layer's
+number in its name (`{layer}` in tables). `match` reads a checkpoint and `export` writes one by the same table; nothing
+is matched by shape. `dense`, `norm` and `layers_of` make the rules of a table.
 """
 
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,17 @@ class Rule:
     """One of our parameters, and the tensors of a checkpoint file in which it is stored."""
 
     target: str  # path of the parameter
-    source: str  # name of the tensor; with "{layer}", one tensor for each layer of a stacked parameter
-    layers: int = 0  # number of layers of a stacked parameter; 0: it is not stacked
+    source: str  # name of the tensor; with "{layer}", one for each layer of a stacked parameter
+    layers: int = 0  # number of layers; 0: the parameter is not stacked
     transpose: bool = False  # dense layers: [out, in] in the file, [in, out] here; convolutions likewise
-    part: tuple[int, int] = (0, 1)  # (i, n): the tensor's i-th part of n along its first axis, in the file
+    part: tuple[int, int] = (0, 1)  # (i, n): the tensor's i-th part of n along its first axis in the file
     squeeze: bool = False  # the tensor in the file has an additional first axis of size 1
     optional: bool = False  # a file without the tensor gives zeros
     tied: tuple[str, ...] = ()  # other names of the same tensor: files may hold any or all of them
     otherwise: str = ""  # name of the tensor to read from a file that lacks `source`
 
     def names(self) -> list[str]:
-        """Return the names of the tensors that make up the parameter, in the order of the layers."""
+        """Return the names of the parameter's tensors, in the order of the layers."""
         return [self.source.format(layer=i) for i in range(self.layers)] if self.layers else [self.source]
 
     def oriented(self, tensor: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The rules of an architecture: for every parameter, the tensors of a checkpoint in which it is stored."""
+    """The rules of an architecture, one for each parameter."""
 
     architecture: str  # name for messages
     rules: tuple[Rule, ...]
@@ -68,10 +68,9 @@ class Source:
 def dense(
     target: str, source: str, layers: int = 0, *, bias: bool = True, part: tuple[int, int] = (0, 1), fused: str = "."
 ) -> list[Rule]:
-    """Return the rules (parameter -> tensor names) of a dense layer, stored as `weight [out, in]` and `bias [out]`.
+    """Return the rules of a dense layer, stored as `weight [out, in]` and `bias [out]`, or of a convolution.
 
-    Convolutions are stored as `weight [out, in, ...]`. `part` is for layers that are stored as one, see `Rule`; `fused`
-    comes before `weight` and `bias` in the name.
+    `part` is for layers that are stored as one, see `Rule`; `fused` comes before `weight` and `bias` in the name.
     """
     kernel = Rule(f"{target}/kernel", f"{source}{fused}weight", layers, transpose=True, part=part)
     return [kernel, Rule(f"{target}/bias", f"{source}{fused}bias", layers, part=part)] if bias else [kernel]
@@ -83,22 +82,25 @@ def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> lis
     return [scale, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [scale]
 
 
-def attention(target: str, source: str, names: Mapping[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
-    """Return the rules of attention's four dense layers; `names` maps query, key, value and out to PyTorch's names."""
-    parts = names.items()
-    return [rule for ours, name in parts for rule in dense(f"{target}/{ours}", f"{source}.{name}", layers, bias=bias)]
+def layers_of(target: str, source: str, names: Mapping[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
+    """Return the rules of dense layers, and of norms (`norm` ends their name); `names` maps our names to theirs."""
+    rules: list[Rule] = []
+    for ours, theirs in names.items():
+        make = norm if ours.endswith("norm") else dense
+        rules += make(f"{target}/{ours}", f"{source}.{theirs}", layers, bias=bias)
+    return rules
+
+
+def under(target: str, source: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the same names below two others, for `layers_of`."""
+    return {f"{target}/{ours}": f"{source}.{theirs}" for ours, theirs in names.items()}
 
 
 def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
     """Return where each parameter of a table is stored in a checkpoint, by the parameter's path; nothing is copied.
 
-    Args:
-      tensors: the checkpoint's tensors by their names.
-      shapes: shapes of our parameters by path.
-      where: the checkpoint's folder or file, for messages.
-
-    Raises:
-      UserError: tensors are missing, unknown or wrongly shaped, or tied tensors differ; the message names all of them.
+    `shapes` are those of our parameters by path; `where` is the folder or file. Raises UserError if tensors
+    are missing, unknown or wrongly shaped, or tied tensors differ; the message names all of them.
     """
     table_names = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
     spelled = {name: _spelling(name, table, tensors) for name in table_names}
@@ -114,7 +116,9 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
                 names = [spelled[rule.otherwise]]
             if not names and not rule.optional:
                 missing.append(rule.source)
-            differing += [f"{name} and {names[0]}" for name in names[1:] if not _same(tensors[name], tensors[names[0]])]
+            first = tensors[names[0]] if names else None
+            same = (tensors[name] is first or np.array_equal(tensors[name], first) for name in names[1:])
+            differing += [f"{name} and {names[0]}" for name, equal in zip(names[1:], same, strict=True) if not equal]
             pieces = names[:1]
         other += [f"{name} ({tensors[name].dtype})" for name in pieces if tensors[name].dtype.name not in FLOATING]
         expected = shapes[rule.target]
@@ -148,10 +152,7 @@ def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def flatten(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested parameters as a flat dict, path `a/b/c` -> leaf.
-
-    Flax has this function, too, but importing it takes seconds, and checking a command line needs this module.
-    """
+    """Return nested parameters as a flat dict, path `a/b/c` -> leaf; importing Flax's function takes seconds."""
     flat: dict[str, Any] = {}
     for name, value in params.items():
         flat |= flatten(value, f"{above}{name}/") if isinstance(value, Mapping) else {above + name: value}
@@ -171,7 +172,7 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:
-    """Return the spelling under which the file has the tensor `name` of the table; `name` if the file lacks it."""
+    """Return the spelling under which the file has a tensor of the table; `name` if the file lacks it."""
     for count in range(len(table.spellings) + 1):
         for substitutions in itertools.combinations(table.spellings, count):
             spelled = name
@@ -180,10 +181,6 @@ def _spelling(name: str, table: Table, tensors: Tensors) -> str:
             if spelled in tensors:
                 return spelled
     return name
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a is b or np.array_equal(a, b)
 
 
 def _misfit(name: str, tensor: np.ndarray, rule: Rule, expected: tuple[int, ...]) -> str:
@@ -202,14 +199,13 @@ def _refuse(table: Table, where: str, *names: list[str]) -> None:
         (differing, "these are one tensor in the model, whatever tie_word_embeddings says, but differ in the file:"),
         (other, f"these are no floating-point numbers ({', '.join(FLOATING)}), or lack the scales that they need:"),
     ]
-    if said := [f"{words} {_listed(names)}" for names, words in problems if names]:
+    said, most = [], 40
+    for names, words in problems:
+        listed = sorted(set(names))
+        more = f" and {len(listed) - most} more" if len(listed) > most else ""
+        said += [f"{words} {', '.join(listed[:most])}{more}"] if listed else []
+    if said:
         raise UserError(
             f"{where}: the tensors do not fit the {table.architecture} model that the configuration describes: "
             f"{'; '.join(said)}. Use weights and configuration of one checkpoint."
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    names, most = sorted(set(names)), 40
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

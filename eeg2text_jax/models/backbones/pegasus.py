@@ -13,8 +13,8 @@ from eeg2text_jax.models.layers import sinusoidal_table
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 CONFIG = PegasusConfig  # configuration class of models with random weights
-MODEL_TYPE = "pegasus"  # `model_type` in config.json of its checkpoints
-ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers that loads its checkpoints
+MODEL_TYPE = "pegasus"  # in config.json of its checkpoints
+ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers that loads them
 
 
 def spec_from_config(config: PegasusConfig) -> Seq2SeqSpec:
@@ -26,19 +26,12 @@ def spec_from_config(config: PegasusConfig) -> Seq2SeqSpec:
 
 
 def _pre_norm(stack: StackSpec) -> StackSpec:
-    return dataclasses.replace(
-        stack,
-        pre_norm=True,
-        positions="sinusoidal",
-        max_positions=None,
-        position_offset=0,
-        embedding_norm=False,
-        final_norm=True,
-    )
+    positions: dict[str, Any] = {"positions": "sinusoidal", "max_positions": None, "position_offset": 0}
+    return dataclasses.replace(stack, pre_norm=True, embedding_norm=False, final_norm=True, **positions)
 
 
 def random_config(fields: dict) -> PegasusConfig:
-    """Return the configuration of a model with random weights; its decoder starts with the padding token."""
+    """Return the configuration of a model with random weights, whose decoder starts with the padding token."""
     return CONFIG(**{"decoder_start_token_id": fields["pad_token_id"], **fields})
 
 
@@ -47,25 +40,21 @@ _CLOSE = 1e-6  # largest difference of two float32 computations of a sine; round
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table that maps our parameters to the tensor names in PEGASUS's checkpoints."""
+    """Return the table of the tensor names in PEGASUS's checkpoints."""
     rules = shared_rules()
     for side, stack in zip(_SIDES, (spec.encoder, spec.decoder), strict=True):
         rules += layer_rules(side, stack.layers)
         rules += norm(f"backbone/{side}/final_norm", f"model.{side}.layer_norm")
         if stack.positions == "learned":
             rules.append(Rule(f"backbone/{side}/positions/embedding", f"model.{side}.embed_positions.weight"))
-    return Table(
-        "PEGASUS",
-        tuple(rules),
-        ignored=(r"(model\.)?(en|de)coder\.embed_positions\.weight",),  # computed here if sinusoidal, see `as_stored`
-        spellings=((r"^model\.", ""),),
-    )
+    ignored = (r"(model\.)?(en|de)coder\.embed_positions\.weight",)  # computed here if sinusoidal, see `as_stored`
+    return Table("PEGASUS", tuple(rules), ignored, spellings=((r"^model\.", ""),))
 
 
 def as_stored(spec: Seq2SeqSpec, tensors: Tensors) -> Seq2SeqSpec:
     """Return the description with learned positions for each stack whose position table in the file is not sinusoidal.
 
-    transformers uses the table in the file. In a file of half precision, the sines are rounded.
+    transformers uses the table in the file, where half precision rounds sines.
     """
     stacks: dict[str, Any] = {side: _stored_positions(getattr(spec, side), side, tensors) for side in _SIDES}
     return dataclasses.replace(spec, **stacks)
@@ -83,7 +72,7 @@ def _stored_positions(stack: StackSpec, side: str, tensors: Tensors) -> StackSpe
 
 
 def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    """Return the sinusoidal tables by tensor name; transformers expects them in a file although it can compute them."""
+    """Return the sinusoidal tables by tensor name, which transformers expects in a file."""
     return {
         f"model.{side}.embed_positions.weight": sinusoidal_table(config.max_position_embeddings, stack.width)
         for side, stack in zip(_SIDES, (spec.encoder, spec.decoder), strict=True)

@@ -1,8 +1,7 @@
 """Whisper: convolutions, pre-norm layers without a bias of keys, fixed sines in the encoder (Radford et al. 2022).
 
-Its first convolution, over the bands of a log-mel spectrogram, is replaced by the brain encoder; the second one is
-`stem`. As a brain encoder may shorten a recording, the encoder sees as many positions as the recording has, and not
-always 30 seconds with padding.
+The brain encoder replaces its first convolution, over the bands of a log-mel spectrogram; the second one is `stem`.
+The encoder sees as many positions as the recording has, not always 30 seconds with padding.
 """
 
 import dataclasses
@@ -17,15 +16,15 @@ from eeg2text_jax.models.backbones.mapping import Rule, Table, dense, norm
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 CONFIG = WhisperConfig  # configuration class of models with random weights
-MODEL_TYPE = "whisper"  # `model_type` in config.json of its checkpoints
-ARCHITECTURE = "WhisperForConditionalGeneration"  # the class of transformers that loads its checkpoints
+MODEL_TYPE = "whisper"  # in config.json of its checkpoints
+ARCHITECTURE = "WhisperForConditionalGeneration"  # the class of transformers that loads them
 BIASES = ("query", "value", "out", "inner", "outer")
 
 
 def spec_from_config(config: Any) -> Seq2SeqSpec:
     """Return the description of the backbone of a Hugging Face configuration.
 
-    Older checkpoints state the tokens after the start token, `forced_decoder_ids`; an export here does, too.
+    `forced_decoder_ids`, of older checkpoints and of an export here, are the tokens after the start token.
     """
     forced = getattr(config, "forced_decoder_ids", None) or ()
     # Whisper pads with its end token, which labels need: an id that no token has pads them.
@@ -45,20 +44,18 @@ def random_config(fields: dict) -> WhisperConfig:
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table that maps our parameters to the tensor names in Whisper's checkpoints."""
-    copies = ("proj_out.weight",)
+    """Return the table of the tensor names in Whisper's checkpoints."""
     rules = [
-        Rule("backbone/shared/embedding", "model.decoder.embed_tokens.weight", tied=copies),
+        Rule("backbone/shared/embedding", "model.decoder.embed_tokens.weight", tied=("proj_out.weight",)),
         *dense("backbone/stem/convolution", "model.encoder.conv2"),
+        *side_rules("encoder", spec.encoder),
+        *side_rules("decoder", spec.decoder),
     ]
-    for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
-        rules += side_rules(side, stack)
-    # A brain encoder replaces the first convolution.
     return Table("Whisper", tuple(rules), ignored=(r"model\.encoder\.conv1\.(weight|bias)",))
 
 
 def side_rules(side: str, stack: StackSpec) -> list[Rule]:
-    """Return the rules (parameter -> tensor names) of the layers, positions and norm of `side`."""
+    """Return the rules of the layers, positions and norm of `side`."""
     return [
         *(rule for rule in layer_rules(side, stack.layers) if not rule.target.endswith("/key/bias")),
         *norm(f"backbone/{side}/final_norm", f"model.{side}.layer_norm"),
@@ -68,8 +65,5 @@ def side_rules(side: str, stack: StackSpec) -> list[Rule]:
 
 def only_exported(spec: Seq2SeqSpec, config: WhisperConfig) -> dict[str, np.ndarray]:
     """Return zeros for the first convolution (by tensor name), which transformers expects in a file."""
-    width = spec.encoder.width
-    return {
-        "model.encoder.conv1.weight": np.zeros((width, config.num_mel_bins, 3), np.float32),
-        "model.encoder.conv1.bias": np.zeros(width, np.float32),
-    }
+    shapes = {"weight": (spec.encoder.width, config.num_mel_bins, 3), "bias": (spec.encoder.width,)}
+    return {f"model.encoder.conv1.{name}": np.zeros(shape, np.float32) for name, shape in shapes.items()}

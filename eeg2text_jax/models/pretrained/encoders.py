@@ -1,7 +1,4 @@
-"""Text encoders from checkpoints, up to any layer: BERT, RoBERTa, or the encoder of BART, PEGASUS or T5.
-
-All are a `models._stack.Stack` with an embedding table.
-"""
+"""Text encoders from checkpoints, up to any layer: BERT, RoBERTa, or the encoder of BART, PEGASUS or T5."""
 
 import dataclasses
 import functools
@@ -16,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from scipy import special
@@ -51,23 +49,12 @@ class EncoderSpec:
 
     @property
     def table(self) -> str:
-        """The name of the embedding table among our parameters, the same as in the whole backbone."""
+        """Name of the embedding table among our parameters, as in the whole backbone."""
         return "shared" if self.model_type in _BACKBONES else "encoder_embedding"
-
-    def cut(self, layers: int) -> "EncoderSpec":
-        """Return the description of the first `layers` layers; 0: the embeddings alone.
-
-        The final norm of T5 and PEGASUS comes after the last of these layers, as in bert-score.
-        """
-        return dataclasses.replace(self, stack=dataclasses.replace(self.stack, layers=layers))
 
 
 def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
-    """Return the description of the encoder that a Hugging Face configuration asks for.
-
-    Raises:
-      UserError: the encoder is not supported; the message names its checkpoint, `where`.
-    """
+    """Return the description of a Hugging Face configuration's encoder; raise a UserError if it is not supported."""
     kind = config.model_type
     if kind in _BACKBONES:
         spec = _BACKBONES[kind].spec_from_config(config)
@@ -77,10 +64,9 @@ def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
             f"{where}: model_type in config.json is {kind!r}; expected one of {', '.join(MODEL_TYPES)} for a text "
             "encoder; choose another checkpoint."
         )
-    if getattr(config, "position_embedding_type", "absolute") not in ("absolute", None):
+    if (positions := getattr(config, "position_embedding_type", None)) not in ("absolute", None):
         raise UserError(
-            f"{where}: position_embedding_type is {config.position_embedding_type}; only absolute is supported; choose "
-            "another checkpoint."
+            f"{where}: position_embedding_type is {positions}; expected absolute; choose another checkpoint."
         )
     stack = bert_stack(config, decoder=False)
     if kind == "roberta":
@@ -89,22 +75,17 @@ def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
     return EncoderSpec(kind, config.vocab_size, stack, config.pad_token_id)
 
 
-class _Backbone(nnx.Module):
-    def __init__(self, spec: EncoderSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        init = jax.nn.initializers.normal(spec.stack.init_std or 1.0)
-        table = nnx.Param(init(rngs.params(), (spec.vocab_size, spec.stack.width), jnp.float32))
-        setattr(self, spec.table, nnx.Dict(embedding=table))
-        self.encoder = Stack(spec.stack, dtype, rngs)
-
-
 class _Network(nnx.Module):
     """A text encoder with the parameter names of a whole encoder-decoder, so that both use one table of names."""
 
     def __init__(self, spec: EncoderSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.backbone, self.spec = _Backbone(spec, dtype, rngs), spec
+        init = jax.nn.initializers.normal(spec.stack.init_std or 1.0)
+        table = nnx.Param(init(rngs.params(), (spec.vocab_size, spec.stack.width), jnp.float32))
+        parts = {spec.table: nnx.Dict(embedding=table), "encoder": Stack(spec.stack, dtype, rngs)}
+        self.backbone, self.spec = nnx.Dict(**parts), spec
 
-    def __call__(self, ids: jax.Array, mask: jax.Array) -> jax.Array:
-        table = getattr(self.backbone, self.spec.table)["embedding"]
+    def __call__(self, ids: Array, mask: Array) -> Array:
+        table = self.backbone[self.spec.table]["embedding"]
         return self.backbone.encoder(table[...][ids] * self.spec.embedding_scale, mask)
 
 
@@ -115,32 +96,20 @@ class TextEncoder(PureModel):
     spec: EncoderSpec
     dtype: str = "float32"  # compute dtype
 
-    def hidden(self, params: Params, ids: jax.Array, mask: jax.Array) -> jax.Array:
-        """Map token ids int32 `[B, T]` and their mask `[B, T]` to hidden states `[B, T, D]` after the last layer.
-
-        States at padding have no meaning.
-        """
+    def hidden(self, params: Params, ids: Array, mask: Array) -> Array:
+        """Return hidden states `[B, T, D]` after the last layer; those at padding have no meaning."""
         return self._module(params)(ids, mask)
 
     def _make(self) -> functools.partial:
         return functools.partial(_Network, self.spec, jnp.dtype(self.dtype))
 
 
-# Last part of a model's name -> the layer whose hidden states agree best with human judgement of translations. Values
-# of bert-score 0.3.13 (Zhang et al. 2020, appendix B), except MiniLM: its last layer was the best in our comparison.
+# Last part of a model's name -> the layer that agrees best with human judgement of translations, by bert-score 0.3.13
+# (Zhang et al. 2020, appendix B); MiniLM's last layer was the best in our comparison.
 BEST_LAYERS = {
-    "roberta-large": 17,
-    "roberta-base": 10,
-    "bert-base-uncased": 9,
-    "bert-large-uncased": 18,
-    "bart-base": 6,
-    "bart-large": 10,
-    "t5-small": 6,
-    "t5-base": 11,
-    "t5-large": 23,
-    "pegasus-large": 8,
-    "minilm": 6,
-}
+    "roberta-large": 17, "roberta-base": 10, "bert-base-uncased": 9, "bert-large-uncased": 18, "bart-base": 6,
+    "bart-large": 10, "t5-small": 6, "t5-base": 11, "t5-large": 23, "pegasus-large": 8, "minilm": 6,
+}  # fmt: skip
 
 
 class LoadedEncoder(NamedTuple):
@@ -152,42 +121,35 @@ class LoadedEncoder(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
     folder: Path
     digest: str  # of the weights, see `weights_digest`
-    tuned_layer: bool  # the user or BEST_LAYERS chose the layer; False: the last layer, as the default
-    is_whole: bool  # whether all layers of the checkpoint are loaded
+    tuned_layer: bool  # the user or BEST_LAYERS chose the layer
+    is_whole: bool  # all layers of the checkpoint are loaded
 
 
 def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -> LoadedEncoder:
     """Load BERT, RoBERTa, or the encoder of BART, PEGASUS or T5, up to the layer `layer`.
 
-    Args:
-      name: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
-      layer: the layer whose output is used, 0 for the embeddings; None: the layer in `BEST_LAYERS`, or the last.
-
-    Raises:
-      UserError: there is no such checkpoint, encoder or layer.
+    `name` is as for `checkpoint_folder`; layer 0 are the embeddings, None is the layer in `BEST_LAYERS`, or the last.
+    The final norm of T5 and PEGASUS comes after this layer, as in bert-score. Raises UserError if there is no such
+    checkpoint, encoder or layer.
     """
     folder = checkpoint_folder(name)
     config = read_config(folder)
     whole = encoder_spec(config, str(folder))
-    short = str(name).rstrip("/").rpartition("/")[2]
-    depth = whole.stack.layers
+    short, depth = str(name).rstrip("/").rpartition("/")[2], whole.stack.layers
     n_layers = min(BEST_LAYERS.get(short, depth), depth) if layer is None else depth if layer == "last" else layer
     if not 0 <= n_layers <= depth:
         raise UserError(f"--layer={layer}: {short} has layers 0 (its embeddings) to {depth}.")
-    encoder = TextEncoder(whole.cut(n_layers))
+    encoder = TextEncoder(dataclasses.replace(whole, stack=dataclasses.replace(whole.stack, layers=n_layers)))
     shapes = encoder.shapes
     sources = match(_cut_table(whole, n_layers, config), read_tensors(folder), tensor_shapes(shapes), str(folder))
-    # RoBERTa's tokenizer must put a space before the first word, as before all others. bert-score passes this option in
-    # each call of the tokenizer, where transformers 5 ignores it silently.
+    # RoBERTa's first word, too, follows a space; in the tokenizer's calls, transformers 5 ignores this option.
     tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if whole.model_type == "roberta" else {}))
-    tuned = layer is not None or short in BEST_LAYERS
-    return LoadedEncoder(
-        short, encoder, assemble(sources, shapes), tokenizer, folder, weights_digest(folder), tuned, n_layers == depth
-    )
+    about = tokenizer, folder, weights_digest(folder), layer is not None or short in BEST_LAYERS, n_layers == depth
+    return LoadedEncoder(short, encoder, assemble(sources, shapes), *about)
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 of a checkpoint's weights file; for shards, the digest of their digests in order of names."""
+    """Return the SHA-256 of a checkpoint's weights file, or of the digests of its shards in order of names."""
     name = weights_file({path.name for path in folder.iterdir()})
     if not name.endswith(INDEX):
         return file_digest(folder / name)
@@ -196,7 +158,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Table:
-    """Return the table of tensor names of the encoder's first `layers` layers; other known tensors are ignored."""
+    """Return the table of the encoder's first `layers` layers; other known tensors are ignored."""
     if whole.table == "shared":
         table = backbone_table(backbone_module(whole.model_type).spec_from_config(config))
     else:
@@ -208,34 +170,27 @@ def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Tab
     cut_rules: list[Rule] = []
     passed: set[str] = set()
     for rule in table.rules:
+        passed |= {*rule.names(), *rule.tied}
         if rule.target.startswith(ours) and (layers or not rule.layers):
-            lower = dataclasses.replace(rule, layers=min(rule.layers, layers))
-            passed |= {*rule.names()} - {*lower.names()}
-            cut_rules.append(lower)
-        else:
-            passed |= {*rule.names(), *rule.tied}
+            cut_rules.append(dataclasses.replace(rule, layers=min(rule.layers, layers)))
+            passed -= {*cut_rules[-1].names(), *rule.tied}
     for prefix in table.spellings[:1]:  # in some files, names lack this prefix
         passed |= {re.sub(*prefix, name) for name in passed}
     return dataclasses.replace(table, rules=tuple(cut_rules), ignored=(*table.ignored, *map(re.escape, sorted(passed))))
 
 
-# Compute hidden states of texts with a text encoder, once per distinct text, in batches of fixed widths in tokens.
-#
-# Shapes: `N` texts or pairs, `T` tokens, `D` width of the encoder.
+# Hidden states of texts, once per distinct text, in batches of fixed widths. Shapes: N texts, T tokens, D width.
 
-# Widths of batches in tokens; each width in use is compiled once.
+# Widths of batches in tokens; each in use is compiled once.
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-# Tokens of a batch, padding included. A CPU is as fast with 1024 as with 4096, and the last batch has fewer empty rows.
+# Tokens of a batch, padding included. A CPU is as fast with 1024 as with 4096, with fewer empty rows at the end.
 TOKENS = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
 KEPT = 1 << 30  # largest size of the cache of hidden states, bytes
 LONGEST = 512  # limit in tokens if neither tokenizer nor position embeddings set one
 
 
 class TextEmbedder:
-    """Token ids and hidden states of texts, for all metrics that use one encoder.
-
-    Up to `KEPT` bytes of states are cached, because texts recur (references, texts that several metrics read).
-    """
+    """Token ids and hidden states of texts, for all metrics of one encoder; up to `KEPT` bytes of states are cached."""
 
     def __init__(self, loaded: LoadedEncoder):
         self.loaded = loaded
@@ -248,7 +203,7 @@ class TextEmbedder:
         self._bytes = 0
 
     def tokens(self, texts: Sequence[str], max_tokens: int | None = None) -> list[np.ndarray]:
-        """Return the token ids of every text with special tokens, int32 `[T]`, cut to `max_tokens`; texts are stripped.
+        """Return the token ids of every text, stripped, with special tokens, int32 `[T]`, cut to `max_tokens`.
 
         Truncation and padding settings in the tokenizer's file are ignored.
         """
@@ -285,26 +240,29 @@ class TextEmbedder:
     def _compute(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Compute the states `[T, D]` of each sequence; a batch is read after the next is dispatched, to save time."""
         states: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)
+
+        def read(places: np.ndarray, batch: Array) -> None:
+            for place, state in zip(places, to_host(batch), strict=False):
+                states[place] = state[: len(ids[place])].copy()
+
         rows, pending = NamedSharding(self._mesh, P("data")), None
         for places, width, size in plan_batches([len(one) for one in ids], len(jax.local_devices())):
             block = np.full((size, width), self.loaded.encoder.spec.pad_token, np.int32)
             lengths = np.ones(size, np.int32)  # padding rows have length 1
             for row, place in enumerate(places):
                 block[row, : len(ids[place])], lengths[row] = ids[place], len(ids[place])
-            arrays = jax.device_put(block, rows), jax.device_put(lengths, rows)
-            dispatched = places, _encode(self.loaded.encoder, self._params, *arrays)
-            self._read(pending, ids, states)
-            pending = dispatched
-        self._read(pending, ids, states)
+            before, pending = (
+                pending,
+                (places, _encode(self.loaded.encoder, self._params, *jax.device_put((block, lengths), rows))),
+            )
+            if before:
+                read(*before)
+        if pending:
+            read(*pending)
         return states
 
-    def _read(self, batch: tuple[np.ndarray, jax.Array] | None, ids: Sequence[np.ndarray], states: list) -> None:
-        if batch is not None:
-            for place, state in zip(batch[0], to_host(batch[1]), strict=False):
-                states[place] = state[: len(ids[place])].copy()
-
     def describe(self, max_tokens: int | None = None) -> str:
-        """Return the part of a metric's signature (how scores are computed) that names the encoder and its layer."""
+        """Return the part of a metric's signature that names the encoder and its layer."""
         loaded, limit = self.loaded, min(max_tokens or self.max_tokens, self.max_tokens)
         layer = f"{loaded.encoder.spec.stack.layers}{'' if loaded.tuned_layer else ',untuned'}"
         space = "yes" if loaded.encoder.spec.model_type == "roberta" else "-"
@@ -314,9 +272,8 @@ class TextEmbedder:
 def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield (indices of texts, width in tokens, number of rows) of every batch of texts of similar length.
 
-    The number of rows is a multiple of the number of devices. Texts that do not fill a batch move to the next larger
-    width in use, if they take fewer positions there: 479 texts of 23 tokens on average then take 14,000 positions
-    instead of 29,000.
+    Rows are a multiple of the devices. Texts that do not fill a batch move to the next larger width in use, if they
+    take fewer positions there: 479 texts of 23 tokens on average then take 14,000 positions instead of 29,000.
     """
     lengths = np.asarray(lengths, int)
     budget = TOKENS.get(jax.default_backend(), TOKENS["gpu"])
@@ -335,21 +292,17 @@ def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndar
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _encode(encoder: TextEncoder, params: Params, ids: jax.Array, lengths: jax.Array) -> jax.Array:
+def _encode(encoder: TextEncoder, params: Params, ids: Array, lengths: Array) -> Array:
     """Map ids `[N, T]`, of which the first `lengths [N]` are real, to hidden states `[N, T, D]`, float32."""
     mask = jnp.arange(ids.shape[1])[None] < lengths[:, None]
     return encoder.hidden(params, ids, mask).astype(jnp.float32)
 
 
-# Modules of sentence-transformers after a text encoder: pooling, dense layers and normalization.
-#
-# A folder with `modules.json` is a chain: the encoder, then modules with a folder each. SentenceT5 (Ni et al. 2021) is
-# a T5 encoder, the mean over tokens, a dense layer without bias, and normalization.
-#
-# Shapes: `T` tokens, `D` width of the encoder, `E` width of the embedding.
+# Modules of sentence-transformers: a folder with `modules.json` is a chain of the encoder and modules with a folder
+# each. SentenceT5 (Ni et al. 2021) is a T5 encoder, the mean over tokens, a dense layer without bias, normalization.
 
-# Hidden states `[T, D]` of a text -> vector `[D]`; special tokens count, as in sentence-transformers. Several poolings
-# that are selected by flags are concatenated in this order.
+# Hidden states `[T, D]` of a text -> vector `[D]`; special tokens count. Several poolings selected by flags are
+# concatenated in this order.
 POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cls": lambda states: states[0],
     "max": lambda states: states.max(0),
@@ -358,14 +311,9 @@ POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "weightedmean": lambda states: np.arange(1, len(states) + 1) @ states / (len(states) * (len(states) + 1) / 2),
     "lasttoken": lambda states: states[-1],
 }
-FLAGS = {  # flag in files of older versions of sentence-transformers -> name in POOLINGS
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+# Flag in files of older versions of sentence-transformers -> name in POOLINGS.
+_FLAGS = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+FLAGS = {f"pooling_mode_{flag}": name for flag, name in zip(_FLAGS, POOLINGS, strict=True)}
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Identity": lambda x: x,
     "Tanh": np.tanh,
@@ -407,7 +355,7 @@ class SentenceModules:
 
 
 def read_modules(folder: Path) -> SentenceModules:
-    """Read `modules.json` and the files that it names; a folder without `modules.json` gives the mean over tokens.
+    """Read `modules.json` and the files that it names; without it, a sentence is the mean over its tokens.
 
     Raises UserError if a file cannot be read, does not fit, or names an unknown module.
     """
@@ -431,9 +379,7 @@ def read_modules(folder: Path) -> SentenceModules:
         )
     beside = folder / "sentence_bert_config.json"
     settings = _read_json(beside, dict) if beside.is_file() else {}
-    return SentenceModules(
-        tuple(modules), settings.get("max_seq_length"), bool(settings.get("do_lower_case")), stated=True
-    )
+    return SentenceModules(tuple(modules), settings.get("max_seq_length"), bool(settings.get("do_lower_case")), True)
 
 
 def _pooling(folder: Path) -> list[Module]:
@@ -445,10 +391,8 @@ def _pooling(folder: Path) -> list[Module]:
         modes = sorted(flags, key=lambda name: [*FLAGS, name].index(name))
     poolings = [FLAGS.get(str(name), str(name)) for name in ([modes] if isinstance(modes, str) else modes)]
     if not poolings or not {*poolings} <= POOLINGS.keys():
-        raise UserError(
-            f"{path}: asks for {', '.join(poolings) or 'no pooling'}; expected {', '.join(POOLINGS)}; choose another "
-            "encoder."
-        )
+        asked = ", ".join(poolings) or "no pooling"
+        raise UserError(f"{path}: asks for {asked}; expected {', '.join(POOLINGS)}; choose another encoder.")
     return [Module(",".join(poolings), lambda states: np.concatenate([POOLINGS[name](states) for name in poolings]))]
 
 
@@ -457,16 +401,11 @@ def _dense(folder: Path) -> list[Module]:
     settings = _read_json(path, dict)
     name = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     if name not in ACTIVATIONS:
-        raise UserError(
-            f"{path}: the activation is {name}; expected {' or '.join(ACTIVATIONS)}; choose another encoder."
-        )
-    if settings.get("module_input_name", "sentence_embedding") != "sentence_embedding":
-        raise UserError(
-            f"{path}: is a dense layer of {settings['module_input_name']}; expected sentence_embedding; choose another "
-            "encoder."
-        )
+        raise UserError(f"{path}: the activation is {name}; expected {' or '.join(ACTIVATIONS)}; choose another one.")
+    if (read := settings.get("module_input_name", "sentence_embedding")) != "sentence_embedding":
+        raise UserError(f"{path}: is a dense layer of {read}; expected sentence_embedding; choose another encoder.")
     tensors = read_tensors(folder)
-    weight = np.asarray(tensors["linear.weight"], np.float64) if "linear.weight" in tensors else np.zeros(0)
+    weight = np.asarray(tensors.get("linear.weight", ()), np.float64)
     bias = np.asarray(tensors["linear.bias"], np.float64) if "linear.bias" in tensors else None
     shape = settings.get("out_features"), settings.get("in_features")
     if weight.shape != shape or (bias is not None) != bool(settings.get("bias", True)):
@@ -474,10 +413,8 @@ def _dense(folder: Path) -> list[Module]:
             f"{folder}: linear.weight is {list(weight.shape)}, {'with' if bias is not None else 'without'} a bias; "
             f"config.json has {list(shape)} and bias {settings.get('bias', True)}; copy the checkpoint again."
         )
-    shift = 0.0 if bias is None else bias
-    return [
-        Module(f"dense[{name},sha256:{weights_digest(folder)[:12]}]", lambda x: ACTIVATIONS[name](weight @ x + shift))
-    ]
+    shift, digest = 0.0 if bias is None else bias, weights_digest(folder)[:12]
+    return [Module(f"dense[{name},sha256:{digest}]", lambda x: ACTIVATIONS[name](weight @ x + shift))]
 
 
 def normalize(vector: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.base.errors import UserError
@@ -45,8 +44,8 @@ def export_checkpoint(
     one, and how it is fed; a model card; and `SHA256SUMS`, which are checked when the folder is read.
 
     Args:
-      params: parameters of one arm. If the language model is frozen (`feeding.base` is its checkpoint), only its
-        adapters are written, in PEFT's format.
+      params: parameters of one arm. Of a frozen language model (`feeding.base` is its checkpoint), only adapters are
+        written, in PEFT's format.
       config: the Hugging Face configuration that `model.spec` was read from.
       card: README.md of the folder, from `model_card`.
       generation: content of generation_config.json, from `GenerationSpec.to_fields`.
@@ -64,7 +63,8 @@ def export_checkpoint(
             partial.mkdir()
             folder = Path(partial)
             if feeding is None or not feeding.base:
-                tensors = export(backbone_table(model.spec), params) | _only_exported(model, config)
+                module, tensors = backbone_module(model.spec.backbone), export(backbone_table(model.spec), params)
+                tensors |= module.only_exported(model.spec, config) if hasattr(module, "only_exported") else {}
                 write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
                 (folder / "config.json").write_text(_config_json(model, config), encoding="utf8")
             elif model.spec.adapters is not None:
@@ -86,11 +86,6 @@ def export_checkpoint(
         raise UserError(f"{out}: cannot be written ({error.strerror or error}).") from error
 
 
-def _only_exported(model: Seq2SeqModel, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    names = backbone_module(model.spec.backbone)
-    return names.only_exported(model.spec, config) if hasattr(names, "only_exported") else {}
-
-
 def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
     fields = json.loads(config.to_json_string(use_diff=False))
     fields |= {"architectures": [backbone_module(model.spec.backbone).ARCHITECTURE], "dtype": "float32"}
@@ -108,10 +103,7 @@ def _json(fields: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CardFacts:
-    """The content of a model card (README.md of an export); empty strings are left out.
-
-    `scores` are the rows of one table: mappings of column to value. `signatures` state how each metric was computed.
-    """
+    """The content of a model card (README.md of an export); empty strings are left out."""
 
     name: str
     backbone: str
@@ -127,8 +119,8 @@ class CardFacts:
     encoder: bool = False  # the brain encoder is there in braindecode's format, too
     split: str = ""
     config_hash: str = ""
-    scores: Sequence[Mapping[str, Any]] = ()
-    signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    scores: Sequence[Mapping[str, Any]] = ()  # rows of one table, column -> value
+    signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)  # how each metric was computed
     verdict: str = ""  # of the run's audit, with its sentence
 
 
@@ -201,14 +193,9 @@ and see the audit report of the run. Teacher-forced rows were computed with the 
 def model_card(facts: CardFacts) -> str:
     """Return the Markdown of a model card, with the front matter that model hubs read."""
     about = {
-        "Backbone": facts.backbone,
-        "Started from": facts.started_from,
-        "Trained on": facts.arm,
-        "Data": facts.data,
-        "Features": facts.features,
-        "Split hash": facts.split,
-        "Configuration hash": facts.config_hash,
-    }
+        "Backbone": facts.backbone, "Started from": facts.started_from, "Trained on": facts.arm, "Data": facts.data,
+        "Features": facts.features, "Split hash": facts.split, "Configuration hash": facts.config_hash,
+    }  # fmt: skip
     lines = ["---", "library_name: transformers", "tags: [eeg-to-text, eeg2text_jax]", "---", "", f"# {facts.name}", ""]
     lines += ["EEG encoder, bridge and language model, trained with eeg2text_jax.", ""]
     lines += [f"- {name}: {value}" for name, value in about.items() if value]
@@ -223,18 +210,14 @@ def model_card(facts: CardFacts) -> str:
         model = f"- tokenizer files; the frozen language model is {facts.base}"
     if facts.lora:
         model += ", its adapters are `adapter_config.json` and `adapter_model.safetensors`, as PEFT loads them"
-    files = [
-        model,
-        "- `generation_config.json`: settings of decoding",
-        "- `SHA256SUMS`: checksums, which loading compares (`sha256sum -c SHA256SUMS`)",
-    ]
+    files = [model, "- `generation_config.json`: settings of decoding"]
+    files += ["- `SHA256SUMS`: checksums, which loading compares (`sha256sum -c SHA256SUMS`)"]
     if facts.n_features:
         files += [
             "- `eeg_encoder.safetensors`: EEG encoder and bridge; its header says how they are built",
             *(["- `encoder`: the brain encoder in braindecode's format"] if facts.encoder else []),
             "- `eeg2text.json`: how raw features are cut and standardized before they enter the EEG encoder",
         ]
-    text = _USE_TEXT.replace("AutoModelForSeq2SeqLM", "AutoModelForCausalLM") if facts.alone else _USE_TEXT
     whisper = facts.backbone == "whisper"
     adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
     if whisper or (facts.base and not facts.alone):
@@ -247,6 +230,8 @@ def model_card(facts: CardFacts) -> str:
                 "\nThe run kept the kernels of this language model in int8, as `load_export` does. The code above uses "
                 "the unrounded checkpoint, so its texts may differ.\n"
             )
+    else:
+        text = _USE_TEXT.replace("AutoModelForSeq2SeqLM", "AutoModelForCausalLM") if facts.alone else _USE_TEXT
     use = [*([_USE_EEG.format(features=facts.n_features)] if facts.n_features else []), text]
     return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", *use])
 

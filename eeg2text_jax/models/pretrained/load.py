@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from transformers import AutoConfig, EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.base.devices.arms import Divided, joined
@@ -39,14 +40,13 @@ from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.models.pretrained.wave_folder import wave_sources
 from eeg2text_jax.models.spec import Channels, Seq2SeqSpec
 
-# Number of parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
+# Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
 
-# Columns that are copied at once from a transposed view: 2 GB/s, against 0.4 GB/s row by row, since the values of a row
-# are far apart in the file (1024 x 4096, float32).
+# Columns copied at once from a transposed view: 2 GB/s, against 0.4 GB/s row by row (1024 x 4096, float32).
 _STRIP = 16
 
-# Abstract parameters (a nested dict of jax.ShapeDtypeStruct) -> a sharding for each, in the same structure.
+# Abstract parameters (nested dict of jax.ShapeDtypeStruct) -> a sharding for each, in the same structure.
 Shardings = Callable[[Params], Any]
 
 
@@ -60,12 +60,12 @@ def load_pretrained(
 
     Args:
       name: a folder with config.json and weights, or a name on the Hugging Face Hub.
-      shardings: function that gives each parameter its sharding; None: all are whole on the default device.
+      shardings: gives each parameter its sharding; None: all are whole on the default device.
       dtype: compute dtype.
 
     Raises:
-      UserError: there is no such checkpoint, its architecture is not supported, or its tensors are not those that its
-        configuration asks for; the message names the tensors.
+      UserError: there is no such checkpoint, its architecture is not supported, or its tensors, which the message
+        names, are not those of its configuration.
 
     Examples:
       >>> from eeg2text_jax import load_pretrained
@@ -78,12 +78,8 @@ def load_pretrained(
         return _around_frozen(folder, shardings, dtype)
     spec = as_stored(spec_of(read_config(folder), folder), folder)
     beside = export_files.read_eeg(folder)
-    model = Seq2SeqModel(spec, None if beside is None else beside[0], dtype)
-    shapes = model.shapes
-    sources = match(backbone_table(spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
-    if beside is not None:
-        sources |= eeg_sources(beside[1], shapes, folder)
-    return model, assemble(sources, shapes, shardings)
+    model = Seq2SeqModel(spec, beside and beside[0], dtype)
+    return model, assemble(_sources(model, folder), model.shapes, shardings)
 
 
 def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
@@ -94,9 +90,7 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     place = feeding.base  # a path begins with a dot, and is relative to the export
     base = checkpoint_folder(os.path.normpath(folder / place) if place.startswith(".") else place)
     if feeding.base_fingerprint not in ("", fingerprint(base)):
-        raise UserError(
-            f"{base}: its weights are not the weights that {folder} was trained with; restore the original weights."
-        )
+        raise UserError(f"{base}: its weights are not those that {folder} was trained with; restore the original ones.")
     spec = as_stored(spec_of(read_config(base), base), base)
     names = backbone_table(spec)
     spec = export_files.with_adapters(folder, spec, names)
@@ -104,24 +98,24 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
     shapes = model.shapes
     expected = tensor_shapes(shapes)
-    frozen_sources = match(names, read_tensors(base), expected, str(base))
-    frozen = assemble(frozen_sources, frozen_shapes(model, feeding.base_dtype), shardings)
-    trained_sources = eeg_sources(beside[1], shapes, folder)
+    sources = match(names, read_tensors(base), expected, str(base))
+    frozen = assemble(sources, frozen_shapes(model, feeding.base_dtype), shardings)
+    sources = eeg_sources(beside[1], shapes, folder)
     if spec.adapters is not None:
-        trained_sources |= export_files.adapter_sources(folder, spec, names, expected)
-    return model, joined(Divided(assemble(trained_sources, shapes, shardings), frozen))
+        sources |= export_files.adapter_sources(folder, spec, names, expected)
+    return model, joined(Divided(assemble(sources, shapes, shardings), frozen))
 
 
 def read_config(folder: Path) -> PretrainedConfig:
     """Return the Hugging Face configuration of a checkpoint folder; raise a UserError if it cannot be read."""
-    if not (folder / "config.json").is_file():
+    where = folder / "config.json"
+    if not where.is_file():
         raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
     with contextlib.suppress(ValueError):  # transformers' reason is in the message below
-        check_depth(parse_json((folder / "config.json").read_bytes()), str(folder / "config.json"))
+        check_depth(parse_json(where.read_bytes()), str(where))
     try:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds of exceptions
-        where = folder / "config.json"
         if needs_code(error):
             raise UserError(
                 f"{where}: needs Python code of the folder (auto_map), which is never executed; expected a model_type "
@@ -169,8 +163,7 @@ def assemble(
       shapes: shapes of these parameters, and possibly of others.
       shardings: see `load_pretrained`; it is called with the shapes `[A, ...]` if `arms` is given.
       arms: number of arms `A`; every parameter gets a first axis `[A, ...]` with equal entries; None: no such axis.
-      dtype: of the parameters; None: the dtypes in `shapes`. Kernels whose dtype is int8 are rounded, and the result
-        also has their scales, see `layers.int8_of`.
+      dtype: of the parameters; None: those in `shapes`. Int8 kernels are rounded, with scales, see `layers.int8_of`.
     """
     first = () if arms is None else (arms,)
     wanted = {*sources, *(f"{path}_scale" for path in sources if path.endswith("/kernel"))}
@@ -178,15 +171,15 @@ def assemble(
     flat = {path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype) for path, leaf in leaves.items()}
     where: Mapping[str, Any] = {} if shardings is None else flatten(shardings(unflatten(flat)))
 
-    def put(path: str) -> jax.Array:
+    def put(path: str) -> Array:
         source, stored = sources[path], dtype or flat[path].dtype
         stored = source.pieces[0].dtype if stored == np.int8 else stored
         try:
             return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=stored)
         except _NotANumberError as error:
+            name = source.names[error.args[0]]
             raise UserError(
-                f"{source.where}: {source.names[error.args[0]]} holds values that are not a number (NaN); copy the "
-                "checkpoint again, or take one from before its training failed."
+                f"{source.where}: {name} holds values that are not a number (NaN); take a checkpoint without them."
             ) from None
 
     kernels = [path for path in sources if flat[path].dtype == np.int8]
@@ -203,7 +196,7 @@ def assemble(
 
 
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:
-    """Return where the brain encoder's parameters are read from: the `tensors` of its file in an export's folder."""
+    """Return where the brain encoder's parameters are read from: `tensors` of an export's folder."""
     rules = tuple(Rule(path, path.removeprefix("eeg/").replace("/", ".")) for path in flatten({"eeg": shapes["eeg"]}))
     return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / export_files.EEG_ENCODER))
 
@@ -215,16 +208,12 @@ def place(
     stacked: bool,
     arms: int | None = None,
     dtype: Any = np.float32,
-) -> jax.Array:
-    """Return a parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
+) -> Array:
+    """Return a parameter: `pieces[0]`, or with `stacked` the pieces, of one shape, on a new leading axis `[L, ...]`.
 
-    The shards of this process's devices are copied from the pieces one by one and cast to `dtype`, so that host memory
-    holds one shard at a time (and the parameter itself, if the device is a CPU).
-
-    Args:
-      pieces: arrays of one shape, views on a mapped file.
-      sharding: None: whole on the default device.
-      arms: number of arms `A`; the parameter gets a first axis `[A, ...]` with equal entries.
+    The shards of this process's devices are copied one by one and cast to `dtype`, so that host memory holds one at a
+    time (and the parameter itself, if the device is a CPU). With `arms` there is a first axis `[A, ...]` with equal
+    entries. `sharding` None is whole on the default device.
     """
     layers = (len(pieces),) if stacked else ()
     shape = (*(() if arms is None else (arms,)), *layers, *pieces[0].shape)
@@ -237,7 +226,7 @@ def place(
         one = _one_arm(pieces, index[1:], stacked, dtype)
         return np.broadcast_to(one, (len(range(arms)[index[0]]), *one.shape))
 
-    # Wait until the devices have the parameter, so that the shards of many parameters are not in host memory at once.
+    # Wait, so that the shards of many parameters are not in host memory at once.
     return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, shard, dtype=dtype))
 
 
@@ -263,11 +252,8 @@ def _copy(source: np.ndarray, target: np.ndarray, number: int) -> np.ndarray:
             target[:, start : start + _STRIP] = source[:, start : start + _STRIP]
     else:
         target[...] = source
-    if target.dtype == jnp.bfloat16:  # whose minimum numpy finds slowly
-        is_nan = target.size and (target.view(np.uint16) & 0x7FFF).max() > 0x7F80
-    else:
-        is_nan = target.size and np.isnan(target.min())
-    if is_nan:
+    of_bits = target.dtype == jnp.bfloat16  # whose minimum numpy finds slowly
+    if target.size and ((target.view(np.uint16) & 0x7FFF).max() > 0x7F80 if of_bits else np.isnan(target.min())):
         raise _NotANumberError(number)
     return target
 
@@ -282,8 +268,7 @@ def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 # Initial parameters of training from a checkpoint, and random values for the parameters that it lacks.
 
-# A tokenizer with a smaller share of the checkpoint's vocabulary belongs to another checkpoint. Vocabularies are
-# often rounded up: T5's 32,100 tokens to 32,128.
+# A tokenizer with a smaller share of the vocabulary is of another checkpoint; T5 rounds 32,100 tokens up to 32,128.
 _LEAST_SHARE = 0.9
 
 
@@ -293,22 +278,15 @@ def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Pretr
     if config.model_type != "bert":
         return config
     decoder = type(config)(**{**config.to_dict(), "is_decoder": True, "add_cross_attention": True})
-    return EncoderDecoderConfig.from_encoder_decoder_configs(
-        config,
-        decoder,
-        decoder_start_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    ends = {"eos_token_id": tokenizer.sep_token_id, "pad_token_id": tokenizer.pad_token_id}
+    tokens = {"decoder_start_token_id": tokenizer.cls_token_id, **ends}
+    return EncoderDecoderConfig.from_encoder_decoder_configs(config, decoder, **tokens)
 
 
 def model_from_checkpoint(
     config: ModelSettings, feature_shape: Shape, tokenizer: PreTrainedTokenizerBase, channels: Channels = UNKNOWN
 ) -> Seq2SeqModel:
-    """Return the model of the section `model`, with the backbone of `config.checkpoint`.
-
-    Raises UserError if the checkpoint is of another backbone, or does not fit the tokenizer (see `check_tokenizer`).
-    """
+    """Return the model of the section `model`, with the backbone of `config.checkpoint`, see `check_tokenizer`."""
     folder = checkpoint_folder(config.checkpoint)
     spec = as_stored(spec_of(checkpoint_config(folder, tokenizer), folder), folder)
     if spec.backbone != config.backbone:
@@ -323,33 +301,23 @@ def model_from_checkpoint(
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folder: Path) -> None:
-    """Compare a tokenizer with the checkpoint: sizes, special tokens, and every token if the folder has a tokenizer.
-
-    Raises UserError if an id would mean another token than the checkpoint was trained on.
-    """
-    checkpoint_tokenizer = load_tokenizer(folder) if has_vocabulary(folder) else None
+    """Raise a UserError if a token's id differs between a tokenizer and a checkpoint, or their sizes do not fit."""
+    own = load_tokenizer(folder) if has_vocabulary(folder) else None
     advice = "leave config.text.tokenizer empty to use the checkpoint's own"
-    if checkpoint_tokenizer is None:
+    if own is None:
         advice = "set config.text.tokenizer to the one that the checkpoint was trained with"
     if len(tokenizer) > spec.vocab_size:
         raise UserError(f"{folder} has {spec.vocab_size} tokens, the tokenizer {len(tokenizer)}; {advice}.")
-    specials = {
-        "padding": (tokenizer.pad_token_id, spec.eos_token if spec.pad_token == spec.vocab_size else spec.pad_token),
-        "end": (first_known(tokenizer.eos_token_id, tokenizer.sep_token_id), spec.eos_token),
-    }
-    if spec.encoder is None:  # most decoder-only models have no padding token and several end tokens
-        specials = {}
-    for name, (ours, theirs) in specials.items():
-        if ours != theirs:
+    pad = spec.eos_token if spec.pad_token == spec.vocab_size else spec.pad_token
+    end = first_known(tokenizer.eos_token_id, tokenizer.sep_token_id)
+    for name, ours, theirs in (("padding", tokenizer.pad_token_id, pad), ("end", end, spec.eos_token)):
+        # Most decoder-only models have no padding token and several end tokens.
+        if spec.encoder is not None and ours != theirs:
             raise UserError(f"the tokenizer's {name} token is {ours}, but {folder} has {theirs}; {advice}.")
-    if checkpoint_tokenizer is None:
-        if len(tokenizer) < _LEAST_SHARE * spec.vocab_size:
-            raise UserError(
-                f"{folder} has {spec.vocab_size} tokens, the tokenizer only {len(tokenizer)}: the tokenizer is of "
-                f"another checkpoint; {advice}."
-            )
-        return
-    ids = {id: token for token, id in checkpoint_tokenizer.get_vocab().items()}
+    if own is None and len(tokenizer) < _LEAST_SHARE * spec.vocab_size:
+        few = f"the tokenizer only {len(tokenizer)}: the tokenizer is of another checkpoint"
+        raise UserError(f"{folder} has {spec.vocab_size} tokens, {few}; {advice}.")
+    ids = {} if own is None else {id: token for token, id in own.get_vocab().items()}
     wrong = [(id, token, ids[id]) for token, id in tokenizer.get_vocab().items() if ids.get(id, token) != token]
     if wrong:
         id, ours, theirs = min(wrong)
@@ -368,7 +336,7 @@ class Start:
     random: tuple[str, ...]  # paths of randomly initialized parameters
 
     def summary(self) -> str:
-        """Return one line for the user: the number of loaded parameters, and which parts are random."""
+        """Return one line: the number of loaded parameters, and which parts are random."""
         loaded = f"{self._millions(self.loaded):.1f} M parameters loaded"
         if not self.random:
             return loaded
@@ -383,14 +351,14 @@ class Start:
 
 
 def start_from_checkpoint(
-    model: Seq2SeqModel, checkpoint: str | Path, keys: jax.Array, shardings: Shardings | None = None
+    model: Seq2SeqModel, checkpoint: str | Path, keys: Array, shardings: Shardings | None = None
 ) -> Start:
     """Return initial parameters `[A, ...]` of A arms (training runs): the checkpoint's, and random ones for the rest.
 
-    A checkpoint of an encoder-decoder lacks the brain encoder, unless `eeg2text export` wrote one of the same shape
-    beside it. A BERT initializes encoder and decoder of a BERT2BERT (Rothe et al. 2020); it lacks the cross-attention,
-    and the head's transform if it has no head of masked language modelling. Equal `keys [A]` give equal random
-    parameters. Raises UserError if the checkpoint cannot be read, or does not hold what its configuration promises.
+    A checkpoint lacks the brain encoder, unless `eeg2text export` wrote one of the same shape beside it. A BERT
+    initializes encoder and decoder of a BERT2BERT (Rothe et al. 2020), but for the cross-attention, and the head's
+    transform without a head of masked language modelling. Equal `keys [A]` give equal random parameters. Raises
+    UserError if the checkpoint cannot be read, or does not hold what its configuration promises.
     """
     folder = checkpoint_folder(checkpoint)
     sources, shapes = _sources(model, folder), model.shapes
@@ -406,26 +374,19 @@ def start_from_checkpoint(
 
 
 def start_of_encoder(model: AnyModel, checkpoint: str, arms: int, shardings: Shardings) -> Params:
-    """Return the parameters `[A, ...]` of an encoder of waves that are in its own checkpoint.
-
-    Raises UserError if the checkpoint does not fit.
-    """
+    """Return the parameters `[A, ...]` of an encoder of waves that its own checkpoint has, see `match`."""
     sources = wave_sources(model.eeg, checkpoint, tensor_shapes(model.shapes))
     return assemble(sources, model.shapes, shardings, arms=arms)
 
 
 def frozen_params(
-    model: Seq2SeqModel, checkpoint: str, key: jax.Array, shardings: Shardings, dtype: str = "bfloat16"
+    model: Seq2SeqModel, checkpoint: str, key: Array, shardings: Shardings, dtype: str = "bfloat16"
 ) -> Params:
-    """Return the parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones.
-
-    Raises:
-      UserError: see `start_from_checkpoint`; or the checkpoint lacks a parameter.
-    """
+    """Return the parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones."""
     shapes = frozen_shapes(model, dtype)
     if not checkpoint:
 
-        def init(key: jax.Array) -> Params:
+        def init(key: Array) -> Params:
             return jax.tree.map(lambda leaf, stored: leaf.astype(stored.dtype), divide(model.init(key))[1], shapes)
 
         return jax.jit(init, out_shardings=shardings(shapes))(key)
@@ -438,6 +399,7 @@ def frozen_params(
 
 
 def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
+    """Return where a checkpoint has the model's parameters, by path; and a brain encoder beside it, if it is equal."""
     tensors, shapes = read_tensors(folder), model.shapes
     expected = tensor_shapes(shapes)
     if read_config(folder).model_type == "bert":
@@ -450,7 +412,7 @@ def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
 
 
 def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], where: str) -> dict[str, Source]:
-    """Return where a BERT has a BERT2BERT's parameters, by path: encoder, decoder, and the head if the BERT has one."""
+    """Return where a BERT has a BERT2BERT's parameters: encoder, decoder, and the head if the BERT has one."""
     sources: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sources |= match(bert2bert.warm_start_table(spec, side), tensors, shapes, where)
@@ -468,11 +430,11 @@ def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], whe
 
 
 def _random_params(
-    model: Seq2SeqModel, keys: jax.Array, paths: tuple[str, ...], shardings: Shardings | None
-) -> dict[str, jax.Array]:
+    model: Seq2SeqModel, keys: Array, paths: tuple[str, ...], shardings: Shardings | None
+) -> dict[str, Array]:
     """Return the random parameters `[A, ...]` at `paths`; other parameters are not allocated."""
 
-    def init(keys: jax.Array) -> dict[str, jax.Array]:
+    def init(keys: Array) -> dict[str, Array]:
         params = flatten(jax.vmap(model.init)(keys))
         return {path: params[path] for path in paths}
 

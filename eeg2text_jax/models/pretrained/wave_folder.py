@@ -1,11 +1,12 @@
 """Encoders of waves (`models.waves`) in folders of their own formats: braindecode's, or a Whisper of transformers.
 
-A folder of braindecode has `config.json`, the arguments of the model's class, and `model.safetensors` or
-`pytorch_model.bin`, its state dict. `wave_spec` describes the encoder of a folder, or one with random weights,
-`wave_sources` finds its weights, and `write_wave_encoder` writes a folder that braindecode's `from_pretrained` loads.
+A folder of braindecode has `config.json`, the arguments of the model's class, and its state dict. `wave_spec` describes
+the encoder of a folder, or one with random weights, `wave_sources` finds its weights, and `write_wave_encoder` writes a
+folder that braindecode's `from_pretrained` loads.
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +18,10 @@ from transformers import AutoConfig
 from eeg2text_jax.base.errors import UserError, first_line, shortlist
 from eeg2text_jax.base.files import parse_json
 from eeg2text_jax.models.backbones import LORA_TARGETS, ModelSettings, whisper
-from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, dense, export, flatten, match, norm
+from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, dense, export, flatten, layers_of, match, norm
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, read_tensors, write_safetensors
 from eeg2text_jax.models.spec import Channels, EEGSpec, LoraSpec, PatchConvolution, StackSpec, WaveSpec
-from eeg2text_jax.models.waves import LABRAM_CHANNELS, count_patches, stem_width
+from eeg2text_jax.models.waves import LABRAM_CHANNELS, count_patches, stem_length
 
 RATE = 200.0  # samples a second that the pretrained encoders read, unless their folder says otherwise
 TIMES = 512  # rows of the table of times of a LaBraM with random weights
@@ -43,11 +44,7 @@ Fields = Mapping[str, Any]
 
 
 def wave_spec(config: ModelSettings, features: int, channels: Channels, d_model: int) -> WaveSpec:
-    """Return the description of the encoder of waves that the section `model` asks for.
-
-    Raises UserError if a field is not usable, the folder of `encoder_checkpoint` is of another encoder, or the channels
-    or the rate of the data do not fit the encoder.
-    """
+    """Return the description of the encoder of waves that the section `model` asks for, if folder and data fit."""
     kind, name = config.encoder, config.encoder_checkpoint
     sizes = {"layers": config.encoder_layers, "heads": config.encoder_heads, "ffn": config.encoder_ffn,
              "width": config.encoder_width or _WIDTH.get(kind, d_model), "patch": config.waves.patch,
@@ -90,8 +87,8 @@ def read_fields(name: str, kind: str) -> dict[str, Any]:
     wrong = [size for size in _SIZES[kind] if not isinstance(fields, dict) or not isinstance(fields.get(size), int)]
     if wrong:
         raise UserError(
-            f"{path}: has no number {', '.join(wrong)}; expected a configuration of braindecode's {CLASSES[kind]}, as "
-            f"model.encoder is {kind!r}."
+            f"{path}: has no number {', '.join(wrong)}; expected braindecode's {CLASSES[kind]}, as model.encoder is "
+            f"{kind!r}."
         )
     for field, value in _ONLY.items():
         if field in fields and fields[field] != value:
@@ -99,11 +96,8 @@ def read_fields(name: str, kind: str) -> dict[str, Any]:
     return fields
 
 
-# Channels by name.
-
-
 def used_channels(kind: str, channels: Channels, features: int, path: str) -> dict[int, Any]:
-    """Return what an encoder knows of each channel that it reads, by number: LaBraM's row, REVE's place, or None.
+    """Return LaBraM's row, REVE's place, or None for each channel that an encoder reads, by number.
 
     `path` is a JSON file of places by name; "": those of the data. Raises UserError if the encoder knows no channel.
     """
@@ -127,9 +121,8 @@ def used_channels(kind: str, channels: Channels, features: int, path: str) -> di
             places = parse_json(Path(path).read_bytes())
             known = {name.upper(): (float(x), float(y), float(z)) for name, (x, y, z) in places.items()}
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{path}: expected a JSON object of channel name to [x, y, z] ({first_line(error)})."
-            ) from error
+            reason = first_line(error)
+            raise UserError(f"{path}: expected a JSON object of channel name to [x, y, z] ({reason}).") from error
     used = {n: known[name.upper()] for n, name in enumerate(channels.names) if name.upper() in known}
     if not used:
         names = f"those of {path}" if kind == "reve" else "names of the 10-20 system"
@@ -156,7 +149,7 @@ def _stack(config: ModelSettings, sizes: Mapping[str, int], **others: Any) -> St
     if not own and (heads < 1 or width % heads):
         raise UserError(
             f"config.model.encoder_heads is {heads}, which does not divide the width {width} of {config.encoder}; "
-            "choose another number of heads or an encoder_width."
+            "change one of them."
         )
     return StackSpec(**{
         "layers": sizes["layers"], "width": width, "heads": heads, "head_dim": own or width // heads,
@@ -175,7 +168,7 @@ def _of_whisper(config: ModelSettings) -> WaveSpec:
     if not config.encoder_checkpoint:
         raise UserError(
             "model.encoder is 'whisper' and model.encoder_checkpoint is empty; expected a Whisper, or model.encoder="
-            "conv, which is the same with random weights."
+            "conv, the same with random weights."
         )
     folder = checkpoint_folder(config.encoder_checkpoint)
     theirs = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
@@ -186,9 +179,8 @@ def _of_whisper(config: ModelSettings) -> WaveSpec:
 
 def _patch_width(config: ModelSettings, waves: WaveSpec) -> WaveSpec:
     """Return `waves` if its convolutions make as many values of a patch as the transformer is wide."""
-    made, last = stem_width(waves.patch, waves.convolutions), waves.convolutions[-1]
-    if made != waves.stack.width or any(each.filters % each.groups for each in waves.convolutions):
-        length = made // last.filters
+    length, last = stem_length(waves.patch, waves.convolutions), waves.convolutions[-1]
+    if length * last.filters != waves.stack.width or any(each.filters % each.groups for each in waves.convolutions):
         raise UserError(
             f"config.model.encoder_width is {waves.stack.width} with model.waves.patch={waves.patch}; expected a "
             f"multiple of {length * last.groups} for {config.encoder}, whose convolutions make {length} values of a "
@@ -224,25 +216,23 @@ def _cbramod(config: ModelSettings, fields: Fields, sizes: dict[str, int]) -> Wa
     convolutions = (first, *[PatchConvolution(filters, 3, 1, 1, 5)] * 2)
     if stated := fields.get("channels_kernel_stride_padding_norm"):
         convolutions = tuple(PatchConvolution(*map(int, [*each[:4], each[4][0]])) for each in stated)
-        sizes["width"] = stem_width(patch, convolutions)
+        sizes["width"] = stem_length(patch, convolutions) * convolutions[-1].filters
     stack = _stack(config, sizes)
     if stack.heads % 2 or stack.width % 2:
         raise UserError(
-            f"config.model.encoder_heads is {stack.heads}, the width {stack.width}; expected even numbers for cbramod: "
-            "half of them attend to channels, half to times."
+            f"config.model.encoder_heads is {stack.heads}, the width {stack.width}; expected even numbers for cbramod, "
+            "whose halves attend to channels and to times."
         )
     outputs = sizes.get("outputs", stack.width)
     return _patch_width(config, WaveSpec(stack, (), patch, 0, convolutions, outputs=outputs))
 
 
 def _reve(config: ModelSettings, fields: Fields, sizes: dict[str, int]) -> WaveSpec:
-    patch, overlap, width, frequencies = (sizes["patch"], sizes["overlap"], sizes["width"], int(fields.get("freqs", 4)))
+    patch, overlap, width, frequencies = sizes["patch"], sizes["overlap"], sizes["width"], int(fields.get("freqs", 4))
     if overlap >= patch:
         raise UserError(f"config.model.waves.overlap is {overlap}; expected less than model.waves.patch ({patch}).")
-    if width % 2 or width // 2 > frequencies**4:
-        raise UserError(
-            f"config.model.encoder_width is {width}; expected an even number up to {2 * frequencies**4} for reve."
-        )
+    if width % 2 or width > (most := 2 * frequencies**4):
+        raise UserError(f"config.model.encoder_width is {width}; expected an even number up to {most} for reve.")
     sizes["ffn"] = int(width * fields["mlp_dim_ratio"]) if fields else sizes["ffn"]
     gated = bool(fields.get("use_geglu", True))
     stack = _stack(config, sizes, norm="rms", norm_eps=1e-6, bias=False, gated=gated)
@@ -257,10 +247,8 @@ _HEAD = (r"final_layer\..*", r"cls_query_token", r"patch_embedding\.mask_encodin
 
 def _fused(target: str, names: Sequence[str], source: str, layers: int, **options: Any) -> list[Rule]:
     """Return the rules of dense layers that are stored as one; `options` as for `dense`."""
-    rules: list[Rule] = []
-    for i, name in enumerate(names):
-        rules += dense(f"{target}/{name}", source, layers, part=(i, len(names)), **options)
-    return rules
+    each = (dense(f"{target}/{n}", source, layers, part=(i, len(names)), **options) for i, n in enumerate(names))
+    return [*itertools.chain(*each)]
 
 
 def wave_table(eeg: EEGSpec) -> Table:
@@ -285,18 +273,15 @@ def _stem_rules(waves: WaveSpec, convolution: Callable[[int], str], group: Calla
 
 def _labram_rules(waves: WaveSpec) -> list[Rule]:
     layers, target, block = waves.stack.layers, "eeg/encoder/layers", "blocks.{layer}"
-    stem = "patch_embed.temporal_conv"
+    stem, names = "patch_embed.temporal_conv", {"self_attention/out": "attn.proj", "self_norm": "norm1"}
+    names |= {"ffn_norm": "norm2", "ffn/inner": "mlp.0", "ffn/outer": "mlp.2"}
     rules = [
         *_stem_rules(waves, lambda n: f"{stem}.conv{n + 1}", lambda n: f"{stem}.norm{n + 1}"),
         Rule("eeg/first", "cls_token", squeeze=True),
         Rule("eeg/times", "temporal_embedding", squeeze=True),
         *norm("eeg/encoder/final_norm", "fc_norm" if waves.mean_pooling else "norm"),
         *_fused(f"{target}/self_attention", _ATTENTION, f"{block}.attn.qkv", layers, bias=False),
-        *dense(f"{target}/self_attention/out", f"{block}.attn.proj", layers),
-        *norm(f"{target}/self_norm", f"{block}.norm1", layers),
-        *norm(f"{target}/ffn_norm", f"{block}.norm2", layers),
-        *dense(f"{target}/ffn/inner", f"{block}.mlp.0", layers),
-        *dense(f"{target}/ffn/outer", f"{block}.mlp.2", layers),
+        *layers_of(target, block, names, layers),
     ]
     if waves.rows:
         rules.append(Rule("eeg/places", "position_embedding", squeeze=True))
@@ -304,8 +289,8 @@ def _labram_rules(waves: WaveSpec) -> list[Rule]:
         for name in ("query", "value"):
             rules.append(Rule(f"{target}/self_attention/{name}/bias", f"{block}.attn.{name[0]}_bias", layers))
     if waves.stack.head_norm:
-        for name in ("query", "key"):
-            rules += norm(f"{target}/self_attention/{name}_norm", f"{block}.attn.{name[0]}_norm", layers)
+        norms = {f"self_attention/{name}_norm": f"attn.{name[0]}_norm" for name in ("query", "key")}
+        rules += layers_of(target, block, norms, layers)
     if waves.stack.layer_scale:
         for number, name in enumerate(("self_scale", "ffn_scale"), 1):
             rules.append(Rule(f"{target}/{name}", f"{block}.gamma_{number}", layers))
@@ -313,8 +298,7 @@ def _labram_rules(waves: WaveSpec) -> list[Rule]:
 
 
 def _cbramod_rules(waves: WaveSpec) -> list[Rule]:
-    layers, source = waves.stack.layers, "encoder.layers.{layer}"
-    stem = "patch_embedding"
+    layers, source, stem = waves.stack.layers, "encoder.layers.{layer}", "patch_embedding"
     rules = [
         *_stem_rules(waves, lambda n: f"{stem}.proj_in.{3 * n}", lambda n: f"{stem}.proj_in.{3 * n + 1}"),
         *dense("eeg/spectrum", f"{stem}.spectral_proj.0"),
@@ -324,15 +308,13 @@ def _cbramod_rules(waves: WaveSpec) -> list[Rule]:
     for ours, theirs in (("channels", "self_attn_s"), ("times", "self_attn_t")):
         rules += _fused(f"eeg/layers/{ours}", _ATTENTION, f"{source}.{theirs}", layers, fused=".in_proj_")
         rules += dense(f"eeg/layers/{ours}/out", f"{source}.{theirs}.out_proj", layers)
-    for ours, theirs in (("inner", "linear1"), ("outer", "linear2")):
-        rules += dense(f"eeg/layers/ffn/{ours}", f"{source}.{theirs}", layers)
-    for ours, theirs in (("self_norm", "norm1"), ("ffn_norm", "norm2")):
-        rules += norm(f"eeg/layers/{ours}", f"{source}.{theirs}", layers)
-    return rules
+    names = {"ffn/inner": "linear1", "ffn/outer": "linear2", "self_norm": "norm1", "ffn_norm": "norm2"}
+    return rules + layers_of("eeg/layers", source, names, layers)
 
 
 def _reve_rules(waves: WaveSpec) -> list[Rule]:
     layers, target, source = waves.stack.layers, "eeg/encoder/layers", "transformer.layers.{layer}"
+    names = {"self_attention/out": "0.to_out", "ffn_norm": "1.net.0", "ffn/outer": "1.net.3"}
     rules = [
         *dense("eeg/patch", "to_patch_embedding.0"),
         *dense("eeg/place", "mlp4d.0", bias=False),
@@ -340,19 +322,14 @@ def _reve_rules(waves: WaveSpec) -> list[Rule]:
         *norm("eeg/norm", "ln"),
         *norm(f"{target}/self_norm", f"{source}.0.norm", layers, bias=False),
         *_fused(f"{target}/self_attention", _ATTENTION, f"{source}.0.to_qkv", layers, bias=False),
-        *dense(f"{target}/self_attention/out", f"{source}.0.to_out", layers, bias=False),
-        *norm(f"{target}/ffn_norm", f"{source}.1.net.0", layers, bias=False),
-        *dense(f"{target}/ffn/outer", f"{source}.1.net.3", layers, bias=False),
+        *layers_of(target, source, names, layers, bias=False),
     ]
-    names = ("inner", "gate") if waves.stack.gated else ("inner",)
-    return rules + _fused(f"{target}/ffn", names, f"{source}.1.net.1", layers, bias=False)
+    inner = ("inner", "gate") if waves.stack.gated else ("inner",)
+    return rules + _fused(f"{target}/ffn", inner, f"{source}.1.net.1", layers, bias=False)
 
 
 def wave_sources(eeg: EEGSpec, name: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Source]:
-    """Return where the encoder's parameters are read from in the folder `name`; `shapes` are those of parameters.
-
-    Raises UserError if its tensors are not those that its configuration asks for.
-    """
+    """Return where the encoder's parameters are read from in the folder `name`, see `match`."""
     folder = checkpoint_folder(name)
     return match(wave_table(eeg), read_tensors(folder), shapes, str(folder))
 
@@ -360,9 +337,8 @@ def wave_sources(eeg: EEGSpec, name: str, shapes: Mapping[str, tuple[int, ...]])
 def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], samples: int, rate: float = 0.0) -> None:
     """Write the encoder into a new folder in braindecode's format, with adapters added to their kernels.
 
-    `samples` is the length of recordings that braindecode's model is made for; it is filled up to whole patches. `rate`
-    is their samples a second, if known. The classifier is missing, as there is none: `from_pretrained(folder,
-    strict=False)` makes one with random weights.
+    `samples`, filled up to whole patches, is the length of recordings that braindecode's model is made for, `rate`
+    their samples a second, if known. There is no classifier: `from_pretrained(folder, strict=False)` makes one.
     """
     waves, lora = eeg.waves, eeg.waves.stack.lora
     flat = {path: np.array(leaf, np.float32) for path, leaf in flatten({"eeg": dict(params)}).items()}
