@@ -23,6 +23,7 @@ from eeg2text_jax.data.rows import features_of
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
 from eeg2text_jax.decoding.generate import generate_arms, prepared_arms
 from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.instrument.predictions.file import MODES
 from eeg2text_jax.instrument.workdir import (
     Workdir,
     check_name,
@@ -326,13 +327,14 @@ def _published(checkpoint: str) -> str:
 
 
 def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return an arm's scores in `results.json`, a row per test condition and mode, and metric -> signature."""
+    """Return an arm's scores of texts in `results.json`, a row per test condition and mode, and metric -> signature."""
     if not workdir.results.exists():
         return [], {}
     rows: list[Any] = []
     signatures: dict[str, Any] = {}
     for cell in json.loads(workdir.results.read_text())["cells"]:
-        if (cell["train_condition"], cell["seed"]) != (arm.condition, arm.seed) or not cell["metrics"]:
+        is_text = cell["mode"] in MODES and cell["metrics"]  # else rankings, or an unscored cell
+        if (cell["train_condition"], cell["seed"]) != (arm.condition, arm.seed) or not is_text:
             continue
         row = {"evaluated on": cell["eval_condition"], "mode": cell["mode"], "samples": cell["rows"]}
         rows.append(row | {name: metric["value"] for name, metric in cell["metrics"].items()})
