@@ -1,7 +1,7 @@
 """Attribute a model's own free-running text to EEG channels: input times the gradient of the text's log-likelihood.
 
-The resulting map shows to which channels the likelihood is sensitive, not whether the text is right: a model that was
-trained on noise has a map, too, which is shown for comparison.
+The map shows to which channels the likelihood is sensitive, not whether the text is right: a model that was trained
+on noise has a map, too, which is shown for comparison.
 """
 
 import collections
@@ -32,27 +32,25 @@ from eeg2text_jax.training.study import Study
 
 
 class ChannelShares:
-    """Share of each channel in the attribution, for each training condition; `add` takes the arms wave by wave.
+    """Share of each channel (of waves: and second) in the attribution; `add` takes the arms wave by wave.
 
-    For waves it is the share of each second of a sentence and channel; the last second has what is after it.
-    `places` is empty, and nothing can be added, if the data file has no positions of electrodes or the run does not
-    decode under the condition `eeg`.
+    `places` is empty, and nothing can be added, without positions of electrodes or the evaluation condition `eeg`. The
+    last second has what is after it.
     """
 
     def __init__(self, study: Study):
         self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
         self._types = study.data.types if self.places else ()
         self._rate = study.data.sfreq if self.places else 0.0
-        buckets = study.config.batch.buckets if self._rate else ()
-        self._seconds = math.ceil(max(words for words, _ in buckets) / self._rate) if buckets else 1
+        self._seconds = 1
+        if self._rate:
+            self._seconds = math.ceil(max(words for words, _ in study.config.batch.buckets) / self._rate)
         self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [seconds, channels]
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
         """Add the shares of the study's arms; `texts [A][N]` were decoded by the arms from the EEG of the test part."""
-        rows = study.split.parts["test"]
-        labels = padded_labels(study, [text for arm_texts in texts for text in arm_texts]).reshape(
-            len(study.arms), len(rows), -1
-        )
+        rows, n_arms = study.split.parts["test"], len(study.arms)
+        labels = padded_labels(study, [text for arm_texts in texts for text in arm_texts])
         together = study.config.decode.tensor_parallel
         program = attribution_program(study.model, mesh, together, self._rate, self._seconds)
         params = place_params(study, params, mesh)
@@ -60,19 +58,17 @@ class ChannelShares:
         def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
             return program(params, fed, shared)
 
-        sizes = over_slices(
-            study, rows, "eeg", mesh, run, "attribute texts to channels", labels
-        )  # [A, N, F = channels * bands], or [A, N, seconds, channels]
-        for arm, arm_sizes in zip(study.arms, sizes, strict=True):
+        labels = labels.reshape(n_arms, len(rows), -1)
+        sizes = over_slices(study, rows, "eeg", mesh, run, "attribute texts to channels", labels)
+        for arm, arm_sizes in zip(
+            study.arms, sizes, strict=True
+        ):  # [N, F = bands * channels] or [N, seconds, channels]
             parts = arm_sizes.reshape(len(rows), self._seconds, -1, len(self.places))
             share = mean_share(parts.sum(axis=2, dtype=np.float64).reshape(len(rows), -1), study.data.subject[rows])
             self._of_arms[arm.condition].append(share.reshape(self._seconds, -1))
 
     def write(self, out: epath.Path) -> None:
-        """Write positions (and types, unless all are EEG) of channels, and their shares, mean over arms, as JSON.
-
-        For waves, `seconds` has the shares `[seconds, channels]`.
-        """
+        """Write positions (types, unless all are EEG) of channels, and mean shares over arms, as JSON."""
         means = {name: np.mean(arm_shares, axis=0) for name, arm_shares in self._of_arms.items()}
         content: dict[str, Any] = {"electrodes": self.places}
         if set(self._types) - {"eeg"}:
@@ -95,9 +91,7 @@ def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
 def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
     """Return each channel's share of `sizes [N, channels]`: shares sum to 1 for each subject, then are averaged."""
     of_subject = [sizes[subjects == name].mean(axis=0) for name in np.unique(subjects.astype(str))]
-    return np.mean(
-        [subject_sizes / max(subject_sizes.sum(), np.finfo(float).tiny) for subject_sizes in of_subject], axis=0
-    )
+    return np.mean([means / max(means.sum(), np.finfo(float).tiny) for means in of_subject], axis=0)
 
 
 @functools.lru_cache(maxsize=16)
@@ -106,8 +100,8 @@ def attribution_program(
 ) -> Callable[..., jax.Array]:
     """Return the jitted function `(params, fed, shared) -> |gradient * input|`, summed over words, `[A, B, F]`.
 
-    `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]` whose likelihood is differentiated. With `rate`
-    samples a second, the sums are over each of `seconds`, `[A, B, seconds, F]`.
+    `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]`. With `rate` samples a second, the sums are over
+    each of `seconds`, `[A, B, seconds, F]`.
     """
 
     def attribute(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
@@ -125,8 +119,6 @@ def attribution_program(
     return program_of_arms(attribute, mesh, tensor_parallel)
 
 
-# Plot maps: the head seen from above, with one value per place of a sensor, interpolated between places.
-
 POINTS = 120  # interpolated points along each side of the picture
 NAMED = 20  # largest number of channels whose names are drawn; more names would overlap
 EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
@@ -140,8 +132,7 @@ def map_figure(
 ) -> Picture:
     """Plot a head for each training condition in `shares`, and of each type: each place's share in percent.
 
-    All heads have one colour scale. Sensors at one place, such as a pair of gradiometers, are added. The last row has
-    the shares by channel and second of waves, `seconds`.
+    Sensors at one place are added. The last row has the shares by channel and second of waves, `seconds`.
     """
     kinds = list(dict.fromkeys(types)) or ["eeg"]
     n_rows = len(kinds) + bool(seconds)

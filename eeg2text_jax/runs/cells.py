@@ -13,21 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from eeg2text_jax.base.devices import mesh as placement
 from eeg2text_jax.base.devices.arms import Divided, shard_map_arms
 from eeg2text_jax.base.devices.hosts import to_host
-from eeg2text_jax.base.devices.mesh import (
-    DATA,
-    FULLY_SHARDED,
-    REPLICATED,
-    arm_sharding,
-    fed_sharding,
-    frozen_shardings,
-    make_mesh,
-    own_rows,
-    put,
-    put_batch,
-    replicated,
-)
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.data.batches import given_prompts, make_batch
@@ -50,13 +38,11 @@ from eeg2text_jax.training.conditions import COPIES, FED
 from eeg2text_jax.training.conditions.condition import ConditionContext, condition_inputs, fed_mask, stream_key
 from eeg2text_jax.training.study import Arm, Study, StudyArrays
 
+Run = Callable[[Inputs, Inputs, Inputs], Any]  # see `slices_of`
+
 
 class BothModes(NamedTuple):
-    """Results of a batch in both modes; the fields have the names of the modes in the predictions file.
-
-    Leaves are `[A, B, ...]`, or `[B, ...]` for one arm; those of the free-running mode are `[A, B, R, ...]`, with
-    R = num_return_sequences hypotheses per sample, best first.
-    """
+    """Results of a batch by mode, leaves `[A, B, ...]`; free-running ones `[A, B, R, ...]` for R hypotheses."""
 
     free_running: Generated
     teacher_forced: TeacherForced
@@ -72,11 +58,10 @@ class Cell(NamedTuple):
 def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
     """Decode the test part of the study under every evaluation condition, all arms at once.
 
-    Yields for every condition and arm the teacher-forced rows, then the free-running rows, in the order of the split.
-    `params` are each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`, which is by default one device.
-    Predictions do not depend on the mesh.
+    Yields for every condition and arm the teacher-forced, then the free-running rows, in the order of the split.
+    `params` are each arm's, `[A, ...]`, on `mesh` (default: one device), which changes no prediction.
     """
-    mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
+    mesh = mesh or placement.make_mesh(1, 1, jax.devices()[:1])
     both_modes, rows = decoder_of(study, params, mesh), study.split.parts["test"]
     for condition in study.config.grid.eval_conditions:
         if condition in COPIES:
@@ -88,21 +73,19 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
             yield from cell_predictions(study, Cell(arm, condition), rows, arm_params)
 
 
-def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Inputs, Inputs], BothModes]:
+def decoder_of(study: Study, params: Any, mesh: Mesh) -> Run:
     """Return the function `run` of `over_slices` that decodes in both modes with each arm's parameters `[A, ...]`."""
     params = place_params(study, params, mesh)
-    decode, spec = study.config.decode, study.generation
-    searching = prepared_arms(study.model, params, spec)
+    decode, spec, model = study.config.decode, study.generation, study.model
+    searching = prepared_arms(model, params, spec)
+    options: dict[str, Any] = {"compactions": decode.compactions, "tensor_parallel": decode.tensor_parallel}
 
     def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
         keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
-        options: dict[str, Any] = {"compactions": decode.compactions, "tensor_parallel": decode.tensor_parallel}
-        free = generate_arms(study.model, searching, fed, shared, spec, mesh, keys=keys, **options)
-        force = teacher_forced_program(study.model, mesh, decode.tensor_parallel)
-        return BothModes(
-            jax.tree.map(lambda x: x.reshape(x.shape[0], -1, spec.num_return_sequences, *x.shape[2:]), free),
-            force(params, fed, (shared, batch["labels"])),
-        )
+        free = generate_arms(model, searching, fed, shared, spec, mesh, keys=keys, **options)
+        free = jax.tree.map(lambda x: x.reshape(x.shape[0], -1, spec.num_return_sequences, *x.shape[2:]), free)
+        force = teacher_forced_program(model, mesh, decode.tensor_parallel)
+        return BothModes(free, force(params, fed, (shared, batch["labels"])))
 
     return both_modes
 
@@ -123,17 +106,14 @@ class Slice(NamedTuple):
 def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Slice]:
     """Cut samples of `n_words [N]` EEG positions into slices of `size`, shortest first: similar lengths share a slice.
 
-    `edges` are the widths of the buckets, each one compilation; a bucket's last slice is padded. Raises UserError if a
-    sample has more words than the widest bucket.
+    `edges` are the widths of the buckets. Raises UserError if a sample has more words than the widest bucket.
     """
-    edges = np.unique(np.asarray(edges, int))
+    edges, slices = np.unique(np.asarray(edges, int)), []
     if len(n_words) and n_words.max() > edges[-1]:
         raise UserError(
-            f"batch.buckets: the widest has {edges[-1]} words but a test sample has {n_words.max()}; add a wider "
-            "bucket or lower data.max_words."
+            f"batch.buckets: the widest has {edges[-1]} words but a test sample has {n_words.max()}; add a wider one."
         )
     bucket = np.searchsorted(edges, n_words)
-    slices = []
     for b, width in enumerate(edges):
         inside = np.flatnonzero(bucket == b)
         inside = inside[np.argsort(n_words[inside], kind="stable")]
@@ -145,65 +125,48 @@ def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Sl
 
 
 def over_slices(
-    study: Study,
-    rows: np.ndarray,
-    condition: str,
-    mesh: Mesh,
-    run: Callable[[Inputs, Inputs, Inputs], Any],
-    title: str,
-    texts: np.ndarray | None = None,
+    study: Study, rows: np.ndarray, condition: str, mesh: Mesh, run: Run, title: str, texts: np.ndarray | None = None
 ) -> Any:
-    """Call `run(fed, shared, batch)` on batches of similar length; return its results, leaves `[A, N, ...]`.
-
-    The arguments are those of `slices_of`; `title` is the label of the progress display.
-    """
+    """Call `run(fed, shared, batch)` on batches of similar length; return its results, leaves `[A, N, ...]`."""
     slices, decode = slices_of(study, rows, condition, mesh, run, texts)
     return decode_dataset(slices, decode, title, len(study.arms))
 
 
 def slices_of(
-    study: Study,
-    rows: np.ndarray,
-    condition: str,
-    mesh: Mesh,
-    run: Callable[[Inputs, Inputs, Inputs], Any],
-    texts: np.ndarray | None = None,
+    study: Study, rows: np.ndarray, condition: str, mesh: Mesh, run: Run, texts: np.ndarray | None = None
 ) -> tuple[list[Slice], Callable[[Slice], Any]]:
     """Return the batches of similar length, and the function that calls `run(fed, shared, batch)` on one of them.
 
-    Batches have `decode.batch_size` samples, rounded up to a multiple of the mesh's `data` axis. `rows` are N samples,
-    in the order of the results, and `condition` is the evaluation condition of the features. `fed` has each arm's
-    `features [A, B, W, F]` and, if `texts [A, N, T]` are given (token ids of each arm's own texts), `labels [A, B, T]`;
-    `shared` has the mask `[B, W]` of real words and any prompts of samples; `batch` is from `make_batch`.
+    `rows` are N samples, in the order of the results; `condition` is what their features are fed under. `fed` has each
+    arm's `features [A, B, W, F]` and, if `texts [A, N, T]` are given (token ids of each arm's own texts), `labels
+    [A, B, T]`; `shared` has the mask `[B, W]` and any prompts; `batch` is from `make_batch`.
     """
-    arrays = put(study.arrays._replace(texts=None), replicated(mesh))
+    arrays = placement.put(study.arrays._replace(texts=None), placement.replicated(mesh))
+    size = -(-study.config.decode.batch_size // mesh.shape[placement.DATA]) * mesh.shape[placement.DATA]
 
     def decode(part: Slice) -> Any:
         shape = (part.words, study.config.text.max_tokens)
-        size = len(part.samples)
-        made = make_batch(study.samples, rows[part.samples], shape, size, own_rows(mesh, size))
-        batch = put_batch(made, mesh, size)
+        made = make_batch(study.samples, rows[part.samples], shape, size, placement.own_rows(mesh, size))
+        batch = placement.put_batch(made, mesh, size)
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
         if texts is not None:
-            fed["labels"] = put(texts[:, part.samples], fed_sharding(mesh))
+            fed["labels"] = placement.put(texts[:, part.samples], placement.fed_sharding(mesh))
         return run(fed, {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}, batch)
 
-    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
-    slices = plan_slices(study.samples.n_words[rows], [words for words, _ in study.config.batch.buckets], size)
-    return slices, decode
+    buckets = [words for words, _ in study.config.batch.buckets]
+    return plan_slices(study.samples.n_words[rows], buckets, size), decode
 
 
 def decode_dataset(slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, arms: int = 1) -> Any:
-    """Return the results of `decode` on all slices as NumPy arrays `[A, N, ...]`, in the order of the samples.
-
-    `decode` returns device arrays `[A, size, ...]`, whose other axes have the same size in every slice. The next slice
-    is dispatched before the results of the previous one are read, so the device does not wait. `title` is the label of
-    the progress display, which also shows sentences/s of all arms.
-    """
-    total = sum(part.real for part in slices)
-    start, parts, done = time.monotonic(), [], 0
+    """Return the results of `decode` on all slices as NumPy arrays `[A, N, ...]`, in the order of the samples."""
+    total, start = sum(part.real for part in slices), time.monotonic()
+    parts, done = [], 0
+    dispatched = ((part, decode(part)) for part in slices)
     with ProgressLine(title, total) as progress:
-        for part, result in _one_ahead(slices, decode):
+        pending = next(dispatched, None)
+        while pending is not None:
+            # The next slice is dispatched before the results of this one are read, so the device does not wait.
+            (part, result), pending = pending, next(dispatched, None)
             parts.append(jax.tree.map(lambda leaf, n=part.real: leaf[:, :n], to_host(result)))
             done += part.real
             rate = done * arms / (time.monotonic() - start)
@@ -215,33 +178,21 @@ def decode_dataset(slices: Sequence[Slice], decode: Callable[[Slice], Any], titl
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, 1).take(place, 1), *parts)
 
 
-def _one_ahead(slices: Sequence[Slice], decode: Callable[[Slice], Any]) -> Iterator[tuple[Slice, Any]]:
-    """Yield each slice and its result, after `decode` of the next slice is dispatched."""
-    pending = None
-    for part in slices:
-        dispatched = part, decode(part)
-        if pending is not None:
-            yield pending
-        pending = dispatched
-    if pending is not None:
-        yield pending
-
-
 def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
-    """Replicate each arm's parameters, in arrays `[A, ...]`, over the arm's devices, so no search step gathers them.
+    """Replicate each arm's parameters `[A, ...]` over the arm's devices, so no search step gathers them.
 
     A frozen model that all arms share is replicated over all devices, or divided for `decode.tensor_parallel`.
     """
-    where: Any = arm_sharding(mesh)
+    where: Any = placement.arm_sharding(mesh)
     if isinstance(params, Divided):
-        rules = FULLY_SHARDED if study.config.decode.tensor_parallel else REPLICATED
-        where = Divided(where, frozen_shardings(params.frozen, mesh, rules))
+        rules = placement.FULLY_SHARDED if study.config.decode.tensor_parallel else placement.REPLICATED
+        where = Divided(where, placement.frozen_shardings(params.frozen, mesh, rules))
     return jax.jit(lambda params: params, out_shardings=where)(params)
 
 
 @jax.jit
 def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
-    """Return one PRNG key per sample, for sampling; it depends on `seed` and the sample, not on the batch."""
+    """Return one PRNG key per sample, for sampling; it does not depend on the batch."""
     return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
@@ -249,26 +200,24 @@ def feed_arms(
     arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Mapping[str, Any], mesh: Mesh
 ) -> jax.Array:
     """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; an arm's seed determines noise."""
-    pairs = tuple((condition, arm.seed) for arm in arms)
     keep = ("features", "mask", "sample_id", *FED)
-    return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
+    program = _feed_program(tuple((condition, arm.seed) for arm in arms), mesh)
+    return program({name: batch[name] for name in keep if name in batch}, arrays)
 
 
 @functools.lru_cache(maxsize=64)
 def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[Any, StudyArrays], jax.Array]:
-    """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
-
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
         context = ConditionContext.of(batch, arrays, jnp.zeros((), jnp.int32))
         return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
-    return jax.jit(feed, out_shardings=fed_sharding(mesh))
+    return jax.jit(feed, out_shardings=placement.fed_sharding(mesh))
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
     """Yield the predictions of one arm under one condition, mode by mode, from `decoded` (one entry per sample)."""
-    special = special_tokens(study.tokenizer, study.model)
-    forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
+    special, scores = special_tokens(study.tokenizer, study.model), decoded.teacher_forced
+    forced = _forced_tokens(scores, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
         "teacher_forced": [_plain(sequence, special) for sequence in forced],
         "free_running": free_tokens(decoded.free_running, special),
@@ -281,7 +230,6 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
             k, hypothesis = divmod(n, returned)
             fields = row_fields(study, cell, int(rows[k]), mode)
             if mode == "teacher_forced":
-                scores = decoded.teacher_forced
                 fields |= {"nll": float(scores.nll[k]), "n_tokens": int(scores.n_tokens[k])}
             if returned > 1:
                 fields["hypothesis"] = hypothesis
@@ -304,13 +252,16 @@ def copied_predictions(study: Study, condition: str, rows: np.ndarray) -> Iterat
 
 def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
     """Return the fields of a row of predictions or rankings that identify sample `i`, arm, condition and mode."""
-    data = study.data
-    donors = study.samples.donors if cell.condition == "shuffled" else None
+    data, donors = study.data, study.samples.donors
+
+    def name(row: int) -> str:
+        return f"{data.task[row]}:{data.sentence_index[row]}"
+
     return {
         "sample_id": study.split.names[i],
         "subject": str(data.subject[i]),
         "task": str(data.task[i]),
-        "sentence_id": f"{data.task[i]}:{data.sentence_index[i]}",
+        "sentence_id": name(i),
         "n_words": int(data.n_words[i]),
         "train_condition": cell.arm.condition,
         "eval_condition": cell.condition,
@@ -319,7 +270,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "reference": str(data.sentence[i]),
         **({} if data.clock is None else known_time(data.clock, i)),
         "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
-        "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
+        "donor": name(donors[i]) if cell.condition == "shuffled" and donors is not None else None,
     }
 
 
@@ -344,19 +295,17 @@ def _plain(tokens: Iterable[int], special: Collection[int]) -> list[int]:
     return [token for token in map(int, tokens) if token not in special]
 
 
-# Sentence retrieval: score every candidate sentence for each recording, by the contrastive or the generative model.
-#
-# No text reaches the brain encoder; the contrastive model embeds candidates separately, by the frozen text encoder.
+# Sentence retrieval: score every candidate sentence for each recording, by the contrastive or the generative model. No
+# text reaches the brain encoder; the contrastive model embeds candidates separately, by the frozen text encoder.
 
 COSINE = "cosine of the recording's and the sentence's embedding"
 
 
 def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
-    """Score all candidates for the test part under every evaluation condition, all arms at once.
+    """Yield rankings of the candidates for the test part under every evaluation condition and arm.
 
-    Candidates are distinct sentences, including the sentences of the test part. Yields for every condition and arm one
-    row per sample, in the order of the split. A candidate's score is the cosine of its embedding with the model's
-    embedding of the recording; under `nearest_in_time` and `same_place`, with the embedding of the copied text.
+    A candidate's score is the cosine of its embedding with the model's embedding of the recording; under conditions of
+    `COPIES`, with the embedding of the copied text.
     """
     params = place_params(study, params, mesh)
     rows = study.split.parts["test"]
@@ -386,11 +335,7 @@ def _unit_vectors(study: Study, texts: Sequence[str]) -> np.ndarray:
 @functools.lru_cache(maxsize=16)
 def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Array]:
     """Return the jitted function `(params, fed, shared) -> embeddings of recordings, [A, B, E]`."""
-
-    def embed(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
-        return model.embed(params, {**fed, **shared})
-
-    return shard_map_arms(embed, mesh)
+    return shard_map_arms(lambda params, fed, shared: model.embed(params, {**fed, **shared}), mesh)
 
 
 def cell_rankings(
@@ -413,9 +358,9 @@ EVIDENCE = f"log-likelihood less its mean over up to {PRIOR_ROWS} recordings of 
 def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
     """Rank candidates by how much the recording raises their likelihood under a generative model.
 
-    The plain likelihood would favour short sentences. So a candidate's score is its log-likelihood given the recording
-    minus its mean log-likelihood given recordings of the dev part under the same condition: an estimate of pointwise
-    mutual information, in nats. No other test recording enters a score. Time grows with recordings times candidates.
+    The plain likelihood would favour short sentences. So a score is the log-likelihood given the recording minus its
+    mean given recordings of the dev part under the same condition: an estimate of pointwise mutual information, in
+    nats. No other test recording enters a score. Time grows with recordings times candidates.
     """
     params = place_params(study, params, mesh)
     dev, test = study.split.parts["dev"], study.split.parts["test"]
@@ -441,17 +386,13 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
     """Return the padded token ids of every text, int32 `[N, T]`."""
-    most, alone = study.config.text.max_tokens, study.model.spec.bare_targets
-    ids = encode_targets(study.tokenizer, texts, most, alone)
+    ids = encode_targets(study.tokenizer, texts, study.config.text.max_tokens, study.model.spec.bare_targets)
     return pad_ids(ids, max(map(len, ids)), study.model.pad_token)
 
 
 @functools.lru_cache(maxsize=16)
 def likelihood_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False) -> Callable[..., jax.Array]:
-    """Return the jitted function `(params, fed, (shared, labels [B, N, T])) -> summed NLL [A, B, N]`, nats, float32.
-
-    Each recording is encoded once; candidates are then scored one after the other by teacher forcing.
-    """
+    """Return the jitted function `(params, fed, (shared, labels [B, N, T])) -> summed NLL [A, B, N]`, nats, float32."""
 
     def score(params: Any, fed: Inputs, rest: tuple[Inputs, jax.Array]) -> jax.Array:
         shared, texts = rest

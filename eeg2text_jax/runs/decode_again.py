@@ -1,8 +1,7 @@
 """Decode the rows of a finished run again, as evidence of their origin; nothing of the run's folder is executed.
 
-The folder may be a stranger's. From it come the configuration, the data and the checkpoints. The split, the tokenizer
-and other derived files are made again in a temporary folder, and the rows are compared with the file field by field.
-What the comparison cannot show is listed, see `Provenance.not_checked`.
+The folder may be a stranger's. From it come configuration, data and checkpoints; split, tokenizer and other derived
+files are made again in a temporary folder. What the comparison cannot show is listed in `Provenance.not_checked`.
 """
 
 import contextlib
@@ -43,15 +42,8 @@ from eeg2text_jax.instrument.workdir import (
     read_object,
 )
 from eeg2text_jax.models.pretrained.folder import offline
+from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs.opening import check_before
-from eeg2text_jax.runs.pipeline import (
-    candidates_of,
-    decoded_rows,
-    facts_of,
-    header_of_predictions,
-    header_of_rankings,
-    ranked_rows,
-)
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import DevLoss, arms_together, trained_params
@@ -65,6 +57,7 @@ RANKS = ("rank", "stratum_rank")  # reading the file has checked that they follo
 LOSS_TOLERANCE = 5e-3  # relative, for a loss on the dev part
 ABOVE_LOG = 0.1  # relative; the loss of a checkpoint on the train part may exceed the logged training loss by this
 MOST = 2000  # most samples of a part whose loss is computed
+AS_IT_IS = "leave --again out to audit the file as it is"
 
 
 class Again(NamedTuple):
@@ -86,10 +79,7 @@ class Checks:
 
 
 def decode_again(stored: PredictionSet | RankingSet) -> Again:
-    """Decode with the checkpoints beside a predictions or rankings file, and compare every row with the file.
-
-    Raises UserError if no finished run wrote the file, the run cannot be repeated, or something differs.
-    """
+    """Decode with the checkpoints beside a predictions or rankings file; UserError if a row of the file differs."""
     if not is_of_its_run(stored):
         raise UserError(
             f"{stored.path}: is not in the workdir of the run that wrote it, so it cannot be decoded again; give the "
@@ -102,9 +92,7 @@ def decode_again(stored: PredictionSet | RankingSet) -> Again:
         except UserError:
             raise
         except Exception as error:  # a forged folder can make any library raise anything
-            raise UserError(
-                f"{root}: cannot be decoded again ({named(error)[:300]}); leave --again out to audit the file as it is."
-            ) from error
+            raise UserError(f"{root}: cannot be decoded again ({named(error)[:300]}); {AS_IT_IS}.") from error
 
 
 def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: Workdir) -> Again:
@@ -117,15 +105,13 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
     folder.check(*OPENED, folder.metrics.name)
     with contextlib.redirect_stdout(io.StringIO()):  # what a run prints when it makes these files
         study = _open_again(config, folder, scratch, checks)
-    facts = facts_of(study)
+    facts = pipeline.facts_of(study)
     study = dataclasses.replace(study, workdir=folder)
-    ranked = isinstance(stored, RankingSet)
-    written = scratch.rankings if ranked else scratch.predictions
-    if ranked:
-        candidates = candidates_of(study)
-        write_rankings(written, header_of_rankings(study), ranked_rows(study, candidates))
+    if ranked := isinstance(stored, RankingSet):
+        rows = pipeline.ranked_rows(study, pipeline.candidates_of(study))
+        write_rankings(written := scratch.rankings, pipeline.header_of_rankings(study), rows)
     else:
-        header = header_of_predictions(study)
+        header = pipeline.header_of_predictions(study)
         theirs = stored.header.get("decode")
         named = theirs if isinstance(theirs, Mapping) else header["decode"]
         header["decode"] = {  # without what version 0.2 lacked, if the file lacks it and it does nothing
@@ -136,9 +122,9 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
         if place := first_difference(json.loads(json.dumps(header)), dict(stored.header)):
             raise UserError(
                 f"{stored.path}: {place} in its header is not what its configuration and data give; another version of "
-                "eeg2text_jax or of tokenizers may have written it. Leave --again out to audit the file as it is."
+                f"eeg2text_jax or of tokenizers may have written it; {AS_IT_IS}."
             )
-        write_predictions(written, header, decoded_rows(study))
+        write_predictions(written := scratch.predictions, header, pipeline.decoded_rows(study))
     count = compare_files(epath.Path(stored.path), written)
     checks.checked.insert(0, "the header and every field of every row are what these checkpoints, this configuration "
                              f"and these data give again (computed numbers within {TOLERANCE:.1%})")  # fmt: skip
@@ -152,18 +138,16 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
 def own_settings(folder: Workdir) -> Settings:
     """Return the configuration of a workdir with our defaults in all fields on which no row depends.
 
-    So no cache, tracker, cluster or text encoder that a stranger names is used. Raises UserError if another field has
-    the address of a bucket or a server.
+    So no cache, tracker or text encoder that a stranger names is used; an address in another field is a UserError.
     """
     config = checked_settings(ConfigDict(read_configuration(folder)))
-    usual = dict(fields(load_config("default")))
-    needed = ("retrieval",)  # whether rankings were written
-    neutral = [name for name in STAGES[""].fields if name not in needed]
+    neutral = [name for name in STAGES[""].fields if name != "retrieval"]  # which says whether rankings were written
     changes = {
-        name: value for name, value in usual.items() if any(name == n or name.startswith(f"{n}.") for n in neutral)
+        name: value
+        for name, value in fields(load_config("default"))
+        if any(name == other or name.startswith(f"{other}.") for other in neutral)
     }
-    changes["compilation_cache"] = ""
-    config = config.changed(changes)
+    config = config.changed({**changes, "compilation_cache": ""})
     for name, value in fields(ConfigDict(config.document)):
         if isinstance(value, str) and (is_address(value) or "://" in value):
             raise UserError(
@@ -174,20 +158,16 @@ def own_settings(folder: Workdir) -> Settings:
 
 
 def _open_again(config: Settings, folder: Workdir, scratch: Workdir, checks: Checks) -> Study:
-    """Return the run's study with split, tokenizer and text targets made again in `scratch`; note what was checked."""
+    """Return the run's study with split, tokenizer and text targets made again in `scratch`."""
     config = with_stored_steps(config, read_configuration(folder))
-    source, stated = config.data.source, read_split_file(folder.split)
+    source, stated, opened = config.data.source, read_split_file(folder.split), config
     if source == "synthetic":
         checks.add(True, "the data were made again from data.synthetic")
-        changes = {}
     else:
-        changes = {} if source.endswith(".h5") else {"data.source": str(folder.data)}
-        checks.add(
-            False,
-            f"where the data come from: {Path(source).name} was not prepared again, so the recordings may not be what "
-            "they are said to be",
-        )
-    opened = config.changed(changes)
+        if not source.endswith(".h5"):
+            opened = config.changed({"data.source": str(folder.data)})
+        what = f"{Path(source).name} was not prepared again, so the recordings may not be what they are said to be"
+        checks.add(False, f"where the data come from: {what}")
     if config.split.method == FROM_FILE:
         data = open_data(opened, scratch)
         split = stated.resolve(data)
@@ -202,7 +182,7 @@ def _open_again(config: Settings, folder: Workdir, scratch: Workdir, checks: Che
     if study.split.digest() != stated.resolve(study.data).digest():
         raise UserError(
             f"{folder.split}: is not the split that split.method={config.split.method} makes of the data, so these "
-            "test samples may have been trained on; leave --again out to audit the file as it is."
+            f"test samples may have been trained on; {AS_IT_IS}."
         )
     return dataclasses.replace(study, config=study.config.changed({"data.source": source}))
 
@@ -216,8 +196,7 @@ def _fold_number(folder: Workdir, split: Split, data: Any) -> int:
     with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
         rule = about["split"]
         folds = make_folds(data, rule["method"], about["folds"], rule["ratio"], rule["seed"], rule["gap"])
-        digests = [fold.digest() for fold in folds]
-        return digests.index(split.digest()) + 1
+        return [fold.digest() for fold in folds].index(split.digest()) + 1
     return 0
 
 
@@ -236,26 +215,22 @@ def _tokenizer(config: Settings, folder: Workdir, scratch: Workdir, checks: Chec
 
 
 def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
-    """Compare two files of JSON lines line by line; return the number of rows.
-
-    Raises UserError if a line has other fields or values.
-    """
-    differing, count, first = 0, -1, ""
+    """Return the number of rows of two equal files of JSON lines; UserError if a line differs."""
+    differing, count = [], -1
     with theirs.open(encoding="utf8") as one, ours.open(encoding="utf8") as other:
         lines = itertools.zip_longest((line for line in one if line.strip()), other)
         for count, (line, our_line) in enumerate(lines):
-            place = ""
             if line is None or our_line is None:
                 place = "which only one of the two has"
-            elif line != our_line:
-                place = first_difference(json.loads(our_line), json.loads(line))
-            differing += bool(place)
-            first = first or (place and f"line {count + 1}, {place}")
+            else:
+                place = "" if line == our_line else first_difference(json.loads(our_line), json.loads(line))
+            if place:
+                differing.append(f"line {count + 1}, {place}")
     if differing:
         raise UserError(
-            f"{theirs}: {differing} of {count} rows differ from what the checkpoints beside the file give, the first "
-            f"is {first}; another kind of device may change rows at a near tie. Remove the file and decode again, or "
-            "leave --again out to audit the file as it is."
+            f"{theirs}: {len(differing)} of {count} rows differ from what the checkpoints beside the file give, the "
+            f"first is {differing[0]}; another kind of device may change rows at a near tie. Remove the file and "
+            f"decode again, or {AS_IT_IS}."
         )
     return count
 
@@ -264,21 +239,17 @@ def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Return the name of the first field in which two JSON objects differ; "" if they agree."""
     for name in {**ours, **theirs}:
         one, other = ours.get(name), theirs.get(name)
-        if one != other and name not in RANKS and not (name in COMPUTED and _is_close(one, other)):
+        if one != other and name in COMPUTED:
+            a, b = np.asarray(one, float), np.asarray(other, float)
+            if a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE):
+                continue
+        if one != other and name not in RANKS:
             return name
     return ""
 
 
-def _is_close(one: Any, other: Any) -> bool:
-    a, b = np.asarray(one, float), np.asarray(other, float)
-    return a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE)
-
-
 def _check_losses(study: Study, checks: Checks) -> None:
-    """Compare the losses of the checkpoints on train, dev and test with each other and with the log of the run.
-
-    Raises UserError if the loss on dev is not the lowest of the log.
-    """
+    """Compare losses of the checkpoints on train, dev and test with each other and the log; dev must be its lowest."""
     log, below, above, apart = rows_of(study.workdir.metrics), [], [], []
     for arm, losses in _losses(study).items():
         steps, dev = curve(log, f"dev_loss/{arm}")
@@ -286,22 +257,21 @@ def _check_losses(study: Study, checks: Checks) -> None:
         best = int(np.argmin(known or [math.inf]))
         if not known or math.isinf(known[best]):
             raise UserError(
-                f"{study.workdir.metrics}: has no finite dev_loss of {arm}, which chose its checkpoint; leave --again "
-                "out to audit the file as it is."
+                f"{study.workdir.metrics}: has no finite dev_loss of {arm}, which chose its checkpoint; {AS_IT_IS}."
             )
         if not abs(losses["dev"] - dev[best]) <= LOSS_TOLERANCE * abs(dev[best]):  # also where it is not a number
             raise UserError(
                 f"{study.workdir.metrics}: the lowest dev_loss of {arm} is {dev[best]:.4f}, and its checkpoint gives "
-                f"{losses['dev']:.4f} on the dev part; leave --again out to audit the file as it is."
+                f"{losses['dev']:.4f} on the dev part; {AS_IT_IS}."
             )
         before, points = steps[best - 1] if best else 0, zip(*curve(log, f"loss/{arm}"), strict=True)
         trained = [value for step, value in points if before < step <= steps[best] and value is not None]
         logged = float(np.mean(trained)) if trained else float("nan")  # since the dev loss before
-        said = f"{arm}: train {losses['train']:.3f} (log {logged:.3f}), test {losses['test']:.3f}"
-        is_trained = losses["train"] <= (1 + ABOVE_LOG) * logged
-        below.append(said)
-        above += [] if is_trained else [f"{arm}, {losses['train']:.3f} and not {logged:.3f}"]
-        apart += [arm] if losses["test"] < (1 - ABOVE_LOG) * losses["train"] else []
+        below.append(f"{arm}: train {losses['train']:.3f} (log {logged:.3f}), test {losses['test']:.3f}")
+        if not losses["train"] <= (1 + ABOVE_LOG) * logged:
+            above.append(f"{arm}, {losses['train']:.3f} and not {logged:.3f}")
+        if losses["test"] < (1 - ABOVE_LOG) * losses["train"]:
+            apart.append(arm)
     checks.add(True, "the loss of each checkpoint on the dev part is the lowest of the log")
     if above:
         checks.add(False, f"the log of the training: the loss on the train part is far above it ({'; '.join(above)})")

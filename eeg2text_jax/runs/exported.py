@@ -23,15 +23,8 @@ from eeg2text_jax.data.rows import features_of
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
 from eeg2text_jax.decoding.generate import generate_arms, prepared_arms
 from eeg2text_jax.decoding.settings import GenerationSpec
-from eeg2text_jax.instrument.workdir import (
-    Workdir,
-    check_name,
-    find_workdir,
-    is_path,
-    last_part,
-    read_configuration,
-    verdict_in,
-)
+from eeg2text_jax.instrument.predictions.file import MODES
+from eeg2text_jax.instrument.workdir import check_name, find_workdir, is_path, last_part, read_configuration, verdict_in
 from eeg2text_jax.models.backbones.build import random_config
 from eeg2text_jax.models.functional import Prepared, Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
@@ -71,28 +64,28 @@ class Exported:
           features: one array `[W, F]` of raw features for each recording, as in the data file; or `[N, W, F]`, with
             `mask`. Recordings longer than the run's `data.max_words` are cut, with a warning.
           mask: `[N, W]` bool, True at real words, which come first.
-          sample_ids: sample numbers in the data file, from which PRNG keys are made if `generation.do_sample`;
-            default: 0, 1, ...
+          sample_ids: sample numbers in the data file (default: 0, 1, ...), which choose the draws of sampling.
 
         Raises:
           UserError: features have another width, dtype or shape, or are not finite; or the mask is missing or wrong.
         """
-        recordings = _recordings(features, mask, len(self.feeding.mean))
+        feeding = self.feeding
+        recordings = _recordings(features, mask, len(feeding.mean))
         lengths = np.array([len(words) for words in recordings], int)
-        if cut := int((lengths > self.feeding.max_words).sum()):
-            message = f"{cut} of {len(recordings)} recordings are cut to {self.feeding.max_words} words, as in the run."
+        if cut := int((lengths > feeding.max_words).sum()):
+            message = f"{cut} of {len(recordings)} recordings are cut to {feeding.max_words} words, as in the run."
             warnings.warn(message, stacklevel=2)
         ids = np.arange(len(recordings)) if sample_ids is None else np.asarray(sample_ids)
         if ids.shape != lengths.shape:
             raise UserError(
                 f"sample_ids has shape {list(ids.shape)}; expected [{len(recordings)}], one number for each recording."
             )
-        lengths = np.minimum(lengths, self.feeding.max_words)
-        longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
+        lengths = np.minimum(lengths, feeding.max_words)
+        longer = [feeding.max_words] if (lengths > max(feeding.buckets)).any() else []
         params = jax.tree.map(lambda leaf: leaf[None], joined(self.params))
         params = prepared_arms(self.model, params, self.generation)
         texts = [""] * len(recordings)
-        for part in plan_slices(lengths, [*self.feeding.buckets, *longer], self.feeding.batch_size):
+        for part in plan_slices(lengths, [*feeding.buckets, *longer], feeding.batch_size):
             decoded = self._decode_batch(params, [recordings[i] for i in part.samples], part, ids)
             for i, text in zip(part.samples[: part.real], decoded, strict=True):
                 texts[i] = text
@@ -102,7 +95,7 @@ class Exported:
         """Return the decoder's input for recordings `[W, F]`: float32 `[N, S, D]` and its mask `[N, S]`.
 
         For a decoder-only model, this is the prompt with the recording in it, padded on the left (`inputs_embeds` of
-        transformers); for an encoder-decoder, the output of the encoder (`encoder_outputs` of transformers).
+        transformers); for an encoder-decoder, the output of the encoder (`encoder_outputs`).
         """
         features, mask = self._padded(_recordings(features, None, len(self.feeding.mean)))
         hidden, real = self.model.encode(self.params, {"features": features, "mask": mask})
@@ -118,21 +111,14 @@ class Exported:
     def _decode_batch(
         self, params: Params | Prepared, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
     ) -> list[str]:
-        """Return the texts of a slice's real samples, decoded with the same program as in a run."""
+        model, spec, mesh, keys = self.model, self.generation, make_mesh(1, 1, jax.devices()[:1]), None
+        if spec.do_sample:
+            keys = sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32))
         features, mask = self._padded(recordings, part.words)
-        draws = self.generation.do_sample
-        decoded = generate_arms(
-            self.model,
-            params,
-            {"features": features[None]},
-            {"mask": mask},
-            self.generation,
-            make_mesh(1, 1, jax.devices()[:1]),
-            keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
-            compactions=self.feeding.compactions,
-        )
-        tokens = free_tokens(jax.device_get(decoded), special_tokens(self.tokenizer, self.model))
-        returned = self.generation.num_return_sequences
+        fed, shared, cut = {"features": features[None]}, {"mask": mask}, self.feeding.compactions
+        decoded = generate_arms(model, params, fed, shared, spec, mesh, keys=keys, compactions=cut)
+        tokens = free_tokens(jax.device_get(decoded), special_tokens(self.tokenizer, model))
+        returned = spec.num_return_sequences
         return decode_tokens(self.tokenizer, tokens[: part.real * returned : returned])
 
 
@@ -163,13 +149,13 @@ def load_export(name: str | Path) -> Exported:
 
 
 def _recordings(features: Any, mask: Any, width: int) -> list[np.ndarray]:
-    whole = features if hasattr(features, "ndim") else None
-    if whole is not None and whole.ndim == 3:
-        return _unpadded(np.asarray(whole), mask, width)
+    ndim = getattr(features, "ndim", None)  # None: a list of recordings
+    if ndim == 3:
+        return _unpadded(np.asarray(features), mask, width)
     if mask is not None:
         raise UserError("mask goes with one array features [N, W, F]; recordings in a list have their own lengths.")
-    if whole is not None:
-        raise UserError(f"features has shape {list(whole.shape)}; expected a list of arrays [words, {width}].")
+    if ndim is not None:
+        raise UserError(f"features has shape {list(features.shape)}; expected a list of arrays [words, {width}].")
     return [_checked(np.asarray(words), f"features[{i}]", width) for i, words in enumerate(features)]
 
 
@@ -197,15 +183,8 @@ def _checked(words: np.ndarray, name: str, width: int) -> np.ndarray:
     return features_of(words, name)
 
 
-# Export an arm of a finished run.
-
-
 def export_run(root: str, out: str, arm: str = "") -> Arm:
-    """Write the best parameters of one arm of the run in the workdir `root` to a checkpoint folder; return the arm.
-
-    `arm` is the arm's name as in `arm_number`. Raises UserError if `root` has no finished run, the arm does not exist,
-    or the folder `out` cannot be written.
-    """
+    """Write the best parameters of an arm (see `arm_number`) of the run in `root` to a folder; return the arm."""
     check_name(out)
     study = finished_study(root)
     number = arm_number(study.arms, arm)
@@ -214,9 +193,8 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
 
 
 def finished_study(root: str) -> Study:
-    """Return data, split and model of the run in `root`. Raises UserError if it is unfinished or a file was changed."""
-    root = at_hand(root)
-    workdir = find_workdir(root)
+    """Return data, split and model of the run in `root`; UserError if it is unfinished or a file was changed."""
+    workdir = find_workdir(root := at_hand(root))
     try:
         config = read_settings(ConfigDict(read_configuration(workdir)))
     except KeyError as error:
@@ -243,42 +221,25 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
         backbone: PretrainedConfig = checkpoint_config(checkpoint_folder(model.checkpoint), study.tokenizer)
     else:
         backbone = random_config(model.backbone, dict(model.shape), study.tokenizer)
-    export_checkpoint(
-        study.model,
-        joined(params),
-        backbone,
-        study.tokenizer,
-        out,
-        model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
-        generation=study.generation.to_fields(),
-        feeding=feeding,
-        rate=study.data.sfreq,
-    )
+    card = model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out))))
+    more: dict[str, Any] = {"generation": study.generation.to_fields(), "feeding": feeding, "rate": study.data.sfreq}
+    export_checkpoint(study.model, joined(params), backbone, study.tokenizer, out, card, **more)
 
 
 def _feeding(study: Study) -> Feeding:
     """Return how raw features become the model's input. Raises UserError for a model that an export cannot feed."""
-    if study.config.objective != "generate":
-        raise UserError(
-            f"{study.workdir.root}: is a run of objective={study.config.objective}, whose model writes no text; it has "
-            "nothing to decode with or to export."
-        )
+    config, samples, root = study.config, study.samples, study.workdir.root
+    decode_there = "decode with `eeg2text decode --workdir`"
+    if config.objective != "generate":
+        raise UserError(f"{root}: is a run of objective={config.objective}, whose model writes no text to decode.")
     if len(study.data.feature_shape) > 1:
-        raise UserError(
-            f"{study.workdir.root}: is a run on volumes, which an export does not take yet; decode with "
-            "`eeg2text decode --workdir`."
-        )
-    if study.samples.prompts is not None:
-        raise UserError(
-            f"{study.workdir.root}: its prompts have fields of each sample (text.template), which an export does not "
-            "take; decode with `eeg2text decode --workdir`."
-        )
-    config, samples = study.config, study.samples
+        raise UserError(f"{root}: is a run on volumes, which an export does not take yet; {decode_there}.")
+    if samples.prompts is not None:
+        raise UserError(f"{root}: its prompts have fields of samples, which an export does not take; {decode_there}.")
     base = config.model.checkpoint if study.model.shared_frozen else ""
     if study.model.shared_frozen and not base:
         raise UserError(
-            f"{study.workdir.root}: its frozen language model has random weights; an export holds no frozen model, so "
-            "model.checkpoint must name a checkpoint."
+            f"{root}: an export holds no frozen language model, and this one is random; set model.checkpoint."
         )
     return Feeding(
         mean=samples.mean,
@@ -298,18 +259,20 @@ def _feeding(study: Study) -> Feeding:
 
 def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
     """Return what an arm's model card states: data, model, split, and scores if the run has any."""
-    scores, signatures = _scores(study.workdir, arm)
+    scores, signatures = _scores(study, arm)
+    config, checkpoint, frozen = study.config, study.config.model.checkpoint, study.model.shared_frozen
+    published = last_part(checkpoint) if is_path(checkpoint) else checkpoint
     return CardFacts(
         name=name,
-        backbone=study.config.model.backbone,
-        started_from=_published(study.config.model.checkpoint) or "random weights",
+        backbone=config.model.backbone,
+        started_from=published or "random weights",
         arm=f"{arm.condition}, seed {arm.seed}",
-        data=f"{last_part(study.config.data.source)}, {len(study.split.parts['train'])} training samples",
+        data=f"{last_part(config.data.source)}, {len(study.split.parts['train'])} training samples",
         features=study.data.features_are,
         n_features=study.data.n_features,
-        base=_published(study.config.model.checkpoint) if study.model.shared_frozen else "",
-        lora=study.config.optim.trainable == "lora",
-        int8=study.model.shared_frozen and study.config.model.frozen_dtype == "int8",
+        base=published if frozen else "",
+        lora=config.optim.trainable == "lora",
+        int8=frozen and config.model.frozen_dtype == "int8",
         alone=study.model.spec.encoder is None,
         encoder=study.model.eeg.kind in CLASSES,
         split=study.split.digest(),
@@ -320,31 +283,22 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
     )
 
 
-def _published(checkpoint: str) -> str:
-    """Return a checkpoint's name on the Hub, or the last part of its path."""
-    return last_part(checkpoint) if is_path(checkpoint) else checkpoint
-
-
-def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return an arm's scores in `results.json`, a row per test condition and mode, and metric -> signature."""
-    if not workdir.results.exists():
-        return [], {}
+def _scores(study: Study, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return an arm's scores of texts in `results.json`, a row per test condition and mode, and metric -> signature."""
     rows: list[Any] = []
     signatures: dict[str, Any] = {}
-    for cell in json.loads(workdir.results.read_text())["cells"]:
-        if (cell["train_condition"], cell["seed"]) != (arm.condition, arm.seed) or not cell["metrics"]:
-            continue
-        row = {"evaluated on": cell["eval_condition"], "mode": cell["mode"], "samples": cell["rows"]}
-        rows.append(row | {name: metric["value"] for name, metric in cell["metrics"].items()})
-        signatures |= {name: metric["signature"] for name, metric in cell["metrics"].items()}
+    results = study.workdir.results
+    for cell in json.loads(results.read_text())["cells"] if results.exists() else ():
+        is_text = cell["mode"] in MODES and cell["metrics"]  # else rankings, or an unscored cell
+        if (cell["train_condition"], cell["seed"]) == (arm.condition, arm.seed) and is_text:
+            row = {"evaluated on": cell["eval_condition"], "mode": cell["mode"], "samples": cell["rows"]}
+            rows.append(row | {name: metric["value"] for name, metric in cell["metrics"].items()})
+            signatures |= {name: metric["signature"] for name, metric in cell["metrics"].items()}
     return rows, signatures
 
 
 def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
-    """Return the index of the arm with the name `wanted` (`condition/seed`). Raises UserError if there is none.
-
-    Without a name, the index is that of the first arm trained on EEG, or 0 if no arm was.
-    """
+    """Return the index of the arm `condition/seed`; of "", the first trained on EEG, or 0. UserError if none."""
     names = [str(arm) for arm in arms]
     if not wanted:
         return next((i for i, arm in enumerate(arms) if arm.condition == "eeg"), 0)

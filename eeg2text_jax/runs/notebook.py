@@ -17,9 +17,10 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from eeg2text_jax.base.errors import UserError
@@ -28,6 +29,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.splits.certificate import certify_data
 from eeg2text_jax.data.splits.split import Split, write_split_file
 from eeg2text_jax.instrument.auditing.report import effect_figure, markdown_html
+from eeg2text_jax.instrument.auditing.result import AuditResult
 from eeg2text_jax.instrument.metrics.tables import NARROW_COLUMNS, score_table, table_markdown
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions
 from eeg2text_jax.instrument.predictions.rankings import read_rankings
@@ -36,18 +38,12 @@ from eeg2text_jax.models.pretrained.folder import FEEDING
 from eeg2text_jax.runs import pipeline
 from eeg2text_jax.runs._attributions import map_figure, read_map
 from eeg2text_jax.runs.exported import Exported, arm_number, exported, finished_study, load_export, write_export
-from eeg2text_jax.runs.pipeline import NO_AUDIT
 from eeg2text_jax.runs.python_data import Recordings, changed, prepare
 from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.loop import trained_arm
 from eeg2text_jax.training.metrics_log import loss_figure
 from eeg2text_jax.training.sections import checked_settings
 from eeg2text_jax.training.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from eeg2text_jax.instrument.auditing.result import AuditResult
 
 
 class Svg(str):
@@ -62,10 +58,7 @@ class Svg(str):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: its data and model, its outputs and its verdict. `fit` and `load` return it.
-
-    `study` has the data, the split and the model; `workdir` is the folder with all files, such as `report.html`.
-    """
+    """A finished run, made by `fit` and `load`: `study` has data, split and model, the folder `workdir` all files."""
 
     study: Study
     _exports: dict[int, Exported] = dataclasses.field(default_factory=dict)
@@ -101,13 +94,10 @@ class Run:
         return json.loads(self.study.workdir.results.read_text())
 
     @functools.cached_property
-    def verdict(self) -> "AuditResult":
-        """The audit: the arms that were trained on EEG, decoded with EEG against every other condition.
-
-        Raises UserError if no arm was trained and tested with EEG.
-        """
+    def verdict(self) -> AuditResult:
+        """The audit of the arms trained on EEG; UserError if no arm was trained and tested with EEG."""
         if (answer := pipeline.verdict_of(self.study)) is None:
-            raise UserError(NO_AUDIT)
+            raise UserError(pipeline.NO_AUDIT)
         return answer
 
     def table(self) -> str:
@@ -133,10 +123,7 @@ class Run:
         return self._exports[number].decode(features, mask)
 
     def export(self, out: str | os.PathLike[str], *, arm: str = "") -> Path:
-        """Write an arm to a folder that `load` and transformers read, as `eeg2text export`; return its path.
-
-        Raises UserError if the arm does not exist, or the folder exists already.
-        """
+        """Write an arm to a folder that `load` and transformers read, as `eeg2text export`; return its path."""
         number = arm_number(self.study.arms, arm)
         write_export(self.study, self.study.arms[number], trained_arm(self.study, number), os.fspath(out))
         return Path(out)
@@ -145,15 +132,12 @@ class Run:
         """Plot content (score above chance) of EEG minus content of each control. Raises UserError as `verdict`."""
         return Svg(effect_figure(self.verdict))
 
-    def plot_losses(self) -> "Figure":
+    def plot_losses(self) -> Figure:
         """Plot the losses by step."""
         return loss_figure(self.study.workdir.metrics)
 
-    def plot_channels(self) -> "Figure":
-        """Plot a scalp map for each arm: how much each channel influences the decoded text; no statistical test.
-
-        Raises UserError if the electrode positions are unknown.
-        """
+    def plot_channels(self) -> Figure:
+        """Plot each channel's influence on the decoded text of each arm; UserError without electrode positions."""
         if not (path := self.study.workdir.channels).exists():
             raise UserError(
                 f"{path}: there is no such file, because the electrode positions are unknown (data.raw.montage)."
@@ -170,7 +154,7 @@ class Run:
 
 
 def fit(
-    data: "str | os.PathLike[str] | DataFile | Recordings",
+    data: str | os.PathLike[str] | DataFile | Recordings,
     config: str | ConfigDict = "own",
     *,
     workdir: str | os.PathLike[str] | None = None,
@@ -181,8 +165,7 @@ def fit(
     """Do a whole run, as `eeg2text run`: train all arms, decode, score and audit.
 
     Args:
-      data: path of a data file, or of anything else that `eeg2text prepare` reads; or `mne.io.Raw`, `mne.Epochs` or a
-        DataFrame as for `prepare`, which are written to the data file `WORKDIR_data.h5`.
+      data: path of a data file, or what else `prepare` reads; objects are written to `WORKDIR_data.h5`.
       config: a configuration, the path of one, or the name of one in the package.
       workdir: the folder of the run; the same call resumes an interrupted one. None: a temporary folder, which is
         removed when the returned `Run` is garbage-collected.

@@ -10,15 +10,8 @@ from collections.abc import Iterator
 import jax
 from etils import epath
 
-from eeg2text_jax.base.devices.hosts import (
-    check_code,
-    check_data,
-    initialize,
-    is_main,
-    main_first,
-    wait_for_all,
-    workdir_at,
-)
+from eeg2text_jax.base.devices import hosts
+from eeg2text_jax.base.devices.hosts import initialize, is_main
 from eeg2text_jax.base.devices.mesh import product_pace
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import remove
@@ -56,16 +49,15 @@ from eeg2text_jax.training.study import Study, arms, chosen_layer, open_study, p
 def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
     """Join the other hosts, lock a workdir until the block ends, and yield its study (data, split, model, ...).
 
-    `config` has settings from `sections.checked_settings`; `root` is a folder that all hosts share, or a bucket URL.
-    Missing files of the workdir are made if `make`; otherwise training must have begun, and nothing is changed. Raises
-    UserError if the configuration, the data or the folder is not usable.
+    `root` is a folder that all hosts share, or a bucket URL. Missing files are made if `make`; otherwise training must
+    have begun, and nothing is changed. Raises UserError if the configuration, the data or the folder is not usable.
     """
     initialize(config.parallel)
-    check_code(config.document)
+    hosts.check_code(config.document)
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
     with contextlib.ExitStack() as stack:
-        root = workdir_at(root, stack)
+        root = hosts.workdir_at(root, stack)
 
         def open_here() -> Study:
             check_before(config)
@@ -75,12 +67,12 @@ def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
                 stack.enter_context(lock_workdir(root))
             return _open(config, root) if make else open_finished(config, root)
 
-        study = main_first(open_here)
-        check_data(data=study.data.digest(), split=study.split.digest(), tokenizer=study.tokenizer_digest)
+        study = hosts.main_first(open_here)
+        hosts.check_data(data=study.data.digest(), split=study.split.digest(), tokenizer=study.tokenizer_digest)
         for note in notes(study.config):
             print(note)
         yield study
-    wait_for_all("the first host has closed the workdir")
+    hosts.wait_for_all("the first host has closed the workdir")
 
 
 def check_before(config: Settings) -> None:
@@ -94,11 +86,9 @@ def check_before(config: Settings) -> None:
         placement_of(config, len(arms(config.grid)))
     if config.objective == "contrastive" and config.contrastive.text:
         chosen_layer(config.contrastive.text, config.contrastive.layer)
-    if config.model.encoder_checkpoint:
-        checkpoint_folder(config.model.encoder_checkpoint)
-    if config.model.checkpoint:
-        checkpoint_folder(config.model.checkpoint)
-    else:
+    for checkpoint in filter(None, (config.model.encoder_checkpoint, config.model.checkpoint)):
+        checkpoint_folder(checkpoint)
+    if not config.model.checkpoint:
         random_spec(config.model.backbone, dict(config.model.shape), AnyTokenizer())
 
 
@@ -137,10 +127,7 @@ def _open(config: Settings, root: str) -> Study:
 
 
 def open_finished(config: Settings, root: str) -> Study:
-    """Return the study (data, split, model, ...) of a folder that has a checkpoint; change nothing.
-
-    Raises UserError if a file is missing, or the folder belongs to another configuration.
-    """
+    """Return the study of a folder that has a checkpoint and this configuration, else UserError; change nothing."""
     workdir = find_workdir(root)
     resumed(config, workdir)
     own_data = () if config.data.source.endswith(".h5") else (workdir.data,)
@@ -161,10 +148,7 @@ def _checked_study(config: Settings, workdir: Workdir) -> Study:
 
 
 def open_workdir(root: str, config: Settings) -> Workdir:
-    """Create the workdir, or check that its finished stages were made with the same configuration; write `config.json`.
-
-    Partial files of killed processes are removed. Raises UserError if the folder is not a workdir, or as `resumed`.
-    """
+    """Create the workdir, or check that it fits the configuration and tidy it; write `config.json`."""
     workdir = Workdir(epath.Path(root))
     check_ours(workdir.root)
     if workdir.config.exists():
@@ -180,7 +164,7 @@ def open_workdir(root: str, config: Settings) -> Workdir:
 def resumed(config: Settings, workdir: Workdir) -> Settings:
     """Return the configuration with the steps that `config.json` has of the same numbers of epochs.
 
-    Raises UserError if a field on which a finished stage depends has another value in `config.json`.
+    Raises UserError if a field on which a finished stage depends has another value there.
     """
     config = with_stored_steps(config, read_configuration(workdir))
     check_configuration(workdir, config.document)
@@ -188,10 +172,7 @@ def resumed(config: Settings, workdir: Workdir) -> Settings:
 
 
 def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
-    """Raise UserError if the steps that `config` derives from epochs are not those with which training began.
-
-    They differ if the size of the train part, now `samples`, has changed.
-    """
+    """Raise UserError if the steps that epochs give for `samples` are not those of the training."""
     if not (made := product(workdir, "training")):
         return
     stored = read_configuration(workdir)
@@ -206,27 +187,15 @@ def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
 
 
 def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
-    """Return a note on the settings in which a checkpoint's `generation_config.json` differs from `spec`; "" if none.
-
-    Raises UserError if the file is not a JSON object.
-    """
+    """Return a note on the settings in which a checkpoint's `generation_config.json` differs from `spec`, or ""."""
     if not checkpoint or not (path := checkpoint_folder(checkpoint) / "generation_config.json").exists():
         return ""
     names = ", ".join(unlike(read_object(path, "restore the file, or remove it"), spec))
     return f"{path}: is ignored in favour of config.decode, from which it differs in {names}." if names else ""
 
 
-# `eeg2text run --dry-run`: report what a run would do and cost, without writing its workdir.
-
-GIB = 1 << 30
-
-
 def dry_run(config: Settings, root: str) -> str:
-    """Return a report of what a run of this configuration in the workdir `root` would do.
-
-    The data are prepared in a temporary folder, because steps and cost depend on the number of samples. Raises
-    UserError if the configuration or the data is not usable.
-    """
+    """Return what a run would do and cost; its data are prepared in a temporary folder, and `root` is not written."""
     check_before(config)
     with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -241,20 +210,20 @@ def dry_run(config: Settings, root: str) -> str:
 
 def data_lines(study: Study) -> list[str]:
     """Return lines on the samples, the parts of the split, what leaks between them, and the steps of an epoch."""
-    data = study.data
+    data, parts = study.data, study.split.parts
     certificate = json.loads(study.workdir.split.read_text(encoding="utf8"))
-    texts = {name: len(set(data.sentence[rows])) for name, rows in study.split.parts.items()}
-    parts = [f"{name} {len(rows)} samples of {texts[name]} texts" for name, rows in study.split.parts.items()]
-    tested = texts["test"]
-    few = f"note: {tested} test texts; a verdict needs {MIN_JUDGED}: add data, or test each text once by --folds=5"
-    return [
+    texts = {name: len(set(data.sentence[rows])) for name, rows in parts.items()}
+    listed = ", ".join(f"{name} {len(rows)} samples of {texts[name]} texts" for name, rows in parts.items())
+    lines = [
         f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
         f"({data.features_are.partition(';')[0]})",
-        f"split {study.config.split.method}: {', '.join(parts)}; {verdict(certificate)}",
+        f"split {study.config.split.method}: {listed}; {verdict(certificate)}",
         *size_lines(certificate),
-        *([few] if tested < MIN_JUDGED else []),
-        *length_lines(study.config, len(study.split.parts["train"])),
     ]
+    if texts["test"] < MIN_JUDGED:
+        few = f"a verdict needs {MIN_JUDGED}: add data, or test each text once by --folds=5"
+        lines.append(f"note: {texts['test']} test texts; {few}")
+    return [*lines, *length_lines(study.config, len(parts["train"]))]
 
 
 def cost_lines(study: Study) -> list[str]:
@@ -268,7 +237,7 @@ def cost_lines(study: Study) -> list[str]:
     return [
         f"arms: {', '.join(map(str, study.arms))}; {config.train.steps} steps of {config.batch.size} samples; tested "
         f"with {', '.join(config.grid.eval_conditions)}",
-        f"model: {weights:,} parameters an arm; memory at least {least / GIB:.2f} GiB for all arms (parameters, "
+        f"model: {weights:,} parameters an arm; memory at least {least / 2**30:.2f} GiB for all arms (parameters, "
         "gradient, optimizer, best parameters; activations come on top, `eeg2text preflight` counts them)",
         f"time: at most {flops / pace / 60:.1f} min of matrix products in training at {pace / 1e9:.0f} GFLOP/s, "
         f"measured on {jax.devices()[0].device_kind}; compilation, decoding and scoring come on top",

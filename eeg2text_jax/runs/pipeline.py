@@ -6,7 +6,6 @@ Finished stages are skipped.
 import collections
 import dataclasses
 import functools
-import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,18 +38,9 @@ from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, RANKED_HERE, 
 from eeg2text_jax.instrument.auditing.report import Section, write_report
 from eeg2text_jax.instrument.auditing.result import AuditResult, result_text
 from eeg2text_jax.instrument.auditing.strata import key, length_strata
+from eeg2text_jax.instrument.metrics import tables
 from eeg2text_jax.instrument.metrics.metric_names import WORDS
 from eeg2text_jax.instrument.metrics.score import score_cells, score_rankings, write_results
-from eeg2text_jax.instrument.metrics.tables import (
-    NARROW_COLUMNS,
-    add_verdict,
-    markdown_text,
-    print_table,
-    score_table,
-    side_by_side,
-    table_markdown,
-    write_tables,
-)
 from eeg2text_jax.instrument.predictions.file import (
     MODES,
     Prediction,
@@ -83,15 +73,15 @@ from eeg2text_jax.training.sections import GridSettings, Settings
 from eeg2text_jax.training.study import Study, open_data
 
 Row = TypeVar("Row", bound=Prediction)
+Facts = Mapping[str, Any]  # see `facts_of`
+Sections = Callable[[], Sequence[Section]]  # makes further sections of a report
 NO_AUDIT = "no arm was trained and tested with eeg, so there is nothing to audit."
 
 
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
-    """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
+    """Run all stages in the folder `root`, resuming an earlier run; UserError if an input is not usable.
 
-    With `fold`, one of several folds, the audit is written but not printed, because the verdict is over all folds. Of a
-    finished run in a read-only folder, the results are printed.
-    Raises UserError if the configuration, the data or the folder is not usable.
+    Of a fold, the audit is written but not printed. Of a finished run in a read-only folder, the results are printed.
     """
     with open_run(config, root) as study:
         missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
@@ -102,8 +92,7 @@ def run(config: Settings, root: str, *, fold: bool = False) -> None:
             return
         restore_log(study)
         if is_main():
-            results = score(study)
-            judge(study, results, show=not fold)
+            judge(study, score(study), show=not fold)
         wait_for_all("end of run")
 
 
@@ -124,13 +113,10 @@ def shows_finished(root: str | os.PathLike[str]) -> bool:
     results, verdict = folder / "results.json", folder / "audit.json"
     if not (is_read_only(folder) and results.exists()):
         return False
-    print_table(json.loads(results.read_text()))
+    tables.print_table(json.loads(results.read_text()))
     print(json.loads(verdict.read_text())["sentence"] if verdict.exists() else NO_AUDIT)
     print(f"{folder}: is read-only, so nothing was written; the verdict is that of its audit.json.")
     return True
-
-
-# Decode: texts, rankings, or both.
 
 
 def decode(study: Study, files: Sequence[str] | None = None) -> None:
@@ -143,10 +129,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 
 def _stored(study: Study, path: epath.Path, rows: Iterator[Any], write: Callable[[Any], None], *others: str) -> bool:
-    """Write the rows to the file `path`, and its digest; False on other hosts, which only take part in computing them.
-
-    `others` are names of further files that `write` makes.
-    """
+    """Write the rows and their digest (`others`: further files of `write`); False on hosts that only compute."""
     if not is_main():
         collections.deque(rows, maxlen=0)
         return False
@@ -174,25 +157,26 @@ def header_of_predictions(study: Study) -> dict[str, Any]:
     """Return the header of the predictions file: digests of its inputs, and how it was decoded."""
     return header_of(study) | {
         "tokenizer": study.tokenizer_digest,
-        "decode": study.config.decode.fields(),
-        "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
+        **_search(study.config),
         "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
     }
 
 
+def _search(config: Settings) -> dict[str, Any]:
+    decode = config.decode
+    return {"decode": decode.fields(), "search": search_name(decode.num_beams, decode.do_sample)}
+
+
 def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
     """Yield predictions of every arm under every condition; `shares` adds up each channel's influence on the text."""
-    return itertools.chain.from_iterable(_decode_wave(wave, shares) for wave in arms_together(study))
-
-
-def _decode_wave(study: Study, shares: ChannelShares | None) -> Iterator[Prediction]:
-    params, mesh, rows = trained_params(study), study.placement.mesh, []
-    for row in decode_grid(study, params, mesh):
+    for wave in arms_together(study):
+        params, mesh, rows = trained_params(wave), wave.placement.mesh, []
+        for row in decode_grid(wave, params, mesh):
+            if shares is not None and shares.places:
+                rows.append(row)
+            yield row
         if shares is not None and shares.places:
-            rows.append(row)
-        yield row
-    if shares is not None and shares.places:
-        shares.add(study, params, mesh, own_texts(study, rows))
+            shares.add(wave, params, mesh, own_texts(wave, rows))
 
 
 def rank(study: Study) -> None:
@@ -210,14 +194,9 @@ def candidates_of(study: Study) -> Candidates:
         first.setdefault(sentence_key(str(data.sentence[i])), i)
     rows = list(first.values())
     tasks, words = [str(data.task[i]) for i in rows], [int(data.n_words[i]) for i in rows]
-    return Candidates(
-        "test",
-        [str(data.sentence[i]) for i in rows],
-        [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows],
-        tasks,
-        np.array(words, float),
-        length_strata(tasks, words),
-    )
+    texts = [str(data.sentence[i]) for i in rows]
+    names = [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows]
+    return Candidates("test", texts, names, tasks, np.array(words, float), length_strata(tasks, words))
 
 
 def header_of_rankings(study: Study) -> dict[str, Any]:
@@ -229,25 +208,24 @@ def header_of_rankings(study: Study) -> dict[str, Any]:
 def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
     """Yield rankings of `candidates` for each test sample, by every arm's best parameters under every condition."""
     rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
-    ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in arms_together(study))
-    return itertools.chain.from_iterable(ranked)
+    for wave in arms_together(study):
+        yield from rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates)
 
 
 def header_of(study: Study) -> dict[str, Any]:
     """Return the header of a predictions or rankings file: digests of inputs; kind of recording if not EEG."""
-    recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
     digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
-    return digests | recording
+    return digests | _recording(study.data)
 
 
-# Score what was decoded.
+def _recording(data: DataFile) -> dict[str, str]:
+    return {"recording": data.recording} if data.recording != "eeg" else {}
 
 
 def score(study: Study) -> dict[str, Any]:
     """Score the decoded rows; write `results.json`, `results.md` and `results.tex`; print the table.
 
-    Returns the content of `results.json`. Raises UserError if the rows were changed since they were written, or made
-    with another split, other data or another configuration.
+    Returns the content of `results.json`. Raises UserError if the rows were changed, or are of another run.
     """
     config, workdir = study.config, study.workdir
     workdir.check(*DECODED)
@@ -265,8 +243,8 @@ def score(study: Study) -> dict[str, Any]:
     results["split"] = study.split.digest()
     write_results(workdir.results, results)
     workdir.record(workdir.results.name, *workdir.unrecorded(*DECODED))
-    write_tables(workdir.root, results, side_by_side(rows), title)
-    print_table(results)
+    tables.write_tables(workdir.root, results, tables.side_by_side(rows), title)
+    tables.print_table(results)
     return results
 
 
@@ -311,9 +289,6 @@ def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
 
 
-# Judge: the audit and its report.
-
-
 def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
     """Write `audit.json` and `report.html`; print the verdict if `show`."""
     config, workdir = study.config, study.workdir
@@ -323,38 +298,24 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
         rows = read_ranked(study)
         verdict = judge_ranked(config, workdir.root, rows, facts_of(study), sections, show=show)
     if config.objective == "generate":
-        judged, verdict = workdir.predictions, verdict_of(study)
-        if verdict is None:
-            print(NO_AUDIT)
-            return
-        count = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
-        table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-        publish(verdict, judged, count, table, sections, show=show)
+        judged, count = workdir.predictions, sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
+        title = config.model.backbone
+        verdict = publish(verdict_of(study), judged, count, results, title, sections, show=show)
     if show and verdict is not None:
         files = f"report.html, results.md, results.json, {judged.name}, audit.json"
         print(f"everything is in {address_of(workdir.root)}: {files}")
 
 
 def judge_ranked(
-    config: Settings,
-    root: Any,
-    rows: Sequence[Ranking],
-    facts: Mapping[str, Any],
-    sections: Callable[[], Sequence[Section]] = tuple,
-    *,
-    show: bool = True,
+    config: Settings, root: Any, rows: Sequence[Ranking], facts: Facts, sections: Sections = tuple, *, show: bool = True
 ) -> AuditResult | None:
     """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
 
     Rankings by likelihood have their own file names, because the audit of texts is in the same folder.
     """
-    verdict = audit_ranked(config, rows, **facts)
-    if verdict is None:
-        print(NO_AUDIT)
-        return None
-    suffix = "" if config.objective == "contrastive" else "_likelihood"
-    table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
-    return publish(verdict, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
+    verdict, judged = audit_ranked(config, rows, **facts), epath.Path(root) / "rankings.jsonl"
+    suffix, title = "" if config.objective == "contrastive" else "_likelihood", config.objective
+    return publish(verdict, judged, len(rows), ranked_results(rows), title, sections, suffix=suffix, show=show)
 
 
 def verdict_of(study: Study) -> AuditResult | None:
@@ -375,10 +336,7 @@ def facts_of(study: Study) -> dict[str, Any]:
 
 
 def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> AuditResult | None:
-    """Audit rows that this run decoded, as `config.audit` says; None if no arm was trained and tested with EEG.
-
-    `facts` are further keyword arguments of `audit`.
-    """
+    """Audit rows that this run decoded, as `config.audit` says; None if no arm was trained and tested with EEG."""
     if not can_audit(config.grid):
         return None
     conditions = select_cells(rows, "eeg")
@@ -401,26 +359,31 @@ def can_audit(grid: GridSettings) -> bool:
 
 
 def publish(
-    verdict: AuditResult,
+    verdict: AuditResult | None,
     judged: epath.Path,
     rows: int,
-    table: str,
-    sections: Callable[[], Sequence[Section]] = tuple,
+    results: dict[str, Any],
+    title: str,
+    sections: Sections = tuple,
     *,
     suffix: str = "",
     show: bool = True,
-) -> AuditResult:
+) -> AuditResult | None:
     """Write `audit.json`, then `report.html`, beside the file that was judged; print the verdict if `show`.
 
-    `rows` is the number of judged rows, `table` the scores in Markdown. `sections` returns the further sections of the
-    report; it is called once the audit is written. `suffix` is added to the names of both files.
+    `rows` is the number of judged rows; the report shows the scores `results` under `title`, and `sections`, which are
+    made once the audit is written. `suffix` is added to the names of both files.
     """
+    if verdict is None:
+        print(NO_AUDIT)
+        return None
     verdict = dataclasses.replace(verdict, judged=Judged.of(judged, rows))
     text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n"
     write_text(judged.parent / f"audit{suffix}.json", text)
-    write_report(verdict, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
+    scores = tables.table_markdown(tables.score_table(results, title, tables.NARROW_COLUMNS))
+    write_report(verdict, judged.parent / f"report{suffix}.html", sections=[Section("Scores", scores), *sections()])
     if not suffix:
-        add_verdict(judged.parent, verdict_in(judged.parent))
+        tables.add_verdict(judged.parent, verdict_in(judged.parent))
     if show:
         print(result_text(verdict, more=f"report{suffix}.html in the workdir, with every row"))
     return verdict
@@ -438,7 +401,8 @@ def report_sections(study: Study) -> list[Section]:
     """Return the report's sections: data and, where the run has them, donors, losses, channels, reconstructions."""
     root, metrics, channels = study.workdir.root, study.workdir.metrics, study.workdir.channels
     sections = [data_section(study.data)]
-    sections += [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
+    if note := study.samples.donor_note:
+        sections.append(Section("Donors", note))
     if not metrics.exists():
         print(f"{metrics}: there is no such file, so the report has no curves.")
         return sections
@@ -454,19 +418,18 @@ def report_sections(study: Study) -> list[Section]:
 
 def data_section(data: DataFile) -> Section:
     """Return the report's section on the recordings: counts, dropped samples, features and notes."""
-    dropped = ", ".join(f"{reason} {n}" for reason, n in data.provenance.get("dropped", {}).items())
+    dropped = ", ".join(f"{reason} {n}" for reason, n in data.provenance.get("dropped", {}).items()) or "none"
     about = f"{len(data)} samples of {len(set(data.subject))} subjects and {len(set(data.sentence))} different texts"
-    lines = [f"{about}; dropped: {dropped or 'none'}.", f"Features: {data.features_are}."]
-    lines += data.provenance.get("notes", ())
+    lines = [f"{about}; dropped: {dropped}.", f"Features: {data.features_are}.", *data.provenance.get("notes", ())]
     if data.clock is not None and data.clock.ranges:
         rows = [
-            f"| {markdown_text(name)} | {first:.10g} | {last:.10g} |"
+            f"| {tables.markdown_text(name)} | {first:.10g} | {last:.10g} |"
             for name, (first, last) in data.clock.ranges.items()
         ]
         heads = f"| recording | first sample ({data.clock.unit}) | last sample ({data.clock.unit}) |"
         lines += [*data.clock.notes(), "\n".join([heads, "| --- | --- | --- |", *rows])]
-        table = run_table(readings_of(data), data.provenance.get("seconds_per_character", 0.0))
-        lines += ["\n".join(["```", *table, "```"])] if table else []
+        if table := run_table(readings_of(data), data.provenance.get("seconds_per_character", 0.0)):
+            lines.append("\n".join(["```", *table, "```"]))
     return Section("Data", "\n\n".join(lines))
 
 
@@ -477,11 +440,9 @@ def data_section(data: DataFile) -> Section:
 def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     """Run every fold in its own folder under `root`, then score and audit all test parts together.
 
-    `folds` is the number of folds, or "subjects" for one fold per subject; with `split.method` it decides what a fold
-    is, see `methods.make_folds`. Finished stages are skipped, as in a single run. Results over all folds are in
-    `root`, under the file names of a single run. Returns the audit over all folds; None if no arm was trained and
-    tested with EEG, or `root` is read-only. Raises UserError as `make_folds` and `run`, or if `root` has folds
-    of another configuration.
+    `folds` is their number, or "subjects" for one per subject; see `methods.make_folds`. Results over all folds are in
+    `root`, under the file names of a single run. Returns the audit over all folds; None if there is none, or `root` is
+    read-only. Raises UserError as `make_folds` and `run`, or if `root` has folds of another configuration.
     """
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
@@ -505,7 +466,7 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     ranked: list[list[Ranking]] = []  # rankings of each fold
     for k, split in enumerate(splits, 1):
         print(f"\n=== {split.method} ===")
-        certificate = place / f"fold_{k}.json"
+        folder, certificate = place / f"fold_{k}", place / f"fold_{k}.json"
         if not certificate.exists():
             write_split_file(certificate, certify_data(data, split, config.split.ratio))
         elif read_split_file(certificate).resolve(data).digest() != split.digest():
@@ -513,12 +474,12 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
                 f"{certificate}: has another split than this fold; the data may have changed; take another --workdir."
             )
         changes = {"data.source": source, "split.method": "file", "split.path": str(certificate)}
-        run(config.changed(changes), str(place / f"fold_{k}"), fold=True)
+        run(config.changed(changes), str(folder), fold=True)
         print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict will be over all folds.")
         if is_ranked(config):
-            ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
+            ranked.append(read_rankings(folder / "rankings.jsonl").rows)
         if config.objective == "generate":
-            rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
+            rows.append(list(read_predictions(folder / "predictions.jsonl").predictions))
     print(f"\n=== all {len(splits)} folds ===")
     if shows_finished(place):
         return None
@@ -528,59 +489,40 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
         "recording": data.recording,
         "warnings": [f"fold {k}: {line}" for k, time in enumerate(times, 1) for line in high_neighbors(time)],
     }
-    header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
-    header |= {"recording": data.recording} if data.recording != "eeg" else {}
+    header = {"splits": [split.digest() for split in splits], **_recording(data)}
     ranked_audit = judge_ranked_folds(config, place, ranked, header, facts) if ranked else None
     return judge_folds(config, place, rows, header, facts) if config.objective == "generate" else ranked_audit
 
 
 def judge_folds(
-    config: Settings,
-    place: Path,
-    rows: Sequence[Sequence[Prediction]],
-    header: Mapping[str, Any],
-    facts: Mapping[str, Any],
+    config: Settings, place: Path, rows: Sequence[Sequence[Prediction]], header: Facts, facts: Facts
 ) -> AuditResult | None:
-    """Score and audit the predictions `rows` of each fold together; write the files of a single run to `place`.
-
-    `header` is for the predictions file: digests of the folds' splits; the kind of recording unless it is EEG. `facts`
-    are options of `audit` as those of `facts_of`, over all folds.
-    """
+    """Score and audit all folds' `rows` together, with `facts` as of `facts_of`; write a run's files to `place`."""
     # Token ids are dropped: if folds train their own tokenizers, an id stands for another token in each.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
-    together = [row for fold in plain for row in fold]
-    search = search_name(config.decode.num_beams, config.decode.do_sample)
-    header = {**header, "decode": config.decode.fields(), "search": search}
-    write_predictions(place / "predictions.jsonl", header, together)
+    together, judged = [row for fold in plain for row in fold], epath.Path(place / "predictions.jsonl")
+    write_predictions(judged, {**header, **_search(config)}, together)
     results = score_rows(config, together)
     write_results(place / "results.json", results)
-    write_tables(place, results, side_by_side(together), config.model.backbone)
-    print_table(results)
+    tables.write_tables(place, results, tables.side_by_side(together), config.model.backbone)
+    tables.print_table(results)
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
-    verdict = audit_rows(config, apart, **facts)
-    if verdict is None:
-        print(NO_AUDIT)
-        return None
-    table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    verdict = publish(verdict, epath.Path(place / "predictions.jsonl"), len(together), table)
-    made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
-    print(f"everything is in {address_of(place)}: {made}")
+    verdict = publish(audit_rows(config, apart, **facts), judged, len(together), results, config.model.backbone)
+    if verdict is not None:
+        made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
+        print(f"everything is in {address_of(place)}: {made}")
     return verdict
 
 
 def judge_ranked_folds(
-    config: Settings,
-    place: Path,
-    folds: Sequence[Sequence[Ranking]],
-    header: dict[str, Any],
-    facts: Mapping[str, Any],
+    config: Settings, place: Path, folds: Sequence[Sequence[Ranking]], header: Facts, facts: Facts
 ) -> AuditResult | None:
     """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
     rows: list[Ranking] = []
     for k, fold in enumerate(folds, 1):
         candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")
         rows += [dataclasses.replace(row, task=f"{row.task}, fold {k}", candidates=candidates) for row in fold]
-    write_rankings(place / "rankings.jsonl", header, rows)
+    write_rankings(place / "rankings.jsonl", dict(header), rows)
     return judge_ranked(config, place, rows, facts)
 
 
@@ -595,15 +537,12 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
 
 
 def _check_same(place: Path, config: Settings, folds: str) -> None:
-    """Raise UserError if a folder has folds of other data or another division.
-
-    All other fields of the configuration are checked when the run of a fold begins.
-    """
+    """Refuse a folder that has folds of other data or another division; a fold's run checks the other fields."""
     wanted = {"folds": folds, **{name: config.document[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
-        other = differences(wanted, resolved(read_object(noted, "restore the file"), place, PLACES), PLACES)
-        if other:
+        stored = resolved(read_object(noted, "restore the file"), place, PLACES)
+        if other := differences(wanted, stored, PLACES):
             raise UserError(
                 f"{place} has folds of another configuration: {', '.join(other[:3])}; take another --workdir."
             )

@@ -123,17 +123,13 @@ def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally
 
 
 def _hide_paths(said: str, folder: str) -> str:
-    """Replace the path of a temporary file in a message by the number of its recording."""
     return re.sub(rf"{re.escape(folder)}/(\d+)/[^:;,]*?_raw\.fif", r"recording \1", said)
 
 
 def epoch_rows(
     epochs: Any, names: Sequence[str], kinds: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each epoch: its features `[W, F]`, its sentence and further metadata.
-
-    Raises UserError if no metadata column has texts, a band is above half the sampling rate, or a channel is constant.
-    """
+    """Yield a row for each epoch: features `[W, F]`, sentence, further metadata; UserError if one is not usable."""
     column_names = [] if epochs.metadata is None else list(epochs.metadata.columns)
     text = next((name for name in (columns.sentence, spec.text) if name in column_names), None)
     if text is None:
@@ -172,10 +168,7 @@ def epoch_rows(
 
 
 def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
-    """Return a copy of a configuration with new values; the names of fields have `.` or `__` between their parts.
-
-    Raises UserError if a field does not exist, or its value has another type or is out of range.
-    """
+    """Return a copy with new values of fields (`.` or `__` between parts of a name); UserError if they do not fit."""
     config = config.copy_and_resolve_references()
     values = dict(fields(config))
     for name, value in changes.items():

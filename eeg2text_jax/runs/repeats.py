@@ -6,8 +6,8 @@ audit (`verdict.py`): same sentence minus other sentences of its stratum.
 
 Features are standardized within each recording, and the effect of the length of a sentence is subtracted. If sentences
 come in a different order in each recording, a stratum has sentences of equal length. If they come in the same order, a
-stratum has two sentences that follow each other, so that slow drift cancels. This is not so if drift changes from one
-sentence to the next; so nothing is claimed where likeness falls between distances of 1 and 3 places by enough that the
+stratum has two sentences that follow each other, so that slow drift cancels. Drift that changes from one sentence to
+the next does not; so nothing is claimed where likeness falls between distances of 1 and 3 places by enough that the
 same drift could have made the content.
 """
 
@@ -91,20 +91,19 @@ class Repeats:
     @property
     def text(self) -> str:
         """The answer in one sentence."""
+        figures = figures_text(self.contrast)
         if self.claim:
             beyond = " beyond their places" if self.beside else ""
-            return (
-                f"recordings of one sentence are more alike than those of others{beyond}: {figures_text(self.contrast)}"
-            )
-        if self.contrast.above:
+            return f"recordings of one sentence are more alike than those of others{beyond}: {figures}"
+        if not self.contrast.above:
+            return f"not shown: {figures}"
+        why = "there are too few places to test whether what drifts is slow"
+        if not np.isnan(self.p_fall):
             why = (
-                "there are too few places to test whether what drifts is slow"
-                if np.isnan(self.p_fall)
-                else f"likeness falls by up to {self.fall:.2f} points from {NEAR} to {FAR} places "
-                f"({p_text(self.p_fall)}), so that drift could make a content of up to {FALLS * self.fall:.2f}"
+                f"likeness falls by up to {self.fall:.2f} points from {NEAR} to {FAR} places ({p_text(self.p_fall)}), "
+                f"so that drift could make a content of up to {FALLS * self.fall:.2f}"
             )
-            return f"nothing is claimed ({figures_text(self.contrast)}): sentences come in the same order, and {why}"
-        return f"not shown: {figures_text(self.contrast)}"
+        return f"nothing is claimed ({figures}): sentences come in the same order, and {why}"
 
 
 def repeats(data: "DataFile", likeness: str = "correlation", positions: int = POSITIONS) -> list[Repeats]:
@@ -158,7 +157,6 @@ def recorded(data: "DataFile", positions: int) -> tuple[list[Recorded], float]:
     rows = rows[several[text[rows]]]
     if not len(rows):
         return [], 0.0
-    order = order_likeness(clock, text)
     dense = np.unique(text[rows], return_inverse=True)[1]
     group = reader_groups(dense, run[rows])
     subject_of = {names[r]: str(data.subject[i]) for i, r in zip(rows, run[rows], strict=True)}
@@ -173,7 +171,7 @@ def recorded(data: "DataFile", positions: int) -> tuple[list[Recorded], float]:
             gathered(values, sentence, recording, data.n_words[members], clock.places["index"][members],
                      [subject_of[names[r]] for r in there], [str(names[r]) for r in there])
         )  # fmt: skip
-    return groups, order
+    return groups, order_likeness(clock, text)
 
 
 def resampled(words: np.ndarray, positions: int) -> np.ndarray:
@@ -210,17 +208,15 @@ def gathered(
 def without_length(values: np.ndarray, length: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Subtract the effect of each length from the samples `[n, D]` of a recording.
 
-    It is estimated from differences of samples up to `FAR` places apart. Means of equal lengths would hold what drifts
-    slowly, the same in recordings of the same order, and would make places alike. Differences of consecutive samples
-    alone would bring something of each sentence into those beside it, so that likeness would seem to fall.
+    It is estimated from differences of samples up to `FAR` places apart: means of equal lengths would hold slow drift,
+    and differences of consecutive samples alone would bring something of each sentence into those beside it.
     """
     strata = length_strata(np.zeros(len(length), int), length)
     member = (strata[:, None] == np.arange(strata.max() + 1)).astype(np.float32)  # [n, lengths]
     order = np.argsort(place, kind="stable")
     lags = range(1, FAR + 1)
     steps, changes = (np.concatenate([x[lag:] - x[:-lag] for lag in lags]) for x in (member[order], values[order]))
-    effect = np.linalg.pinv(steps) @ changes
-    return values - member @ effect
+    return values - member @ (np.linalg.pinv(steps) @ changes)
 
 
 def pairs_of(group: Recorded, scope: str) -> Iterator[tuple[int, int]]:
@@ -237,10 +233,7 @@ def unit_vectors(values: np.ndarray) -> np.ndarray:
 
 
 def mapped(one: np.ndarray, other: np.ndarray, both: np.ndarray) -> np.ndarray:
-    """Return a ridge regression of `other` on principal components of `one`, `[n, D]`, fitted on other sentences.
-
-    Sentences are divided into folds of neighboring sentences; `both` says which ones both recordings have.
-    """
+    """Return a ridge regression of `other` on principal components of `one`, `[n, D]`, fitted on other folds."""
     rank = int(min(COMPONENTS, max(both.sum() // 2, 1), one.shape[1]))
     _, _, axes = np.linalg.svd(one[both], full_matrices=False)
     components, predicted = one @ axes[:rank].T, np.zeros_like(other)
@@ -260,8 +253,7 @@ def strata_of(group: Recorded, beside: bool) -> list[np.ndarray]:
         strata = length_strata(np.zeros(len(group.length), int), group.length)
         return strata_members(divided(strata, [str(k) for k in range(len(strata))]))
     order = np.argsort(group.place, kind="stable")
-    parts = np.array_split(order, max(len(order) // 2, 1))
-    return [part for part in parts if len(part) > 1]
+    return [part for part in np.array_split(order, max(len(order) // 2, 1)) if len(part) > 1]
 
 
 def compare(groups: Sequence[Recorded], scope: str, order: float, likeness: str = "correlation") -> Repeats | None:
@@ -271,17 +263,16 @@ def compare(groups: Sequence[Recorded], scope: str, order: float, likeness: str 
         compared = _table(group, scope, likeness)
         if compared is None:
             continue
-        table, numbers, group = compared
+        table, group = compared
         strata = strata_of(group, beside)
         tables.append((table, group.place))
         members += [(start + part, table[np.ix_(part, part)]) for part in strata]
         effects += _pair_effects(group, scope, strata, likeness)
         carried.append(_by_feature(group, scope, strata))
-        start += len(numbers)
+        start += len(table)
     if sum(len(part) for part, _ in members) < MIN_SENTENCES:
         return None
-    zeros = np.zeros(0)
-    strata = Strata([part for part, _ in members])
+    zeros, strata = np.zeros(0), Strata([part for part, _ in members])
     answer = contrast(strata, Cells(tuple(block for _, block in members), zeros, zeros))
     answer = dataclasses.replace(answer, mde=answer.mde * BESIDE) if beside else answer
     return Repeats(
@@ -296,9 +287,9 @@ def _likeness(group: Recorded, a: int, b: int, likeness: str) -> np.ndarray:
     return 100 * unit_vectors(one) @ unit_vectors(other).T
 
 
-def _table(group: Recorded, scope: str, likeness: str) -> tuple[np.ndarray, np.ndarray, Recorded] | None:
-    """Return the table of likeness of the sentences that two recordings have, their numbers, and the group of them."""
-    total, count = np.zeros((group.present.shape[1],) * 2), np.zeros((group.present.shape[1],) * 2)
+def _table(group: Recorded, scope: str, likeness: str) -> tuple[np.ndarray, Recorded] | None:
+    """Return the table of likeness of the sentences that two recordings have, and the group of only these."""
+    total, count = np.zeros((2, *(group.present.shape[1],) * 2))
     for a, b in pairs_of(group, scope):
         there = np.outer(group.present[a], group.present[b])
         total += np.where(there, _likeness(group, a, b, likeness), 0)
@@ -309,20 +300,26 @@ def _table(group: Recorded, scope: str, likeness: str) -> tuple[np.ndarray, np.n
     table = total[np.ix_(shared, shared)] / np.maximum(count[np.ix_(shared, shared)], 1)
     fewer = dataclasses.replace(group, values=group.values[:, shared], present=group.present[:, shared],
                                 length=group.length[shared], place=group.place[shared])  # fmt: skip
-    return table, shared, fewer
+    return table, fewer
+
+
+def _shared(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> Iterator[tuple[int, int, list[np.ndarray]]]:
+    """Yield each pair of recordings, and the sentences of each stratum that both have, two or more."""
+    for a, b in pairs_of(group, scope):
+        both = group.present[a] & group.present[b]
+        yield a, b, [part for part in (part[both[part]] for part in strata) if len(part) > 1]
 
 
 def _pair_effects(
     group: Recorded, scope: str, strata: Sequence[np.ndarray], likeness: str
 ) -> list[tuple[str, str, float, int]]:
-    """Return for each pair of recordings their names, the effect of this pair alone, and its number of sentences."""
+    """Return names, effect and number of sentences of each pair of recordings."""
     effects = []
-    for a, b in pairs_of(group, scope):
-        both, table, content = group.present[a] & group.present[b], _likeness(group, a, b, likeness), []
-        for part in (part[both[part]] for part in strata):
-            if len(part) > 1:
-                block = table[np.ix_(part, part)]
-                content += (np.diag(block) - (block.sum(1) - np.diag(block)) / (len(part) - 1)).tolist()
+    for a, b, parts in _shared(group, scope, strata):
+        table, content = _likeness(group, a, b, likeness), []
+        for part in parts:
+            block = table[np.ix_(part, part)]
+            content += (np.diag(block) - (block.sum(1) - np.diag(block)) / (len(part) - 1)).tolist()
         if content:
             effects.append((group.recording[a], group.recording[b], float(np.mean(content)), len(content)))
     return effects
@@ -333,27 +330,24 @@ def _without(effects: Sequence[tuple[str, str, float, int]]) -> dict[str, float]
     names = sorted({name for a, b, _, _ in effects for name in (a, b)})
     by_recording = {}
     for name in names if len(names) > 2 else ():
-        rest = [(effect, n) for a, b, effect, n in effects if name not in (a, b)]
-        if rest:
+        if rest := [(effect, n) for a, b, effect, n in effects if name not in (a, b)]:
             by_recording[name] = float(np.average([e for e, _ in rest], weights=[n for _, n in rest]))
     return dict(sorted(by_recording.items(), key=lambda item: item[1]))
 
 
 def _by_feature(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
-    """Return the content of each number, 100 times its covariance over sentences within strata, `[D]`, and a weight."""
+    """Return each number's content, 100 times its covariance over sentences within strata, `[D]`, and a weight."""
     total, weight = np.zeros(group.values.shape[2]), 0
-    for a, b in pairs_of(group, scope):
-        both = group.present[a] & group.present[b]
-        for part in (part[both[part]] for part in strata):
-            if len(part) > 1:
-                one, other = (group.values[r][part] - group.values[r][part].mean(0) for r in (a, b))
-                total += 100 * (one * other).sum(0) * len(part) / (len(part) - 1)
-                weight += len(part)
+    for a, b, parts in _shared(group, scope, strata):
+        for part in parts:
+            one, other = (group.values[r][part] - group.values[r][part].mean(0) for r in (a, b))
+            total += 100 * (one * other).sum(0) * len(part) / (len(part) - 1)
+            weight += len(part)
     return total / max(weight, 1), weight
 
 
 def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, float, float]:
-    """Return the mean likeness by distance in places, p that it falls from `NEAR` to `FAR`, by how much at most."""
+    """Return mean likeness by distance in places, p that it falls from `NEAR` to `FAR`, and by how much at most."""
     sums, counts, falls = np.zeros(FARTHEST + 1), np.zeros(FARTHEST + 1), []
     for table, place in tables:
         order = np.argsort(place, kind="stable")
@@ -378,16 +372,15 @@ def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndar
 def _top(groups: Sequence[Recorded], scope: str, answer: Contrast) -> dict[int, tuple[float, float, float]]:
     """Return k -> how often a sentence is among the k most alike: by means of other recordings, perfectly, by chance.
 
-    *Perfectly*: templates without noise, compared by correlation of the same features. The likeness of a recording and
-    the template of its sentence is the root of the effect, normal with the spread of likeness between sentences.
+    *Perfectly*: templates without noise. The likeness of a recording and the template of its sentence is then the root
+    of the effect, normal with the spread of likeness between sentences.
     """
     ranks, sizes, spreads = [], [], []
     for group in groups:
         for r in range(len(group.recording)):
             others = [b if a == r else a for a, b in pairs_of(group, scope) if r in (a, b)]
             count = group.present[others].sum(0)
-            candidates = np.flatnonzero(count > 0)
-            tested = np.flatnonzero(group.present[r] & (count > 0))
+            candidates, tested = np.flatnonzero(count > 0), np.flatnonzero(group.present[r] & (count > 0))
             if len(candidates) < 2 or not len(tested):
                 continue
             templates = unit_vectors(group.values[others][:, candidates].sum(0) / count[candidates, None])
@@ -416,21 +409,18 @@ def repeat_lines(answers: Sequence[Repeats]) -> list[str]:
     for answer in answers:
         c, (low, high) = answer.contrast, answer.contrast.interval()
         against = "the sentence beside it" if answer.beside else "others of equal length"
+        so = ", so each sentence is compared with the one beside it" if answer.beside else ""
+        shown = ", ".join(f"{d}: {v:+.2f}" for d, v in enumerate(answer.curve) if d in (0, 1, 2, 3, 6, 12) and v == v)
+        is_tested = not np.isnan(answer.p_fall)
+        by = f"at most {answer.fall:.2f}, {p_text(answer.p_fall)}" if is_tested else "not tested (too few places)"
         lines += [
             f"repeats {answer.scope}: {answer.text}",
             f"  {len(c.content)} sentences, {answer.pairs} pairs of recordings; same sentence {c.scores[0]:+.2f}, "
             f"{against} {c.nulls[0]:+.2f}, content {c.effect:+.2f} ({low:+.2f} to {high:+.2f}), {p_text(c.p)}, "
             f"minimum detectable effect {c.mde:.2f}, in points of correlation",
-            f"  order of the recordings: rank correlation {answer.order:.2f}"
-            + (", so each sentence is compared with the one beside it" if answer.beside else ""),
+            f"  order of the recordings: rank correlation {answer.order:.2f}{so}",
+            f"  likeness by distance in places {shown}; it falls from {NEAR} to {FAR}: {by}",
         ]
-        shown = ", ".join(f"{d}: {v:+.2f}" for d, v in enumerate(answer.curve) if d in (0, 1, 2, 3, 6, 12) and v == v)
-        by = (
-            "not tested (too few places)"
-            if np.isnan(answer.p_fall)
-            else f"at most {answer.fall:.2f}, {p_text(answer.p_fall)}"
-        )
-        lines.append(f"  likeness by distance in places {shown}; it falls from {NEAR} to {FAR}: {by}")
         if answer.without:
             named = ", ".join(f"{name} {left:+.2f}" for name, left in list(answer.without.items())[:MOST_LEFT_OUT])
             lines.append(f"  content without one recording, from the smallest on: {named}")

@@ -1,7 +1,4 @@
-"""The process of an experiment tracker: JSON lines from `metrics_log.Tracker` are logged with its package.
-
-It is a module of its own because `metrics_log` imports JAX, which this process must not load.
-"""
+"""The process of an experiment tracker: logs JSON lines of `metrics_log.Tracker` with its package; it loads no JAX."""
 
 import importlib
 import json
@@ -12,10 +9,7 @@ from typing import Any
 
 
 def feed(lines: Iterable[str]) -> None:
-    """Start the tracker's runs that the first line names, log the scalars of all further lines, finish the runs.
-
-    Raises ImportError if the tracker's package is missing; the message has the command that installs the package.
-    """
+    """Start the runs that the first line names, log all further lines, finish; ImportError without the package."""
     lines = iter(lines)
     begin = json.loads(next(lines))
     name = begin["package"]

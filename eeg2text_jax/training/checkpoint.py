@@ -2,8 +2,7 @@
 
 Each checkpoint contains `digests.json`, the SHA-256 of its other files, written before the checkpoint gets its final
 name. A resume takes the newest checkpoint whose files match. Training reports and renames a damaged checkpoint and
-takes the previous one; decoding, which opens checkpoints with `read_only`, raises an error. A restore that fails
-although all digests match (out of memory, network, another model) raises an error, too.
+takes the previous one; decoding, which opens checkpoints with `read_only`, raises an error.
 
 Only the first of several hosts writes checkpoints and computes digests: in a thread after each save, and before each
 restore. It gathers all shards first, so the files of a checkpoint do not depend on the number of hosts.
@@ -35,11 +34,7 @@ from eeg2text_jax.base.stores.buckets import pull_folder
 
 
 class Preemption:
-    """Turn SIGTERM into a request to save a checkpoint and stop. Use as a context manager around the training loop.
-
-    On several hosts the signal may arrive at different times; JAX's coordination service makes all hosts stop after the
-    same step.
-    """
+    """Turn SIGTERM into a request to save a checkpoint and stop; on several hosts JAX makes all stop after one step."""
 
     def __init__(self) -> None:
         self._received = False
@@ -52,7 +47,6 @@ class Preemption:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Raise `Terminated` if SIGTERM came and no other exception is being raised."""
         if self._installed:
             signal.signal(signal.SIGTERM, self._before)
         if self._received and kind is None:
@@ -76,10 +70,7 @@ _NONE = -1  # in place of a step number: there is no checkpoint
 
 
 class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
-    """The newest two checkpoints of a workdir, in its folder `checkpoints`.
-
-    Use as a context manager: its exit waits for the last save. With `read_only`, nothing is written or renamed.
-    """
+    """The newest two checkpoints of a workdir, only read if `read_only`; the exit waits for the last save."""
 
     def __init__(self, workdir: str | epath.Path, *, read_only: bool = False):
         logging.getLogger("absl").addFilter(_is_not_from_orbax)
@@ -113,21 +104,21 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             ) from error
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._manager is None:
-            return
         try:
-            with _writing(self.directory):
-                self._manager.close()
-                self._clean()
+            self._finish("close")
         except UserError:  # the last save failed; an exception that is already being raised takes precedence
             if kind is None:
                 raise
 
-    def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
-        """Start to save a pytree of arrays, `state`, and a JSON-serializable `info`. All hosts must call this together.
+    def _finish(self, how: str) -> None:
+        if self._manager is not None:  # None: this host has saved nothing
+            with _writing(self.directory):
+                getattr(self._manager, how)()
+                if not self._read_only:
+                    _remove_path(self.directory.glob(f"*/{COMMITTED}"))
 
-        Raises UserError if the disk is full or the folder cannot be written.
-        """
+    def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
+        """Start to save a pytree of arrays and a JSON-able `info`, on all hosts together; UserError if it fails."""
         info = json.loads(json.dumps(info))  # a copy: orbax writes it in a thread while training changes the original
         state = to_main(state)
         if not is_main():
@@ -159,14 +150,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def wait(self) -> None:
         """Wait until every save is on disk; raise a UserError if a save failed."""
-        if self._manager is not None:  # None: this host has saved nothing
-            with _writing(self.directory):
-                self._manager.wait_until_finished()
-                self._clean()
-
-    def _clean(self) -> None:
-        if not self._read_only:
-            _remove_path(self.directory.glob(f"*/{COMMITTED}"))
+        self._finish("wait_until_finished")
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
@@ -188,17 +172,16 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
         except Exception as error:  # orbax and tensorstore raise many kinds of exceptions
             raise UserError(
-                f"{self.directory / f'step_{step}'}: cannot be restored ({named(error)[:300]}), though its "
-                "files are undamaged; use the version of eeg2text_jax that wrote it, or take another --workdir; "
-                "nothing was changed."
+                f"{self.directory / f'step_{step}'}: cannot be restored ({named(error)[:300]}), though its files are "
+                "undamaged; use the eeg2text_jax that wrote it, or take another --workdir; nothing was changed."
             ) from error
         return step, restored["state"], restored["info"]
 
     def _newest_undamaged(self) -> int:
-        """Return the step of the newest undamaged checkpoint, or `_NONE`; rename damaged checkpoints newer than it."""
+        """Return its step or `_NONE`; rename damaged checkpoints newer than it."""
         for step in sorted(self._manager.all_steps() if self._manager else (), reverse=True):
-            damage = find_damage(self.directory / f"step_{step}")
-            if damage is None:
+            folder = self.directory / f"step_{step}"
+            if (damage := find_damage(folder)) is None:
                 return step
             if self._read_only:
                 raise UserError(
@@ -206,19 +189,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 )
             name = f"damaged_checkpoint_{step}"  # renamed, so that its step can be saved again
             places = (self.directory.parent / (f"{name}_{n}" if n else name) for n in itertools.count())
-            (self.directory / f"step_{step}").rename(next(place for place in places if not place.exists()))
-            print(
-                f"{damage}: the checkpoint is set aside; training resumes from an earlier one, or from the start if "
-                "there is none."
-            )
+            folder.rename(next(place for place in places if not place.exists()))
+            print(f"{damage}: the checkpoint is set aside; training resumes from an earlier one, or from the start.")
         return _NONE
 
 
 def find_damage(folder: epath.Path) -> str | None:
-    """Return a message about the first file that differs from its digest; None if all files of the checkpoint match.
-
-    Raises UserError if the checkpoint has no digests, and OSError if an existing file cannot be read.
-    """
+    """Return a message about the first damaged file of a checkpoint, or None; UserError if it has no digests."""
     listed = folder / DIGESTS
     if not listed.exists():
         raise UserError(
@@ -228,9 +205,10 @@ def find_damage(folder: epath.Path) -> str | None:
     try:
         content = parse_json(listed.read_bytes())
         expected = dict(content["files"])
-        if not expected or content["digest"] != content_digest(expected):
-            return f"{listed} is damaged"
+        is_damaged = not expected or content["digest"] != content_digest(expected)
     except (ValueError, TypeError, KeyError):
+        is_damaged = True
+    if is_damaged:
         return f"{listed} is damaged"
     missing = next((name for name in expected if not (folder / name).exists()), None)
     if missing and not expected.keys() >= set(_listed_files(folder)):
@@ -270,28 +248,27 @@ def _remove_path(notes: Iterable[epath.Path]) -> None:
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
-    """Return False for log records of orbax, which logs a traceback (300 lines) of each error that it also raises."""
+    """Orbax logs a traceback (300 lines) of each error that it also raises."""
     return "orbax" not in record.pathname
 
 
 @contextlib.contextmanager
 def _writing(directory: epath.Path) -> Iterator[None]:
-    """Turn any exception of orbax inside the context into a UserError that names `directory`."""
+    """Turn any exception of orbax into a UserError that names the folder."""
     try:
         yield
     except Exception as error:
-        reason, folders = first_line(error)[:200], sorted(place for place, _, _ in os.walk(directory))
+        folders = sorted(place for place, _, _ in os.walk(directory))
         closed = next((place for place in folders if not os.access(place, os.W_OK)), None)
+        todo = "run the same command again"
         if re.search(r"No space left|RESOURCE_EXHAUSTED|File too large|[Qq]uota exceeded", str(error)):
-            todo = "free space there, and run the same command again"
+            todo = f"free space there, and {todo}"
         elif closed:
-            todo = "get write permission there, and run the same command again"
+            todo = f"get write permission there, and {todo}"
         else:
-            todo = (
-                "if another command writes into this folder (its .lock was removed), wait for it or end it; then run "
-                "the same command again"
-            )
+            writer = "if another command writes into this folder (its .lock was removed), wait for it or end it"
+            todo = f"{writer}; then {todo}"
         raise UserError(
             f"{closed or directory}: a checkpoint cannot be written, or an old checkpoint cannot be removed "
-            f"({reason}); {todo}."
+            f"({first_line(error)[:200]}); {todo}."
         ) from error

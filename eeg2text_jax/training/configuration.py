@@ -21,8 +21,6 @@ from eeg2text_jax.base.kinds import Range, with_pairs
 from eeg2text_jax.instrument.workdir import REMOVED, RENAMED
 from eeg2text_jax.training.sections import RANGES, Settings, check_config, checked_settings, field_at, refusal
 
-# The `--help` text of commands that take a configuration, and messages for mistyped options.
-
 OPTIONS = {
     "config": "NAME|FILE.py[:ARGUMENT]: a shipped configuration by name (`eeg2text configs`), or your own file",
     "workdir": "DIR, gs://... or s3://...: the folder of the run; the same command resumes from what is finished there",
@@ -81,10 +79,9 @@ def help_text(command: str, usage: str, options: Sequence[str]) -> str:
     described = meanings(name)
     shown = [(f"--{option}", OPTIONS[option]) for option in ("config", *options)]
     fields = [(f"--config.{field}", "{1} (default {0})".format(*described[field])) for field in MOST_USED[command]]
+    listed = [f"options:\n{_listed(shown)}", f"fields used most:\n{_listed(fields)}"]
     every = f"Every field: `eeg2text configs show {name}`. Configurations: `eeg2text configs`."
-    return "\n\n".join(
-        [usage, ABOUT[command], f"options:\n{_listed(shown)}", f"fields used most:\n{_listed(fields)}", every]
-    )
+    return "\n\n".join([usage, ABOUT[command], *listed, every])
 
 
 def meanings(name: str) -> dict[str, tuple[str, str]]:
@@ -133,10 +130,9 @@ def parse_config(
 ) -> Arguments:
     """Parse and check the arguments of a command that takes `--config`; every mistake in them is a UserError.
 
-    `options` are required (`workdir` for `--workdir=DIR`); an absent `optional` one is "", a `switches` one has no
-    value and is "yes" or "". Without `--config` the configuration is `default`; "": `--config` is required.
-    `positional` names the positional arguments in messages; "": the command takes none. `sections` are those that the
-    command reads and checks (empty: all), `ranges` those of a judge's configuration.
+    `options` are required; an absent `optional` one is "", a `switches` one has no value and is "yes" or "". Without
+    `--config` the configuration is `default`; "": it is required. `positional` names the positional arguments in
+    messages; "": there are none. `sections` are those that the command reads (empty: all), `ranges` those of a judge.
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
     plain += [f"[--{name}]" for name in switches]
@@ -162,9 +158,12 @@ def parse_config(
     for argument in argv:
         _check_override(config, argument)
     argv = [with_pairs(argument) for argument in _last_of_each(config, argv)]
-    values = flags.FlagValues()
-    with _short_text(config):
+    values, usual = flags.FlagValues(), type(config)
+    object.__setattr__(config, "__class__", _ShortText)
+    try:
         config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
+    finally:
+        object.__setattr__(config, "__class__", usual)
     for name in (*options, *optional):
         if sum(bool(re.match(rf"--?{name}(=|$)", argument)) for argument in argv) > 1:
             raise UserError(f"--{name} is given twice; give it once.")
@@ -189,28 +188,16 @@ def parse_config(
 
 
 class _ShortText(ConfigDict):
-    """A configuration with a short text, because absl makes the text of every flag's default."""
+    """A configuration with a short text: absl makes the text of every flag's default, and YAML would take 0.16 s."""
 
     def __str__(self) -> str:
         return "the configuration"
 
 
-@contextlib.contextmanager
-def _short_text(config: ConfigDict) -> Iterator[None]:
-    """Shorten a configuration's text inside the context: making the usual YAML would dominate parsing (0.16 s)."""
-    usual = type(config)
-    object.__setattr__(config, "__class__", _ShortText)
-    try:
-        yield
-    finally:
-        object.__setattr__(config, "__class__", usual)
-
-
 def load_config(place: str) -> ConfigDict:
     """Return the configuration that a file's `get_config` makes, locked against new fields.
 
-    `place` is the user's file or the name of a configuration in the package, with `:ARGUMENT` for an argument of
-    `get_config`, e.g. `demo:null`. Raises UserError if there is no such file, or it fails.
+    `place` is a file or the name of a configuration in the package, with `:ARGUMENT` for `get_config`: `demo:null`.
     """
     name, colon, argument = place.partition(":")
     path = find_config(name)
@@ -244,7 +231,6 @@ def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
 
 
 def _parsing_error(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserError:
-    """Return a UserError for an error of absl's flag parser; the message states the values that the field may have."""
     reason = first_line(error)
     if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", reason):
         name, value = match.groups()
@@ -255,7 +241,7 @@ def _parsing_error(error: Exception, usage: str, ranges: Mapping[str, Range]) ->
 
 
 def _check_override(config: ConfigDict, argument: str) -> None:
-    """Raise UserError if `--config.section.field` names no field of the configuration, or lacks `--config.`."""
+    """Refuse `--config.section.field` that names no field of the configuration, and a field without `--config.`."""
     if not argument.startswith("--config."):
         match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
         if match and match[2] in config:
@@ -264,30 +250,28 @@ def _check_override(config: ConfigDict, argument: str) -> None:
             )
         return
     node: Any = config
-    path: list[str] = []
+    path = ""
     for name in argument.removeprefix("--config.").split("=")[0].split("."):
+        dotted = f"{path}.{name}" if path else name
         if not isinstance(node, ConfigDict):
-            raise UserError(f"--config.{'.'.join([*path, name])}: `{'.'.join(path)}` is a value, it has no fields.")
-        if (renamed := RENAMED.get(".".join([*path, name]))) and name not in node:
-            raise UserError(f"--config.{'.'.join([*path, name])} is called --config.{renamed} now.")
-        if (why := REMOVED.get(".".join([*path, name]))) and name not in node:
-            raise UserError(f"--config.{'.'.join([*path, name])}: is gone since version 1.0; {why}; leave it out.")
+            raise UserError(f"--config.{dotted}: `{path}` is a value, it has no fields.")
         if name not in node:
-            names = [".".join([*path, other]) for other in node]
+            if renamed := RENAMED.get(dotted):
+                raise UserError(f"--config.{dotted} is called --config.{renamed} now.")
+            if why := REMOVED.get(dotted):
+                raise UserError(f"--config.{dotted}: is gone since version 1.0; {why}; leave it out.")
+            names = [f"{path}.{other}" if path else other for other in node]
             if path:  # another section may have it
                 names += [field for field in RANGES if name in (field.partition(".")[2], field.replace(".", "_"))]
-            hint = did_you_mean(".".join([*path, name]), names) if names else "this section is empty."
-            if path == ["model", "shape"]:  # transformers defines the fields of this section
+            hint = did_you_mean(dotted, names) if names else "this section is empty."
+            if path == "model.shape":  # transformers defines the fields of this section
                 hint += f" Write it into a configuration file of yours: `c.model.shape = {{{name!r}: ...}}`."
-            raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
-        node, path = node.get(name), [*path, name]
+            raise UserError(f"--config.{dotted}: there is no such field; {hint}")
+        node, path = node.get(name), dotted
 
 
-# Find the configurations of the package, and execute configuration files.
-#
 # The package's configurations are in `configs/` of a clone and in `eeg2text_jax/configs/` of an installed wheel. Any
-# configuration file can `from configs import default`; a folder `configs` beside the file takes precedence over the
-# package's folder.
+# configuration file can `from configs import default`; a folder `configs` beside the file takes precedence.
 
 
 def configs_folder() -> Path:
@@ -309,10 +293,7 @@ def summary(path: Path) -> str:
 
 
 def find_config(name: str) -> Path:
-    """Return the path of the user's file `name`, or of the package's configuration with this name.
-
-    Raises UserError if neither exists.
-    """
+    """Return the path of the user's file `name`, or of the package's configuration; UserError if neither exists."""
     path, paths = Path(name), shipped()
     if path.is_file():
         return path
@@ -341,7 +322,7 @@ def run_config(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _importable(folders: list[Path]) -> Iterator[None]:
-    """Make modules of `folders` importable as `configs.NAME` inside the context; earlier folders take precedence."""
+    """Make modules of `folders` importable as `configs.NAME`; earlier folders take precedence."""
     before = {name: sys.modules.pop(name) for name in _modules()}
     package = types.ModuleType("configs")
     package.__path__ = [str(folder) for folder in folders if folder.is_dir()]

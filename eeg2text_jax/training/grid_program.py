@@ -7,7 +7,7 @@ The reconstruction objective of the pretraining stages reproduces the encoder's 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -25,17 +25,15 @@ from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, unit_length
 from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.pretrained.load import frozen_params
+from eeg2text_jax.training.conditions._donors import some_rows
 from eeg2text_jax.training.sections import OptimSettings, Settings
 from eeg2text_jax.training.step import GridProgram, make_optimizer, reconstruction_loss, trainable_only, without_frozen
 from eeg2text_jax.training.study import Arm, Study, StudyArrays, init_keys
 
-# Training stages in order: reconstruct snapshots, reconstruct series, step one of two-step training, text.
-#
-# Each stage is a study with another model or other settings, trained by the same loop in its own folder (`snapshot`,
-# `series`, `step_one`; the text stage uses the workdir itself). A stage starts from the best parameters of the previous
-# stage where the names match; the remaining parameters are initialized as in a run with one stage. The two-step
-# training is an option of the code of Jo et al. 2024 (arXiv:2405.06459); `step.trainable_mask` says what step one
-# trains.
+# Training stages in order: reconstruct snapshots, reconstruct series, step one of two-step training, text. Each is a
+# study with another model or other settings, trained by the same loop in its own folder (text: in the workdir). It
+# starts from the best parameters of the stage before where the names match; the others are initialized as in a run with
+# one stage. Two-step training is an option of the code of Jo et al. 2024 (arXiv:2405.06459), see `step.trainable_mask`.
 
 RECONSTRUCTIONS = ("snapshot", "series")
 ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # settings that turn the other stages off
@@ -49,10 +47,10 @@ def stages(study: Study) -> list[Study]:
         if name == "step_one":
             step_one = study.config.step_one
             changes = {"train.steps": step_one.steps, "optim.lr": step_one.lr, "optim.trainable": "first"}
-            config, workdir = study.config.changed({**ALONE, **changes}), Workdir(study.workdir.root / name)
-            chain.append(dataclasses.replace(study, config=config, workdir=workdir, before=before))
+            stage = dataclasses.replace(study, config=study.config.changed({**ALONE, **changes}))
         else:
-            chain.append(_reconstruction(study, name, before))
+            stage = _reconstruction(study, name)
+        chain.append(dataclasses.replace(stage, workdir=Workdir(study.workdir.root / name), before=before))
     return [*chain, dataclasses.replace(study, before=chain[-1]) if chain else study]
 
 
@@ -64,9 +62,7 @@ def stage_names(config: Settings) -> list[str]:
 
 def stage_before(study: Study) -> Study | None:
     """Return the training stage whose best parameters initialize the stage `study`; None for the first stage."""
-    if study.before is not None:
-        return study.before
-    return next(iter(stages(study)[-2::-1]), None)
+    return study.before or next(iter(stages(study)[-2::-1]), None)
 
 
 def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
@@ -81,7 +77,7 @@ def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
 
 
 def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
-    """Return the paths of an encoder of waves that are frozen: for `trained`, see `model.encoder_train`."""
+    """Return the frozen paths of an encoder of waves; for `trained`, see `model.encoder_train`."""
     waves, kind = model.eeg.waves, model.eeg.kind
     if trained == "all":
         return ("eeg/encoder/positions",) if waves.stack.frozen_positions else ()
@@ -91,8 +87,10 @@ def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
     return tuple(f"eeg/{path}" for path in leaves if path.rpartition("/")[2] not in ("lora_a", "lora_b"))
 
 
-def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
-    settings = getattr(study.config.pretrain, name)
+def _reconstruction(study: Study, name: Any) -> Study:
+    """Return the study of the stage `name`, without its folder."""
+    pretrain = study.config.pretrain
+    settings = getattr(pretrain, name)
     changes = {f"optim.{field}": getattr(settings, field) for field in ("lr", "lr_end", "schedule", "warmup_steps")}
     changes |= {f"train.{field}": getattr(settings, field) for field in ("steps", "eval_every", "patience")}
     config = study.config.changed({**ALONE, **changes, "batch.size": settings.batch_size, "optim.trainable": "all"})
@@ -101,25 +99,19 @@ def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
         eeg=dataclasses.replace(text.eeg, prompt=()),
         of=name,
         pad_token=text.pad_token,
-        hidden_share=study.config.pretrain.series.hidden if name == "series" else 0.0,
+        hidden_share=pretrain.series.hidden if name == "series" else 0.0,
         dtype=text.dtype,
         remat=text.remat,
         keep=text.keep,
     )
-    arrays = study.arrays._replace(voxels=_varying_voxels(study) if study.config.pretrain.mask else None)
-    workdir = Workdir(study.workdir.root / name)
-    return dataclasses.replace(study, config=config, model=model, arrays=arrays, workdir=workdir, before=before)
+    arrays = study.arrays._replace(voxels=_varying_voxels(study) if pretrain.mask else None)
+    return dataclasses.replace(study, config=config, model=model, arrays=arrays)
 
 
 def _varying_voxels(study: Study) -> jax.Array:
-    """Return a float32 mask of a snapshot's shape: 1 at voxels (or features) that vary over the training set.
-
-    Voxels outside of the brain mask are constant. At most 200 evenly spaced training samples are read.
-    """
-    train = study.split.parts["train"]
-    rows = train[np.linspace(0, len(train) - 1, min(len(train), 200)).astype(int)]
-    least = most = study.samples.features(int(rows[0]))[0]
-    for row in rows:
+    """Return a float32 mask of a snapshot's shape: 1 at voxels (or features) that vary over 200 training samples."""
+    least, most = np.inf, -np.inf
+    for row in some_rows(study.split.parts["train"], 200):
         snapshots = study.samples.features(int(row))
         least, most = np.minimum(least, snapshots.min(axis=0)), np.maximum(most, snapshots.max(axis=0))
     return jnp.asarray(least < most, jnp.float32)
@@ -132,11 +124,10 @@ def study_arrays(study: Study) -> StudyArrays:
 
 def frozen_model(study: Study) -> Any:
     """Return the frozen parameters that all arms share, sharded; None if no parameters are shared."""
-    model, config = study.model, study.config
-    if not getattr(model, "shared_frozen", False):
+    if not getattr(study.model, "shared_frozen", False):
         return None
-    key = init_keys(study.arms[:1], config.seed)[0]
-    return frozen_params(model, config.model.checkpoint, key, study.placement.frozen, config.model.frozen_dtype)
+    key, config = init_keys(study.arms[:1], study.config.seed)[0], study.config.model
+    return frozen_params(study.model, config.checkpoint, key, study.placement.frozen, config.frozen_dtype)
 
 
 def make_program(
@@ -155,43 +146,33 @@ def make_program(
                 f"parallel.tensor_parallel is True, and {devices} devices share a batch; expected a divisor of {heads},"
                 " the number of key heads; set the second entry of parallel.mesh, or parallel.tensor_parallel=False."
             )
+    kind: Callable[..., GridProgram] = GridProgram
+    own: dict[str, Any] = {}
+    if isinstance(model, ReconstructionModel):
+        kind, own = ReconstructionProgram, {"error": config.pretrain.loss}
+    elif isinstance(model, ContrastiveModel):
+        kind, own = ContrastiveProgram, {"symmetric": config.contrastive.symmetric}
     return _program(
-        model,
-        arms,
-        mesh,
+        kind,
         config.optim,
         train.steps,
-        frozen_paths(config, model),
+        model=model,
+        arms=arms,
+        mesh=mesh,
+        frozen=frozen_paths(config, model),
         label_smoothing=train.label_smoothing,
         by_sentence=train.best_by == "sentences" and not isinstance(model, ReconstructionModel),
         mapping=arms_mapping(config.parallel),
         accumulate=train.accumulate,
-        error=config.pretrain.loss,
-        symmetric=config.contrastive.symmetric,
+        **own,
     )
 
 
 @functools.lru_cache(maxsize=16)
-def _program(
-    model: Any,
-    arms: tuple[Arm, ...],
-    mesh: Mesh | AbstractMesh | None,
-    optim: OptimSettings,
-    steps: int,
-    frozen: tuple[str, ...],
-    *,
-    error: str,
-    symmetric: bool,
-    **fields: Any,
-) -> GridProgram:
-    kind: Callable[..., GridProgram] = GridProgram
-    if isinstance(model, ReconstructionModel):
-        kind = functools.partial(ReconstructionProgram, error=error)
-    elif isinstance(model, ContrastiveModel):
-        kind = functools.partial(ContrastiveProgram, symmetric=symmetric)
-    optimizer = trainable_only(without_frozen(make_optimizer(optim, steps), frozen), model, optim.trainable)
-    phase = optim.trainable
-    return kind(model=model, arms=arms, optimizer=optimizer, mesh=mesh, frozen=frozen, phase=phase, **fields)
+def _program(kind: Callable[..., GridProgram], optim: OptimSettings, steps: int, **fields: Any) -> GridProgram:
+    optimizer = without_frozen(make_optimizer(optim, steps), fields["frozen"])
+    optimizer = trainable_only(optimizer, fields["model"], optim.trainable)
+    return kind(optimizer=optimizer, phase=optim.trainable, **fields)
 
 
 EXCLUDED = -1e30  # logit that excludes an entry from a softmax
@@ -202,10 +183,9 @@ def clip_loss(
 ) -> jax.Array:
     """Return the cross-entropy, in nats, of matching each recording to its own text in the batch, summed over rows.
 
-    `brain` are unit-norm embeddings of the recordings, float32 `[B, E]`, `text` those of the texts, `[B, E]`, with any
-    non-zero norm. Rows of one `sentence`, int32 `[B]`, are not negatives of each other; `weight [B]` is 0 for padding
-    rows. `scale`, the inverse temperature, multiplies the cosines. If `symmetric`, this loss is averaged with the loss
-    of matching each text to its own recording.
+    `brain [B, E]` are unit-norm embeddings of the recordings, float32, `text [B, E]` those of the texts, of any norm
+    above 0. Rows of one `sentence [B]` are not negatives of each other; `weight [B]` is 0 for padding rows. `scale`,
+    the inverse temperature, multiplies the cosines. `symmetric` averages with the loss of matching texts to recordings.
     """
     logits = scale * jnp.einsum("bd,cd->bc", brain, unit_length(text), precision=jax.lax.Precision.HIGHEST)
     same = sentence[:, None] == sentence[None, :]
@@ -229,7 +209,7 @@ class ContrastiveProgram(GridProgram):
     symmetric: bool = True  # see `clip_loss`
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss of one arm over the rows of its batch, and the gradient of this mean."""
+        """Return the mean loss of one arm over the rows of its batch, and its gradient."""
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, count = self._loss(params, rows, key)
@@ -247,11 +227,9 @@ class ContrastiveProgram(GridProgram):
             return loss, jnp.sum(rows["weight"])
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Return `GridProgram._rows` plus each sentence's number `sentence [A, B]` and embedding `text [A, B, E]`."""
-        rows = super()._rows(batch, study, step)
-        places = self._places(len(batch["mask"]))
-        sentences = []
-        for arm, place in zip(self.arms, places, strict=True):
+        """Add each sentence's number `sentence [A, B]` and embedding `text [A, B, E]`."""
+        rows, sentences = super()._rows(batch, study, step), []
+        for arm, place in zip(self.arms, self._places(len(batch["mask"])), strict=True):
             of_sample = study.texts.exchanged if arm.condition == "label_shuffle" else study.texts.sentence
             sentences.append(of_sample[batch["sample_id"][place]])
         sentence = jnp.stack(sentences)  # --> [A, B]
@@ -266,7 +244,7 @@ class ReconstructionProgram(GridProgram):
     error: str = "mae"  # "mae" or "mse"
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss of one arm over the snapshots of its batch, and the gradient of this mean."""
+        """Return the mean loss of one arm over the snapshots of its batch, and its gradient."""
         rows = dict(rows)
         voxels = rows.pop("voxels", None)
         count = jnp.maximum(jnp.sum(rows["mask"].astype(jnp.float32) * rows["weight"][:, None]), 1.0)
@@ -285,7 +263,7 @@ class ReconstructionProgram(GridProgram):
         return reconstruction_loss(rows["features"], made, judged, rows["weight"], self.error, rows.get("voxels"))
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Return `GridProgram._rows` without the labels, plus a mask `voxels [A, ...]` if the loss skips voxels."""
+        """Leave the labels out, and add a mask `voxels [A, ...]` if the loss skips voxels."""
         rows = super()._rows(batch, study, step)
         del rows["labels"]
         if study.voxels is not None:
@@ -294,25 +272,18 @@ class ReconstructionProgram(GridProgram):
 
 
 def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
-    """Return the dev losses `[A]` of two trivial predictions, by name: zero, and the mean of the training inputs.
-
-    The mean is over each arm's own inputs (close to zero under `noise`), from at most 1,000 evenly spaced samples.
-    """
+    """Return the dev losses `[A]` of predicting "zero", and the "mean" of each arm's inputs (1,000 train samples)."""
     arrays, config = study.placement.constants(study.arrays), study.config.batch
 
-    def batches(rows: np.ndarray) -> Iterator[dict[str, jax.Array]]:
+    def summed(of_batch: Callable[..., Any], rows: np.ndarray, *more: Any) -> Any:
         made = each_evaluation_batch(study.samples, rows, config.buckets, config.size)
-        return (put_batch(batch, study.placement.mesh) for batch in made)
+        step = jax.jit(functools.partial(of_batch, program))
+        sums = (step(put_batch(batch, study.placement.mesh), arrays, *more) for batch in made)
+        return functools.reduce(functools.partial(jax.tree.map, jnp.add), sums)
 
-    train = study.split.parts["train"]
-    some = train[np.linspace(0, len(train) - 1, min(len(train), 1000)).astype(int)]
-    sums = jax.jit(functools.partial(_sums, program))
-    add = functools.partial(jax.tree.map, jnp.add)
-    total, count = functools.reduce(add, (sums(batch, arrays) for batch in batches(some)))
+    total, count = summed(_sums, some_rows(study.split.parts["train"], 1000))
     mean = total / count.reshape(-1, *(1,) * (total.ndim - 1))
-    losses = jax.jit(functools.partial(_losses_of_predictors, program))
-    dev = batches(study.split.parts["dev"])
-    (zero, by_mean), number = functools.reduce(add, (losses(batch, arrays, mean) for batch in dev))
+    (zero, by_mean), number = summed(_losses_of_predictors, study.split.parts["dev"], mean)
     return {"zero": to_host(zero / number), "mean": to_host(by_mean / number)}
 
 
@@ -327,10 +298,7 @@ def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[ja
 def _losses_of_predictors(
     program: ReconstructionProgram, batch: Batch, arrays: StudyArrays, mean: jax.Array
 ) -> tuple[tuple, jax.Array]:
-    """Return (loss of predicting zero, loss of predicting `mean [A, ...]`) and the number of snapshots, each `[A]`.
-
-    The losses are summed over the snapshots of the batch.
-    """
+    """Return the summed losses of predicting zero and `mean [A, ...]`, and the number of snapshots, each `[A]`."""
     fed = program.fed(batch, arrays)
 
     def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:

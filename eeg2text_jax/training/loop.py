@@ -27,34 +27,8 @@ from eeg2text_jax.models.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
 from eeg2text_jax.models.pretrained.load import start_from_checkpoint, start_of_encoder
+from eeg2text_jax.training import grid_program, metrics_log
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
-from eeg2text_jax.training.grid_program import (
-    RECONSTRUCTIONS,
-    frozen_model,
-    make_program,
-    stage_before,
-    stage_names,
-    stages,
-    study_arrays,
-    trivial_losses,
-)
-from eeg2text_jax.training.metrics_log import (
-    TRIVIAL,
-    MetricsLog,
-    Pace,
-    Pending,
-    StepProfile,
-    by_arm,
-    curve,
-    curves_figure,
-    not_finite,
-    rows_of,
-    slices_figure,
-    stale,
-    tracker_of,
-    write_figure,
-    write_lines,
-)
 from eeg2text_jax.training.step import GridProgram, TrainState, keep_best, own_params
 from eeg2text_jax.training.study import Study, StudyArrays, init_keys, placement_of
 
@@ -62,13 +36,11 @@ from eeg2text_jax.training.study import Study, StudyArrays, init_keys, placement
 def train(study: Study) -> TrainState:
     """Train every arm of the study, resuming from the newest checkpoint of its workdir; return the last state.
 
-    Raises UserError if a training or dev loss is not finite, or a checkpoint cannot be written; Terminated if SIGTERM
-    came and the current step was saved.
+    Raises UserError if a training or dev loss is not finite, or a checkpoint cannot be written; Terminated on SIGTERM.
     """
-    config = study.config.train
-    placement = study.placement
-    program = make_program(study.config, study.model, study.arms, placement.mesh)
-    profile = StepProfile(config.profile, study.workdir.root)
+    config, placement = study.config.train, study.placement
+    program = grid_program.make_program(study.config, study.model, study.arms, placement.mesh)
+    profile = metrics_log.StepProfile(config.profile, study.workdir.root)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
         state, iterator, lines, ended = restore_or_init(study, program, checkpoints)
@@ -78,18 +50,19 @@ def train(study: Study) -> TrainState:
         dev_loss = DevLoss(study, program, arrays)
         first = int(state.step)
         if first >= config.steps or ended:
-            write_lines(study.workdir.root, lines)
+            metrics_log.write_lines(study.workdir.root, lines)
             return state
         announce(study, first)
         with (
-            tracker_of(study) as tracker,
-            MetricsLog(study.workdir.root, first, lines, tracker) as log,
+            metrics_log.tracker_of(study) as tracker,
+            metrics_log.MetricsLog(study.workdir.root, first, lines, tracker) as log,
             ProgressLine("train", config.steps, first) as progress,
             profile,
         ):
             if not first and isinstance(study.model, ReconstructionModel):
-                log.add(0, by_arm(study.arms, trivial_losses(study, program)))
-            pending = Pending(study, log, progress, Pace(study.model, len(study.arms), placement.mesh))
+                log.add(0, metrics_log.by_arm(study.arms, grid_program.trivial_losses(study, program)))
+            pace = metrics_log.Pace(study.model, len(study.arms), placement.mesh)
+            pending = metrics_log.Pending(study, log, progress, pace)
             for step in range(first + 1, config.steps + 1):
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
@@ -101,7 +74,7 @@ def train(study: Study) -> TrainState:
                     loss = dev_loss(state.params)
                     state = keep(state, loss)
                     pending.dev(step, to_host(loss))
-                    ended = stale(log.lines) >= config.patience > 0
+                    ended = metrics_log.stale(log.lines) >= config.patience > 0
                 last = step == config.steps or ended or preemption.stop_after(step)
                 if step % config.save_every == 0 or last:
                     pending.flush()
@@ -116,16 +89,15 @@ def train(study: Study) -> TrainState:
 class PreparedStep:
     """The jitted training step of a study on its devices, with what it needs; `bench` runs the same one.
 
-    `step` is the function (state, batch on the devices, `arrays`) -> (state, metrics), which donates the state;
-    `arrays` are what no step changes; `formats` are the shardings and memory layouts of the state between steps.
+    `step(state, batch on the devices, arrays)` returns (state, metrics) and donates the state; `arrays` are what no
+    step changes; `formats` are the shardings and memory layouts of the state between steps.
     """
 
     def __init__(self, study: Study, program: GridProgram):
-        placement = study.placement
-        self.formats = placement.formats(program.state_shapes())
-        self.arrays = study_arrays(study)
+        self.formats = study.placement.formats(program.state_shapes())
+        self.arrays = grid_program.study_arrays(study)
         where = jax.tree.map(lambda leaf: leaf.sharding, self.arrays)
-        self.step = compile_step(program.train_step, placement.mesh, self.formats, where)
+        self.step = compile_step(program.train_step, study.placement.mesh, self.formats, where)
 
     def placed(self, state: TrainState) -> TrainState:
         """Return the state with the layouts that `step` takes; the argument is donated."""
@@ -133,35 +105,34 @@ class PreparedStep:
 
 
 def announce(study: Study, first: int) -> None:
-    """Print the arms, whether they train in parallel or in sequence, the steps from `first` on, and the devices."""
+    """Print the arms, how they share devices, the steps from `first` on, and the devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
-    names = ", ".join(map(str, study.arms))
     how = "one after the other" if arms_mapping(study.config.parallel) == "map" else "side by side"
-    steps = f"steps {first} to {study.config.train.steps}"
-    print(f"training {len(study.arms)} arms ({names}) {how}, {steps}, on {study.placement}")
+    print(
+        f"training {len(study.arms)} arms ({', '.join(map(str, study.arms))}) {how}, steps {first} to "
+        f"{study.config.train.steps}, on {study.placement}"
+    )
 
 
 class DevLoss:
-    """Function from parameters `[A, ...]` to the dev loss of each arm under its training condition, `[A]`.
+    """Function from parameters `[A, ...]` to each arm's loss on dev, or on `rows`, under its training condition, `[A]`.
 
-    The unit is nats per token (contrastive: per recording), or the reconstruction error per snapshot. `rows` are other
-    samples than the dev part.
+    The unit is nats per token (contrastive: per recording), or the reconstruction error per snapshot.
     """
 
     def __init__(
         self, study: Study, program: GridProgram, arrays: StudyArrays | None = None, rows: np.ndarray | None = None
     ):
-        config, host_rows = study.config.batch, own_rows(study.placement.mesh, study.config.batch.size)
+        config, place = study.config.batch, study.placement.mesh
         rows = study.split.parts["dev"] if rows is None else rows
-        self._make = functools.partial(
-            each_evaluation_batch, study.samples, rows, config.buckets, config.size, host_rows
-        )
+        shapes = config.buckets, config.size, own_rows(place, config.size)
+        self._make = functools.partial(each_evaluation_batch, study.samples, rows, *shapes)
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jit_once(program.eval_step)
-        self._place = functools.partial(put_batch, mesh=study.placement.mesh, size=config.size)
-        self._arrays = arrays or study_arrays(study)
+        self._place = functools.partial(put_batch, mesh=place, size=config.size)
+        self._arrays = arrays or grid_program.study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:
         batches = map(self._place, self._batches or self._make())
@@ -169,17 +140,10 @@ class DevLoss:
         return sum(losses) / sum(counts)
 
 
-# Restore a run from its newest checkpoint, or initialize it; read the best parameters of a finished run.
-
-
 def restore_or_init(
     study: Study, program: GridProgram, checkpoints: Checkpoints
 ) -> tuple[TrainState, Any, list[str], bool]:
-    """Return what the newest checkpoint holds, or what a run begins with.
-
-    The state; the Grain iterator at the next batch; the lines of metrics.jsonl up to this step; and whether early
-    stopping ended the run. Raises UserError if the checkpoint belongs to another split or another run.
-    """
+    """Return state, batches, log and whether training ended, restored or new; UserError if of another run."""
     iterator = iter(batches_of(study, study.config.train.steps))
     restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
     if restored is None:
@@ -192,73 +156,74 @@ def restore_or_init(
 
 def batches_of(study: Study, steps: int) -> grain.IterDataset:
     """Return the first `steps` training batches of a study, see `training_batches`; a host builds its own rows."""
-    config, rows = study.config, study.split.parts["train"]
+    config, batch = study.config, study.config.batch
     seeds = list(dict.fromkeys(arm.seed for arm in study.arms))
-    batch, host_rows = config.batch, own_rows(study.placement.mesh, config.batch.size)
+    rows, host_rows = study.split.parts["train"], own_rows(study.placement.mesh, batch.size)
     return training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, steps, seeds, host_rows)
 
 
 def trained_params(study: Study) -> Any:
-    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
+    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, `Divided` if the arms share a frozen model.
 
-    The result is `Divided` if the arms share a frozen model. Raises UserError if there is no checkpoint, training is
-    not finished, or an arm never had a finite dev loss.
+    Raises UserError if training is not finished, or an arm never had a finite dev loss.
     """
-    abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
-    skip = functools.partial(jax.tree.map, lambda _: ocp.PLACEHOLDER)
-    abstract = abstract._replace(params=skip(abstract.params), opt_state=skip(abstract.opt_state))
+    abstract = study.placement.abstract(grid_program.make_program(study.config, study.model, study.arms).state_shapes())
+    abstract = abstract._replace(params=_unread(abstract.params), opt_state=_unread(abstract.opt_state))
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
-        restored = checkpoints.restore(abstract)
-        step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))
-        if step < study.config.train.steps and not ended:
+        step, state, info = checkpoints.restore(abstract) or (0, None, {})
+        if step < study.config.train.steps and not info.get("ended", False):
             raise UserError(
                 f"{checkpoints.directory}: training stands at step {step} of {study.config.train.steps}; "
                 "finish it with `eeg2text train` or `eeg2text run`."
             )
-        _check_origin(study, restored[2], checkpoints)
-    best = to_host(restored[1].best_loss)
+        _check_origin(study, info, checkpoints)
+    best = to_host(state.best_loss)
     if not np.isfinite(best).all():
         raise UserError(
-            f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so "
-            "there are no best parameters; lower optim.lr, or look for extreme values in the features."
+            f"{checkpoints.directory}: the loss of arm {metrics_log.not_finite(study.arms, best)} on dev was never "
+            "finite, so there are no best parameters; lower optim.lr, or look for extreme values in the features."
         )
-    frozen = frozen_model(study)
-    return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
+    frozen = grid_program.frozen_model(study)
+    return state.best_params if frozen is None else Divided(state.best_params, frozen)
+
+
+def _unread(tree: Any) -> Any:
+    return jax.tree.map(lambda _: ocp.PLACEHOLDER, tree)
 
 
 def make_initial_state(study: Study, program: GridProgram) -> TrainState:
     """Return the state before the first step.
 
-    Each parameter comes from the first of these sources that has it: the best parameters of the previous training
-    stage, the pretrained encoder, the pretrained checkpoint, random initialization.
+    Each parameter comes from the first of these that has it: the best parameters of the training stage before, the
+    pretrained encoder, the pretrained checkpoint, random initialization.
     """
-    keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
-    placement = study.placement
+    placement, checkpoint = study.placement, study.config.model.checkpoint
+    keys = init_keys(study.arms, study.config.seed)
     paths = flatten(own_params(study.model, study.model.shapes)).keys()
     shardings = placement.shardings(program.state_shapes())
-    before = stage_before(study)
+    before = grid_program.stage_before(study)
     trained = {} if before is None else flatten(trained_params(before))
     carried = {path: leaf for path, leaf in trained.items() if path in paths}
-    if study.config.model.encoder_checkpoint and "eeg/bridge/kernel" not in carried:
-        name = study.config.model.encoder_checkpoint
+    if (name := study.config.model.encoder_checkpoint) and "eeg/bridge/kernel" not in carried:
         carried |= flatten(start_of_encoder(study.model, name, len(study.arms), placement.shardings))
         print(f"{name}: {sum(leaf[0].size for leaf in carried.values()) / 1e6:.1f} M parameters of the encoder loaded")
     if carried.keys() == paths:
-        params = unflatten(carried)
+        params = {}
     elif checkpoint and isinstance(study.model, Seq2SeqModel):
         start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
         print(f"{checkpoint}: {start.summary()}")
-        params = unflatten(flatten(start.params) | carried)
+        params = flatten(start.params)
     else:
-        initialize = jit_once(program.initial_state, out_shardings=shardings)
+        state = jit_once(program.initial_state, out_shardings=shardings)(placement.constants(keys))
         if not carried:
-            return initialize(placement.constants(keys))
-        params = unflatten(flatten(initialize(placement.constants(keys)).params) | carried)
-    return jit_once(program.first_state, donate_argnums=0, out_shardings=shardings)(params)
+            return state
+        params = flatten(state.params)
+    first_state = jit_once(program.first_state, donate_argnums=0, out_shardings=shardings)
+    return first_state(unflatten(params | carried))
 
 
 def origin(study: Study) -> dict[str, Any]:
-    """Return the dict that identifies the run in its checkpoints: digests of its inputs, and names of its arms."""
+    """Return what identifies the run in its checkpoints: digests of its inputs, and names of its arms."""
     return {
         "split": study.split.digest(),
         "features": study.data.digests["features"],
@@ -283,9 +248,8 @@ def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) 
         )
 
 
-# Train the arms in waves if they do not all fit into device memory: as many as fit, then the next ones.
-#
-# Arms (training runs of the grid) never communicate, so a wave is a study with some of the arms and its own folder.
+# Train the arms in waves if they do not all fit into device memory. Arms never communicate, so a wave is a study with
+# some of the arms and its own folder.
 
 STATE_SHARE = 0.7  # share of device memory for training state; the rest is for activations
 
@@ -298,7 +262,7 @@ def train_arms(study: Study) -> None:
     for number, part in enumerate(parts, start=1):
         if len(parts) > 1:
             print(f"wave {number} of {len(parts)}")
-        *earlier, text = stages(part)
+        *earlier, text = grid_program.stages(part)
         for stage in earlier:
             print(stage.workdir.root.name.replace("_", " "))
             train(stage)
@@ -314,10 +278,10 @@ def reconstruction_lines(study: Study) -> list[str]:
     """Return a line per arm of a reconstruction stage: best dev loss, and losses of predicting zero and the mean."""
     if not isinstance(study.model, ReconstructionModel):
         return []
-    rows, lines = rows_of(study.workdir.metrics), []
+    rows, lines = metrics_log.rows_of(study.workdir.metrics), []
     for arm in study.arms:
-        best = min(curve(rows, f"dev_loss/{arm}")[1])
-        zero, mean = (rows[0][f"{name}/{arm}"] for name in TRIVIAL)
+        best = min(metrics_log.curve(rows, f"dev_loss/{arm}")[1])
+        zero, mean = (rows[0][f"{name}/{arm}"] for name in metrics_log.TRIVIAL)
         lines.append(
             f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev, "
             f"{best / min(zero, mean):.1%} of the best trivial prediction (zero {zero:.4f}, mean over train {mean:.4f})"
@@ -331,13 +295,13 @@ def restore_log(study: Study) -> None:
         return
     lines: list[str] = []
     for part in arms_together(study):
-        shapes = make_program(part.config, part.model, part.arms).state_shapes()
+        shapes = grid_program.make_program(part.config, part.model, part.arms).state_shapes()
         with Checkpoints(part.workdir.root, read_only=True) as checkpoints:
-            restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
+            restored = checkpoints.restore(_unread(shapes))
         if restored is None:
             return
         lines += restored[2]["log"]
-    write_lines(study.workdir.root, lines)
+    metrics_log.write_lines(study.workdir.root, lines)
     if is_main():
         study.workdir.record(study.workdir.metrics.name)
 
@@ -367,16 +331,15 @@ def trained_arm(study: Study, number: int) -> Any:
 
 def _arms_at_once(study: Study) -> int:
     """Return the number of arms in a wave. It is fixed at the first launch, even if another machine resumes the run."""
-    wanted, n_arms = study.config.parallel.wave, len(study.arms)
-    noted = study.workdir.root / "waves.json"
+    noted, n_arms = study.workdir.root / "waves.json", len(study.arms)
     if noted.exists():
         size = read_object(noted, advice := "restore the file, or take another --workdir").get("arms_at_once")
         if not isinstance(size, int) or size < 1:
             raise UserError(f"{noted}: arms_at_once is {size!r:.60}; expected a number of arms; {advice}.")
         return size
-    if wanted:
-        return _even(n_arms, wanted)
-    if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.config))):
+    if study.config.parallel.wave:
+        return _even(n_arms, study.config.parallel.wave)
+    if any((study.workdir.root / name).exists() for name in ("checkpoints", *grid_program.stage_names(study.config))):
         return n_arms
     size = _arms_that_fit(study)
     if size < n_arms:
@@ -390,10 +353,7 @@ def _even(n_arms: int, at_once: int) -> int:
 
 
 def _arms_that_fit(study: Study) -> int:
-    """Return the largest wave size whose training state fits into device memory; print it if not all arms fit.
-
-    If no size fits, return the smallest.
-    """
+    """Return the largest wave size whose training state fits into device memory, else the smallest; print it."""
     arm, memory = bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
     size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
@@ -417,17 +377,18 @@ def _load(study: Study, n_arms: int, each: int) -> float:
 
 def bytes_of_an_arm(study: Study) -> int:
     """Return the bytes of one arm's training state and gradient."""
-    shapes = make_program(study.config, study.model, study.arms).state_shapes()
-    leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
+    shapes = grid_program.make_program(study.config, study.model, study.arms).state_shapes()
+    return (_bytes(shapes) + _bytes(shapes.params)) // len(study.arms)
+
+
+def _bytes(shapes: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def frozen_bytes(study: Study) -> int:
     """Return the bytes of the frozen parameters that all arms share; 0 if there are none."""
-    if not getattr(study.model, "shared_frozen", False):
-        return 0
-    stored = frozen_shapes(study.model, study.config.model.frozen_dtype)
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(stored))
+    shared = getattr(study.model, "shared_frozen", False)
+    return _bytes(frozen_shapes(study.model, study.config.model.frozen_dtype)) if shared else 0
 
 
 def device_memory() -> float:
@@ -439,21 +400,22 @@ def device_memory() -> float:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / jax.local_device_count()
 
 
-# Figures of reconstructions: dev losses by step, and slices of a volume beside slices of its reconstruction.
-
-
 def write_reconstructions(study: Study) -> list[epath.Path]:
     """Write figures of the trained reconstruction stages into the study's workdir; return their paths."""
-    chain = [stage for stage in stages(study) if stage.workdir.root.name in RECONSTRUCTIONS]
-    chain = [stage for stage in chain if stage.workdir.metrics.exists()]
+    chain = [
+        s
+        for s in grid_program.stages(study)
+        if s.workdir.root.name in grid_program.RECONSTRUCTIONS and s.workdir.metrics.exists()
+    ]
     if not chain:
         return []
-    curves = {stage.workdir.root.name: {"": rows_of(stage.workdir.metrics)} for stage in chain}
-    figures = {study.workdir.root / "reconstruction.png": curves_figure(curves, list(map(str, study.arms)))}
+    curves = {stage.workdir.root.name: {"": metrics_log.rows_of(stage.workdir.metrics)} for stage in chain}
+    figure = metrics_log.curves_figure(curves, list(map(str, study.arms)))
+    figures = {study.workdir.root / "reconstruction.png": figure}
     if len(study.data.feature_shape) == 3:
-        figures[study.workdir.root / "volume.png"] = slices_figure(*a_reconstruction(chain[-1]))
+        figures[study.workdir.root / "volume.png"] = metrics_log.slices_figure(*a_reconstruction(chain[-1]))
     for path, figure in figures.items():
-        write_figure(figure, path)
+        metrics_log.write_figure(figure, path)
     return list(figures)
 
 
@@ -461,7 +423,7 @@ def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
     """Return the middle volume `[X, Y, Z]` of the first dev sample, and the first arm's reconstruction of it."""
     rows = stage.split.parts["dev"][:1]
     batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
-    program = make_program(stage.config, stage.model, stage.arms)
+    program = grid_program.make_program(stage.config, stage.model, stage.arms)
     params = jax.tree.map(lambda leaf: jnp.asarray(to_host(leaf)[0]), trained_params(stage))
 
     def both(params: Any) -> tuple[jax.Array, jax.Array]:

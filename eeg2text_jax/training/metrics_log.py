@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from jax.sharding import Mesh
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from eeg2text_jax.base.devices.hosts import is_main, to_host
@@ -33,12 +34,9 @@ from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import Seq2SeqModel, training_flops
 from eeg2text_jax.training.study import Arm, Study
 
-# Send training curves to an experiment tracker (W&B or Trackio, which share an API).
-#
-# Each arm is a run of the tracker, and all arms are in one group.
-#
-# The tracker's package runs in its own process; a thread with a bounded queue feeds it. If the process fails or hangs,
-# training neither waits nor stops, and the first problem is printed.
+# Send training curves to an experiment tracker (W&B or Trackio, which share an API): each arm is a run of one group.
+# Its package has a process of its own, fed by a thread with a bounded queue. If the process fails or hangs, training
+# neither waits nor stops, and the first problem is printed.
 
 PROJECT = "eeg2text"
 MOST_WAITING = 1000  # maximum number of queued lines; further lines are dropped
@@ -48,9 +46,8 @@ PATIENCE = 30.0  # seconds that the tracker has after training to send the queue
 class Tracker:
     """Send scalars to a tracker; each arm is a run. Use as a context manager; no method raises.
 
-    `wanted` is `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`), or "" for no tracker. `place` is the
-    path or URL of the workdir, whose last part names the group; the tracker writes its files to `folder` and shows
-    `config`, the configuration as JSON.
+    `wanted` is `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`), or "" for none. `place`, the address
+    of the workdir, names the group; the tracker writes its files to `folder` and shows `config`.
     """
 
     def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
@@ -104,24 +101,24 @@ class Tracker:
 
     def _work(self) -> None:
         """Start the tracker's process and send it the queued lines until the end (runs in the thread)."""
+        errors: list[str] = []
+        command = [sys.executable, "-m", "eeg2text_jax.training._tracker_process"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         try:
-            command = [sys.executable, "-m", "eeg2text_jax.training._tracker_process"]
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-            self._process = subprocess.Popen(command, text=True, errors="replace", **pipes)
-            errors: list[str] = []
+            self._process = process = subprocess.Popen(command, text=True, errors="replace", **pipes)
 
             def listen() -> None:
-                with self._process.stderr as pipe:
+                with process.stderr as pipe:
                     errors.extend(pipe)
 
             listener = threading.Thread(target=listen, daemon=True)
             listener.start()
             with contextlib.suppress(BrokenPipeError, ValueError):
                 while (line := self._lines.get()) is not None:
-                    print(line, file=self._process.stdin, flush=True)
+                    print(line, file=process.stdin, flush=True)
             with contextlib.suppress(BrokenPipeError, ValueError):
-                self._process.stdin.close()
-            status = self._process.wait()
+                process.stdin.close()
+            status = process.wait()
             listener.join(1.0)
             if status > 0:
                 reason = next((line.strip() for line in reversed(errors) if line.strip()), f"status {status}")
@@ -132,9 +129,8 @@ class Tracker:
     def _report_once(self, problem: str) -> None:
         if not self._has_reported:
             self._has_reported = True
-            print(
-                f"{self._package}: {problem}; training is not affected; metrics.jsonl and TensorBoard have every line."
-            )
+            kept = "metrics.jsonl and TensorBoard have every line"
+            print(f"{self._package}: {problem}; training is not affected; {kept}.")
 
 
 def tracker_of(study: Study) -> Tracker:
@@ -158,14 +154,13 @@ PAUSE = 30.0  # seconds between two flushes of TensorBoard events; a flush to gs
 class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
     """Append the scalars of each step to `metrics.jsonl`, TensorBoard and a tracker. Use as a context manager.
 
-    Only the first of several hosts writes files, in the folder `workdir`. Training begins after `step`, which is 0 at
-    the start. The `lines` of all earlier steps, from the checkpoint, replace the content of `metrics.jsonl`, which may
-    have lines of steps that will be repeated. tensorboardX's `SummaryWriter` is not used: it writes events in a thread
-    of its own, so a full disk would not stop training.
+    Only the first of several hosts writes files. The `lines` of steps up to `step`, from the checkpoint, replace the
+    content of `metrics.jsonl`. tensorboardX's `SummaryWriter` would write events in a thread of its own, and a full
+    disk would not stop training.
     """
 
     def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = (), tracker: Tracker | None = None):
-        self._workdir, self.lines, self._tracker = workdir, list(lines), tracker
+        self._path, self.lines, self._tracker = workdir / "metrics.jsonl", list(lines), tracker
         write_lines(workdir, self.lines)
         if is_main():
             folder = str(workdir / "tensorboard")
@@ -179,7 +174,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
         self.lines.append(json.dumps({"step": step, **row}))
         if is_main():
-            with naming(self._workdir / "metrics.jsonl"), (self._workdir / "metrics.jsonl").open("a") as file:
+            with naming(self._path), self._path.open("a") as file:
                 file.write(f"{self.lines[-1]}\n")
             notify()
             for name, value in scalars.items():
@@ -213,8 +208,7 @@ def stale(lines: Sequence[str]) -> int:
     best: dict[str, float] = {}
     since = 0
     for row in map(json.loads, lines):
-        losses = {name: value for name, value in row.items() if name.startswith("dev_loss/")}
-        if losses:
+        if losses := {name: value for name, value in row.items() if name.startswith("dev_loss/")}:
             better = {name: value for name, value in losses.items() if value < best.get(name, math.inf)}
             since, best = (0 if better else since + 1), best | better
     return since
@@ -236,6 +230,13 @@ class Picture(Figure):
 def line_style(number: int) -> dict[str, Any]:
     """Return matplotlib arguments, colour and dashes, that distinguish line `number` of a figure from the others."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+
+
+def _finish(axes: Axes, unit: str, loss: str, size: int) -> None:
+    axes.set(xlabel=unit, ylabel=loss)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=size)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def write_figure(figure: Figure, out: epath.Path) -> None:
@@ -261,16 +262,12 @@ def loss_figure(metrics: epath.Path) -> Figure:
     rows = rows_of(metrics)
     figure = Picture(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
-    names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
+    names = dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/"))
     for i, name in enumerate(names):
         style = line_style(i)
         axes.plot(*curve(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
         axes.plot(*curve(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
-    axes.set_xlabel("step")
-    axes.set_ylabel("loss, nats")
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
+    _finish(axes, "step", "loss, nats", 8)
     return figure
 
 
@@ -280,51 +277,36 @@ TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with
 def curves_figure(
     curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str], unit: str = "step"
 ) -> Figure:
-    """Plot dev losses by step, one panel per stage, and horizontal lines at the losses of predicting zero or the mean.
+    """Plot dev losses by step (in `unit`), one panel per stage, and lines at the losses of predicting zero or the mean.
 
-    `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl` as dicts.
-    `unit` is what a row's `step` counts.
+    `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl`.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
     for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
         series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
         for number, (label, rows, arm) in enumerate(series):
-            style = line_style(number)
-            points = curve(rows, f"dev_loss/{arm}")
-            axes.plot(*points, lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
+            style, name = line_style(number), f"{label} {arm}".strip()
+            axes.plot(*curve(rows, f"dev_loss/{arm}"), lw=1.6, marker="o", ms=3, label=name, **style)
             for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):
-                level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()
-                axes.axhline(level, lw=0.9, linestyle=dash, color=style["color"], label=name if not label else None)
+                said = None if label else f"{arm}: {trivial}"
+                axes.axhline(rows[0][f"{trivial}/{arm}"], lw=0.9, linestyle=dash, color=style["color"], label=said)
         axes.set_title(f"{stage} reconstructed", fontsize=10)
-        axes.set_xlabel(unit)
-        axes.set_ylabel("loss on dev")
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize=7)
-        axes.spines[["top", "right"]].set_visible(False)
+        _finish(axes, unit, "loss on dev", 7)
     return figure
 
 
 def slices_figure(fed: np.ndarray, made: np.ndarray) -> Figure:
-    """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction.
-
-    All slices have one colour scale.
-    """
+    """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     most = float(np.abs(fed).max()) or 1.0
     for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", fed), ("reconstructed", made)), strict=True):
-        for axes, axis in zip(row, range(3), strict=True):
+        for axis, axes in enumerate(row):
             middle = volume.shape[axis] // 2
             image = axes.imshow(np.take(volume, middle, axis).T, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
             axes.set_title(f"{name}, {'xyz'[axis]} = {middle}", fontsize=9)
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.set(xticks=[], yticks=[])
     figure.colorbar(image, ax=figure.axes, shrink=0.6, label="standard deviations")
     return figure
-
-
-# Throughput of training: samples, tokens, MFU, input wait; the check that losses are finite; profiles for XProf.
-#
-# Metrics of step n are read after step n+1 is dispatched, so that reading them never stalls the device.
 
 
 def start_trace(folder: str) -> None:
@@ -335,18 +317,11 @@ def start_trace(folder: str) -> None:
 
 
 class StepProfile(contextlib.AbstractContextManager["StepProfile"]):
-    """Write a profile of the training steps `steps` to `workdir/profile`. Use as a context manager around all steps.
-
-    `steps` is "START:END" (both included) or "" for no profile. Steps before a resume are not profiled. Every host
-    writes its own file.
-    """
+    """Write a profile of the steps "START:END" (both included; "": none) to `workdir/profile`, on every host."""
 
     def __init__(self, steps: str, workdir: epath.Path):
         self._first, self._last = map(int, (steps or "0:0").split(":"))
         self._folder, self._running = workdir / "profile", False
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
 
     def step(self, number: int) -> Any:
         """Start the profile if step `number` is in it; return a context manager that labels the step."""
@@ -359,9 +334,9 @@ class StepProfile(contextlib.AbstractContextManager["StepProfile"]):
         """End the profile if step `number` is its last one; `wait` must block until the devices are idle."""
         if self._running and number >= self._last:
             wait()
-            self._stop()
+            self.__exit__()
 
-    def _stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._running:
             self._running = False
             jax.profiler.stop_trace()
@@ -380,9 +355,8 @@ class BatchWork(NamedTuple):
     @classmethod
     def of(cls, batch: Batch, pad_token: int) -> "BatchWork":
         """Return the size of one seed's batch, counted for the first of S seeds in a training batch `[S, B, ...]`."""
-        weight = batch["weight"][0]
+        weight, (_, rows, words) = batch["weight"][0], batch["features"].shape[:3]
         real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
-        _, rows, words = batch["features"].shape[:3]
         samples, tokens, rows = batch.get("whole", (weight.sum(), real.sum(), rows))
         return cls(int(samples), int(tokens), words, real.shape[1], int(rows))
 
@@ -397,7 +371,6 @@ class Pace:
         self.restart()
 
     def restart(self) -> None:
-        """Reset all counters."""
         self._start, self._waited = time.monotonic(), 0.0
         self._samples = self._tokens = self._flops = 0.0
 
@@ -412,24 +385,21 @@ class Pace:
         self._flops += self._n_arms * training_flops(self._model, work.rows, work.words, work.positions)
 
     def rates(self) -> dict[str, float]:
-        """Return `samples_per_s` and `tokens_per_s` of one arm, `input_wait` (share of the time), and `mfu` if known.
+        """Return `samples_per_s`, `tokens_per_s` of one arm, `input_wait` (share of the time), and `mfu` if known.
 
-        `mfu` is the share of the devices' bfloat16 peak that the matrix products of all arms take, padding included.
+        `mfu` is the share of the devices' bfloat16 peak that all arms' matrix products take, padding included.
         """
         seconds = time.monotonic() - self._start
-        figures = {
-            "samples_per_s": self._samples / seconds,
-            "tokens_per_s": self._tokens / seconds,
-            "input_wait": self._waited / seconds,
-        }
-        return figures if self._peak is None else figures | {"mfu": self._flops / seconds / self._peak}
+        sums = {"samples_per_s": self._samples, "tokens_per_s": self._tokens, "input_wait": self._waited}
+        rates = {name: value / seconds for name, value in sums.items()}
+        return rates if self._peak is None else rates | {"mfu": self._flops / seconds / self._peak}
 
 
 class Pending:
     """A queue of the metrics of dispatched steps; metrics are logged as soon as they are read.
 
-    The metrics of a step are read from the devices after the next step is dispatched. On several hosts reading is a
-    collective, so the metrics of a whole log interval are read together.
+    They are read after the next step is dispatched, so that reading never stalls the devices. On several hosts reading
+    is a collective, so the metrics of a whole log interval are read together.
     """
 
     def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
@@ -469,12 +439,8 @@ class Pending:
 
     def _record(self, step: int, work: BatchWork, metrics: dict[str, np.ndarray]) -> None:
         losses = metrics["loss"]
-        if not np.isfinite(losses).all():
-            before = f" (it was finite at step {self._last_finite})" if self._last_finite else ""
-            raise UserError(
-                f"the loss of arm {not_finite(self._arms, losses)} is not finite at step {step}{before}; lower "
-                "optim.lr, or look for extreme values in the features."
-            )
+        before = f" (it was finite at step {self._last_finite})" if self._last_finite else ""
+        self._check_finite(losses, "is not finite at", f"step {step}{before}", "features")
         self._last_finite = step
         self._pace.done(work)
         rates = self._pace.rates()
@@ -488,13 +454,16 @@ class Pending:
     def dev(self, step: int, losses: np.ndarray) -> None:
         """Log the dev losses `[A]` after `step`; raise UserError if one, or a queued training loss, is not finite."""
         self.flush()
+        when = f"step {step}, although the training loss is finite"
+        self._check_finite(losses, "on dev is not finite after", when, "features of the dev part")
+        self._log.add(step, by_arm(self._arms, {"dev_loss": losses}))
+
+    def _check_finite(self, losses: np.ndarray, fails: str, when: str, where: str) -> None:
         if not np.isfinite(losses).all():
             raise UserError(
-                f"the loss of arm {not_finite(self._arms, losses)} on dev is not finite after step {step}, although "
-                "the training loss is finite; lower optim.lr, or look for extreme values in the features of the dev "
-                "part."
+                f"the loss of arm {not_finite(self._arms, losses)} {fails} {when}; lower optim.lr, or look for extreme "
+                f"values in the {where}."
             )
-        self._log.add(step, by_arm(self._arms, {"dev_loss": losses}))
 
 
 def by_arm(arms: Sequence[Arm], values: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -25,16 +25,11 @@ from eeg2text_jax.training.conditions.condition import ConditionContext, distinc
 from eeg2text_jax.training.sections import OptimSettings
 from eeg2text_jax.training.study import Arm, StudyArrays
 
-# Training losses: token cross-entropy, and reconstruction error.
-
 BLOCK = 1 << 26  # bytes of float32 logits in one block of `summed_loss_by_blocks`
 
 
 def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
-    """Return the negative log-likelihood in nats of labels `[B, T]` under logits `[B, T, V]`, float32 `[B, T]`.
-
-    `label_smoothing` is the share of the target distribution spread evenly over the vocabulary.
-    """
+    """Return the negative log-likelihood in nats of labels `[B, T]` under logits `[B, T, V]`, float32 `[B, T]`."""
     logits = shard_rows(logits.astype(jnp.float32))
     log_norm = _log_norm(logits)
     # A masked sum, because XLA may partition a gather from sharded logits across the arms.
@@ -83,8 +78,7 @@ def summed_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the loss summed over all tokens of a batch but padding, and their number (float32 scalars).
 
-    `logits` are `[B, T, V]` or `[B*T, V]`, `labels [B, T]` are padded with `pad_token`, and `weight [B]` is 0 for
-    padding rows.
+    `logits` are `[B, T, V]` or `[B*T, V]`; `labels` are `[B, T]`; `weight [B]` is 0 for padding rows.
     """
     loss_mask = _loss_mask(labels, weight, pad_token)
     shape = logits.shape[:-1]
@@ -112,26 +106,16 @@ def summed_loss_by_blocks(
     pad_token: int,
     label_smoothing: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return `summed_loss` of `logits_of(x, table, bias, cap)` without holding the logits of all positions in memory.
-
-    `x [B, T, D]` are the decoder's hidden states; `table [V, D]` and `bias [V]` are parameters of the output head.
-    """
+    """Return `summed_loss` of `logits_of(x, table, bias, cap)` for `x [B, T, D]`, without all logits in memory."""
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
         labels, loss_mask = (leaf.reshape(-1) for leaf in rows)
-        table, bias = head
-        logits = logits_of_rows(x, table, bias, cap)
-        return jnp.sum(token_losses(logits, labels, label_smoothing) * loss_mask)
+        return jnp.sum(token_losses(logits_of_rows(x, head[0], head[1], cap), labels, label_smoothing) * loss_mask)
 
     loss_mask = _loss_mask(labels, weight, pad_token)
     length, smallest = labels.shape[1], -(-4 * labels.size * len(table) // BLOCK)
     blocks = next((n for n in range(smallest, length) if length % n == 0), length)
     return summed_by_blocks(of_block, (table, bias), x, (labels, loss_mask), blocks), jnp.sum(loss_mask)
-
-
-def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
-    """Return the number of tokens in `labels [B, T]` without padding and padding rows, a float32 scalar."""
-    return jnp.sum(_loss_mask(labels, weight, pad_token))
 
 
 def _loss_mask(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
@@ -147,10 +131,8 @@ def reconstruction_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the sum over snapshots of a snapshot's mean error, and the number of snapshots (float32 scalars).
 
-    `target` is the encoder's input, `[B, W, ...]`, a snapshot its input at one of W positions; `made`, the
-    reconstruction, broadcasts to its shape. `judged`, bool `[B, W]`, are the snapshots that enter the loss; `weight
-    [B]` is 0 for padding rows; `kind` is "mae" or "mse"; `voxels`, float32 `[...]`, is 1 at voxels that enter the loss
-    (None: all do).
+    `target [B, W, ...]` is the encoder's input; `made` broadcasts to its shape. `judged`, bool `[B, W]`, and `voxels`,
+    float32 `[...]` or None, say what enters the loss; `weight [B]` is 0 for padding rows; `kind` is "mae" or "mse".
     """
     counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
     error = LOSSES[kind](target.astype(jnp.float32) - made)
@@ -160,21 +142,10 @@ def reconstruction_loss(
     return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)
 
 
-# The training state (parameters, optimizer state, best parameters), the optimizer, and which parameters it trains.
-
-
 def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
     """Return whether a path of `jax.tree_util` is, or lies below, one of the paths `frozen`, such as "eeg/snapshot"."""
     name = "/".join(str(key.key) for key in path)
     return any(name == top or name.startswith(f"{top}/") for top in frozen)
-
-
-def stop_frozen(params: Any, frozen: Sequence[str]) -> Any:
-    """Apply `stop_gradient` to the parameters at or below the paths `frozen`."""
-    if not frozen:
-        return params
-    stop = jax.lax.stop_gradient
-    return jax.tree.map_with_path(lambda path, leaf: stop(leaf) if is_frozen(path, frozen) else leaf, params)
 
 
 def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str]) -> optax.GradientTransformation:
@@ -185,7 +156,7 @@ def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str
     def label(path: tuple, _: Any) -> str:
         return "frozen" if is_frozen(path, frozen) else "trained"
 
-    kinds = {"trained": optimizer, "frozen": optax.set_to_zero()}
+    kinds = {"trained": optimizer, "frozen": optax.set_to_zero()}  # names in checkpoints
     return optax.partition(kinds, functools.partial(jax.tree.map_with_path, label))
 
 
@@ -197,25 +168,23 @@ def own_params(model: AnyModel, params: Any) -> Any:
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
     """Return a bool array for each leaf of `params` (of one arm), broadcastable to it: True where it is trained.
 
-    Phase `first` is step one of the two-step training in the code of Jo et al. 2024. In the language model it trains
-    the shared embeddings, the learned positions and the encoder's first layer; in T5 only the embeddings, because that
-    code selects parameters by BART's names. Phase `all` trains everything but buffers: the output bias of BART and
-    PEGASUS, and PEGASUS's positions if the checkpoint has a table of them. Parameters outside of the language model are
-    always trained.
+    Phase `first` is step one of the two-step training in the code of Jo et al. 2024: of the language model, the shared
+    embeddings, the learned positions and the encoder's first layer; in T5 only the embeddings, because that code
+    selects parameters by BART's names. Phase `all` trains everything but buffers: the output bias of BART and PEGASUS,
+    and PEGASUS's positions if the checkpoint has a table of them.
     """
 
     def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
-        names = [key.key for key in path]
+        names, one = [key.key for key in path], (1,) * leaf.ndim
         if names[0] != "backbone":
-            return np.ones((1,) * leaf.ndim, bool)
+            return np.ones(one, bool)
         if names[1:] == ["head", "bias"] and model.spec.logits_bias == "frozen":
-            return np.zeros((1,) * leaf.ndim, bool)
+            return np.zeros(one, bool)
         if "positions" in names and getattr(model.spec, names[1]).frozen_positions:
-            return np.zeros((1,) * leaf.ndim, bool)
+            return np.zeros(one, bool)
         if phase == "first" and model.spec.backbone != "t5" and names[1:3] == ["encoder", "layers"]:
-            return (np.arange(leaf.shape[0]) == 0).reshape(-1, *(1,) * (leaf.ndim - 1))
-        free = phase == "all" or names[1] == "shared" or "embedding" in names[1] or "positions" in names
-        return np.full((1,) * leaf.ndim, free)
+            return (np.arange(leaf.shape[0]) == 0).reshape(-1, *one[1:])
+        return np.full(one, phase == "all" or names[1] == "shared" or "embedding" in names[1] or "positions" in names)
 
     return jax.tree_util.tree_map_with_path(mask, params)
 
@@ -223,38 +192,29 @@ def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
 def trainable_only(
     optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: str
 ) -> optax.GradientTransformation:
-    """Restrict an optimizer to the parameters that a phase of `trainable_mask` trains.
-
-    Other parameters do not enter the gradient norm and do not decay.
-    """
+    """Restrict an optimizer (its gradient norm and decay, too) to what a phase of `trainable_mask` trains."""
     if _trains_all(model, phase):
         return optimizer
-
-    def zero_frozen(tree: Any, params: Any = None) -> Any:
-        return trained_part(model, tree, phase)
-
-    return optax.chain(optax.stateless(zero_frozen), optimizer, optax.stateless(zero_frozen))
+    zero_frozen = optax.stateless(lambda tree, params=None: trained_part(model, tree, phase))
+    return optax.chain(zero_frozen, optimizer, zero_frozen)
 
 
 def trained_part(model: AnyModel, tree: Any, phase: str) -> Any:
     """Return a tree of the parameters' structure with zeros for what a phase of `trainable_mask` does not train."""
-
-    def zero_where(free: np.ndarray, x: jax.Array) -> jax.Array:
-        return x if free.all() else jnp.where(free, x, jnp.zeros_like(x))
-
     if _trains_all(model, phase):
         return tree
-    return jax.tree.map(zero_where, trainable_mask(cast(Seq2SeqModel, model), tree, phase), tree)
+    mask = trainable_mask(cast(Seq2SeqModel, model), tree, phase)
+    return jax.tree.map(lambda free, x: x if free.all() else jnp.where(free, x, jnp.zeros_like(x)), mask, tree)
 
 
 def _trains_all(model: AnyModel, phase: str) -> bool:
-    """Return whether a phase trains all parameters of the training state."""
     if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
         return True  # the training state then has trained parameters only
     spec = getattr(model, "spec", None)  # of a language model
-    stacks = filter(None, (spec.encoder, spec.decoder)) if spec else ()
-    frozen_positions = any(stack.frozen_positions for stack in stacks)
-    return spec is None or (phase == "all" and spec.logits_bias != "frozen" and not frozen_positions)
+    if spec is None:
+        return True
+    frozen_positions = any(stack.frozen_positions for stack in filter(None, (spec.encoder, spec.decoder)))
+    return phase == "all" and spec.logits_bias != "frozen" and not frozen_positions
 
 
 Rate: TypeAlias = float | jax.Array
@@ -263,41 +223,37 @@ Rate: TypeAlias = float | jax.Array
 def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
     """Return the learning rate by step: linear warm-up to `lr` (default: `config.lr`), then `config.schedule`.
 
-    A decay to `lr_end` reaches it at the last step; a decay to 0 reaches 0 one step later, because a last step with
-    rate 0 would change nothing.
+    A decay to `lr_end` ends at the last step, one to 0 a step later: a last step of rate 0 would change nothing.
     """
     warmup = min(int(config.warmup_steps), steps // 2)
     end = getattr(config, "lr_end", 0.0)  # the configuration of a judge (a scoring model) has no such field
-    rest = steps - warmup - (1 if end else 0)
+    rest = max(steps - warmup - (1 if end else 0), 1)
     lr = config.lr if lr is None else lr
-    if config.schedule == "constant":
-        after = optax.constant_schedule(lr)
-    elif config.schedule == "linear":
-        after = optax.linear_schedule(lr, end, max(rest, 1))
-    elif config.schedule == "cosine":
-        after = optax.cosine_decay_schedule(lr, max(rest, 1), end / lr if end else 0.0)
-    elif config.schedule == "geometric":
-        after = optax.exponential_decay(lr, max(rest, 1), end / lr, end_value=end)
-    else:  # "step"
-        after = optax.exponential_decay(lr, config.decay_every, config.decay_rate, staircase=True)
+    match config.schedule:
+        case "constant":
+            after = optax.constant_schedule(lr)
+        case "linear":
+            after = optax.linear_schedule(lr, end, rest)
+        case "cosine":
+            after = optax.cosine_decay_schedule(lr, rest, end / lr if end else 0.0)
+        case "geometric":
+            after = optax.exponential_decay(lr, rest, end / lr, end_value=end)
+        case _:  # "step"
+            after = optax.exponential_decay(lr, config.decay_every, config.decay_rate, staircase=True)
     return optax.join_schedules([optax.linear_schedule(0.0, lr, max(warmup, 1)), after], [warmup])
 
 
 def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.GradientTransformation:
-    """Return the optimizer: gradient clipping, then AdamW, Adafactor, or SGD with momentum.
-
-    Adafactor has the settings of prompt tuning (Lester et al. 2021): second moments not factored, no scaling by the
-    parameters' size, decay not multiplied by the learning rate. `lr`, a number or a scalar array, replaces `config.lr`.
-    """
-    schedule = make_schedule(config, steps, lr)
+    """Return clipping, then AdamW, Adafactor (as in prompt tuning, Lester et al. 2021) or SGD with momentum."""
+    schedule, decay = make_schedule(config, steps, lr), config.weight_decay
     clip = optax.clip_by_global_norm(config.grad_clip) if config.grad_clip else optax.identity()
     if config.name == "adamw":
-        return optax.chain(clip, optax.adamw(schedule, weight_decay=config.weight_decay))
+        return optax.chain(clip, optax.adamw(schedule, weight_decay=decay))
     if config.name == "sgd":
-        decay = optax.add_decayed_weights(config.weight_decay) if config.weight_decay else optax.identity()
-        return optax.chain(clip, decay, optax.sgd(schedule, momentum=config.momentum))
+        decayed = optax.add_decayed_weights(decay) if decay else optax.identity()
+        return optax.chain(clip, decayed, optax.sgd(schedule, momentum=config.momentum))
     options = {"factored": False, "decay_rate": 0.8, "multiply_by_parameter_scale": False, "clipping_threshold": 1.0}
-    return optax.chain(clip, optax.adafactor(schedule, weight_decay_rate=config.weight_decay or None, **options))
+    return optax.chain(clip, optax.adafactor(schedule, weight_decay_rate=decay or None, **options))
 
 
 class TrainState(NamedTuple):
@@ -329,10 +285,8 @@ def keep_best(state: TrainState, loss: jax.Array) -> TrainState:
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
         return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-    return state._replace(
-        best_params=jax.tree.map(choose, state.params, state.best_params),
-        best_loss=jnp.where(better, loss, state.best_loss),
-    )
+    best = jax.tree.map(choose, state.params, state.best_params)
+    return state._replace(best_params=best, best_loss=jnp.where(better, loss, state.best_loss))
 
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
@@ -370,7 +324,7 @@ class GridProgram:
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """Return the state after one update of every arm, and `loss` (nats per token) and `grad_norm`, each `[A]`.
 
-        `batch` is `[S, B, ...]`: a batch for each seed of the arms, or S = 1 for one batch for all arms. Jit this with
+        `batch` is `[S, B, ...]`: a batch for each seed of the arms, or S = 1 for all. Jit this with
         `base.devices.arms.compile_step`, which donates the state.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
@@ -396,8 +350,7 @@ class GridProgram:
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
         """Return each arm's loss on a batch `[B, ...]`, summed over tokens, and the number of tokens, float32 `[A]`.
 
-        With `by_sentence`, each sentence's mean is summed over sentences, and sentences are counted. All arms get the
-        same batch, each under its training condition.
+        With `by_sentence`, each sentence's mean is summed over sentences, and sentences are counted.
         """
         rows = self.fed(batch, study)
         if self.by_sentence:
@@ -415,8 +368,8 @@ class GridProgram:
         return self._rows(of_all, study, jnp.zeros((), jnp.int32))
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss of one arm over the tokens of its batch, and the gradient of this mean."""
-        count = jnp.maximum(count_tokens(rows["labels"], rows["weight"], self.model.pad_token), 1.0)
+        """Return the mean loss of one arm over the tokens of its batch, and its gradient."""
+        count = jnp.maximum(jnp.sum(_loss_mask(rows["labels"], rows["weight"], self.model.pad_token)), 1.0)
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             return self._loss(params, rows, key)[0] / count
@@ -426,8 +379,11 @@ class GridProgram:
     def _accumulated(self, loss: Loss, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
         """Return the sum of `loss` over the micro-batches, and its gradient, which is 0 for frozen parameters."""
 
+        def stopped(path: tuple, leaf: jax.Array) -> jax.Array:
+            return jax.lax.stop_gradient(leaf) if is_frozen(path, self.frozen) else leaf
+
         def of_own(trained: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
-            trained = stop_frozen(trained, self.frozen)
+            trained = jax.tree.map_with_path(stopped, trained) if self.frozen else trained
             return loss(params._replace(own=trained) if isinstance(params, Divided) else trained, rows, key)
 
         gradient_of, trained = jax.value_and_grad(of_own), params.own if isinstance(params, Divided) else params
@@ -439,15 +395,9 @@ class GridProgram:
             return jax.tree.map(jnp.add, sums, gradient_of(trained, rows, jax.random.fold_in(key, number))), None
 
         zeros = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, trained)
-        parts = jax.tree.map(self._microbatches, rows)
+        # A part has every n-th of the rows `[B, ...]`, so that it has some on all devices: `[n, B / n, ...]`.
+        parts = jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, self.accumulate, *x.shape[1:]), 1, 0), rows)
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
-
-    def _microbatches(self, rows: jax.Array) -> jax.Array:
-        """Split rows `[B, ...]` into n = `accumulate` parts, `[n, B / n, ...]`.
-
-        Part i has every n-th row from row i on, so that each part has rows on all devices.
-        """
-        return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Return the loss of one arm summed over tokens, and their number; without a key there is no dropout."""
@@ -469,15 +419,14 @@ class GridProgram:
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
         """Return a dict of each arm's features, mask, labels and weights, `[A, B, ...]`, from a batch `[S, B, ...]`."""
-        names = ["shuffled_labels" if arm.condition == "label_shuffle" else "labels" for arm in self.arms]
-        places = self._places(len(batch["mask"]))
+        conditions, places = [arm.condition for arm in self.arms], self._places(len(batch["mask"]))
+        names = ["shuffled_labels" if condition == "label_shuffle" else "labels" for condition in conditions]
         rows = {
             "features": self._features(batch, study, step, places),
             "labels": _choose(batch, list(zip(names, places, strict=True))),
         }
         for name in ("mask", "weight", *given_prompts(batch)):
             rows[name] = _choose(batch, [(name, place) for place in places])
-        conditions = [arm.condition for arm in self.arms]
         return {**rows, "mask": fed_mask(conditions, rows["mask"])} if "prompt_only" in conditions else rows
 
     def _places(self, n_batches: int) -> list[int]:
@@ -493,9 +442,9 @@ class GridProgram:
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
             rows = {name: leaf[place] for name, leaf in batch.items()}
-            context = ConditionContext.of(rows, study, step)
             members = [a for a, at in enumerate(places) if at == place]
             pairs = [(self.arms[a].condition, self.arms[a].seed) for a in members]
+            context = ConditionContext.of(rows, study, step)
             values, chosen = distinct_inputs(pairs, rows["features"], rows["mask"], context)
             for a, value in zip(members, chosen, strict=True):
                 which[a] = len(fed) + value
@@ -512,6 +461,6 @@ def _state_shapes(program: GridProgram) -> TrainState:
 
 
 def _choose(batch: Mapping[str, Any], wanted: list[tuple[str, int]]) -> jax.Array:
-    """Return `batch[name][place]` of each arm, stacked to `[A, ...]`; `wanted` has a (name, place) for each arm."""
+    """Return `batch[name][place]` for each arm's (name, place) in `wanted`, stacked to `[A, ...]`."""
     distinct = sorted(set(wanted))
     return choose_by_arm([batch[name][place] for name, place in distinct], [distinct.index(pair) for pair in wanted])

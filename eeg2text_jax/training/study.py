@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from eeg2text_jax.base.devices.mesh import Placement
 from eeg2text_jax.base.errors import UserError
@@ -40,9 +40,7 @@ from eeg2text_jax.models.spec import Channels, LoraSpec, Seq2SeqSpec
 from eeg2text_jax.models.waves import positions_of
 from eeg2text_jax.training.conditions._donors import chosen_samples, constant_arrays
 from eeg2text_jax.training.conditions.condition import stream_key
-from eeg2text_jax.training.sections import ContrastiveSettings, GridSettings, Settings, length_lines, with_steps
-
-# The arms to train, their PRNG keys, and the constant arrays that every training step reads.
+from eeg2text_jax.training.sections import GridSettings, Settings, length_lines, with_steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,37 +84,33 @@ def placement_of(settings: Settings, n_arms: int, devices: Sequence[jax.Device] 
     return Placement.choose(settings.parallel, n_arms, settings.batch.size, settings.train.accumulate, devices)
 
 
-def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
-    """Return the keys of all arms' initial parameters, `[A]`; arms of one seed share a key."""
-    return _keys_by_seed(grid_arms, stream_key(config_seed, "init"))
-
-
 RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng -> JAX's PRNG implementations
+
+
+def init_keys(grid_arms: tuple[Arm, ...], config_seed: int, stream: str = "init", rng: str = "") -> jax.Array:
+    """Return the keys of all arms' initial parameters, or of another `stream`, `[A]`; arms of one seed share a key."""
+    root = stream_key(config_seed, stream, RNGS[rng] if rng else None)
+    return jnp.stack([jax.random.fold_in(root, arm.seed) for arm in grid_arms])
 
 
 def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
     """Return the dropout keys of all arms, `[A]`; arms of one seed share a key. `rng` is the field `train.rng`."""
-    return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout", RNGS[rng]))
-
-
-def _keys_by_seed(grid_arms: tuple[Arm, ...], root: jax.Array) -> jax.Array:
-    return jnp.stack([jax.random.fold_in(root, arm.seed) for arm in grid_arms])
-
-
-# Add prompt, LoRA adapters and frozen weights to a language model, as the settings of a run ask for.
+    return init_keys(grid_arms, config_seed, "dropout", rng)
 
 
 def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
-    """Return the model with the prompt, adapters and frozen weights that `config` asks for.
-
-    Raises UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
-    """
+    """Return the model with the prompt, adapters and frozen weights of `config`; UserError if it is too short."""
     if config.optim.trainable in ("bridge", "lora"):
         model = dataclasses.replace(model, shared_frozen=True, divided=config.parallel.tensor_parallel)
     if config.optim.trainable == "lora":
         model = dataclasses.replace(model, spec=_with_lora(model.spec, config.model.lora))
     if model.spec.encoder is not None:
-        check_source(model, config)
+        longest, most = max(words for words, _ in config.batch.buckets), model.spec.encoder.max_positions
+        if most is not None and (length := source_length(model, longest)) > most:
+            raise UserError(
+                f"batch.buckets: a recording of {longest} words or samples has {length} positions, but the encoder "
+                f"has {most}; shorten the buckets and data.max_words, or let model.waves shorten recordings more."
+            )
         return model
     decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
     prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
@@ -133,23 +127,11 @@ def _with_lora(spec: Seq2SeqSpec, lora: LoraSettings) -> Seq2SeqSpec:
     return dataclasses.replace(spec, **changes)
 
 
-def check_source(model: Seq2SeqModel, config: Settings) -> None:
-    """Raise UserError if the longest recording has more positions than the encoder of an encoder-decoder."""
-    longest, most = max(words for words, _ in config.batch.buckets), model.spec.encoder.max_positions
-    length = source_length(model, longest)
-    if most is not None and length > most:
-        raise UserError(
-            f"batch.buckets: a recording of {longest} words or samples has {length} positions, but the encoder has "
-            f"{most}; shorten the buckets and data.max_words, or let model.waves shorten recordings more."
-        )
-
-
 def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
     """Raise UserError if `prompt` tokens, the longest recording and the longest text exceed the model's positions."""
     recording = positions_of(model.eeg, max(words for words, _ in config.batch.buckets))
-    positions = model.spec.decoder.max_positions
     longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
-    if longest > positions:
+    if longest > (positions := model.spec.decoder.max_positions):
         raise UserError(
             f"text.template: the prompt ({prompt} tokens), the recording ({recording} positions) and the text need "
             f"{longest} positions, but the model has {positions}; shorten the prompt, or lower data.max_words, "
@@ -157,11 +139,8 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
         )
 
 
-# Frozen sentence embeddings, the targets of the contrastive objective.
-#
-# There are two kinds: the mean over tokens of a text encoder's hidden states at one layer and (without an encoder)
-# hashed tf-idf. In hashed tf-idf each word has a fixed random sign vector, and a sentence is the sum of its words'
-# vectors, weighted by their rarity in the train part. Both are standardized per dimension over the distinct train
+# Frozen sentence embeddings, the targets of the contrastive objective: the mean over tokens of a text encoder's hidden
+# states at one layer or, without an encoder, hashed tf-idf; standardized per dimension over the distinct train
 # sentences.
 
 
@@ -186,35 +165,28 @@ class TextTargets:
 
 
 def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Split) -> TextTargets:
-    """Return the targets of `config.contrastive`, read from the file `path`, or computed and stored there.
-
-    Raises UserError if the encoder or layer does not exist, or all train sentences have the same embedding.
-    """
-    sentences = tuple(dict.fromkeys(sentence_key(str(text)) for text in data.sentence))
+    """Return the targets of `config.contrastive`, read from the file `path`, or computed and stored there."""
+    keys = np.array([sentence_key(str(text)) for text in data.sentence], object)
+    sentences = tuple(dict.fromkeys(keys))
     if not path.exists():
-        train_texts = {sentence_key(str(data.sentence[i])) for i in split.parts["train"]}
-        train = np.array([text in train_texts for text in sentences])
-        vectors, signature = embed(config.contrastive, sentences, train)
-        scaled = standardized(vectors, train)
+        train_keys = set(keys[split.parts["train"]])
+        train = np.array([key in train_keys for key in sentences])
+        settings = config.contrastive
+        if settings.text:
+            vectors, signature = hidden_means(settings.text, settings.layer, sentences)
+        else:
+            vectors = hashed_tfidf(sentences, train, settings.hashed)
+            signature = f"tf-idf of words, hashed to {settings.hashed} numbers|idf:train|standardized:train"
         with replacing(path) as partial, partial.open("wb") as file:
-            np.savez(file, vectors=scaled, signature=np.array(signature))
+            np.savez(file, vectors=standardized(vectors, train), signature=np.array(signature))
         print(f"targets: {len(sentences)} sentences, {signature}")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         targets = TextTargets(sentences, arrays["vectors"], str(arrays["signature"]))
     if len(targets.vectors) != len(sentences):
         raise UserError(
-            f"{path}: has {len(targets.vectors)} embeddings for {len(sentences)} sentences, so it was made for other "
-            "data; remove it to have it made again."
+            f"{path}: has {len(targets.vectors)} embeddings for {len(sentences)} sentences; remove it to make it again."
         )
     return targets
-
-
-def embed(settings: ContrastiveSettings, sentences: Sequence[str], train: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return embeddings `[S, E]` before standardization, and text on how they were made; `train`: bool `[S]`."""
-    if settings.text:
-        return hidden_means(settings.text, settings.layer, sentences)
-    vectors = hashed_tfidf(sentences, train, settings.hashed)
-    return vectors, f"tf-idf of words, hashed to {settings.hashed} numbers|idf:train|standardized:train"
 
 
 def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -229,10 +201,7 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def chosen_layer(name: str, layer: int) -> int:
-    """Return the encoder layer whose output is used: `layer`, or the layer at two thirds of the depth if it is -1.
-
-    Raises UserError if the checkpoint or the layer does not exist.
-    """
+    """Return the encoder layer to use: `layer`, or for -1 the one at two thirds of the depth; UserError if none."""
     config: Any = read_config(checkpoint_folder(name))
     names = ("num_hidden_layers", "encoder_layers", "num_layers")  # fields with the number of layers
     depth = next((int(value) for field in names if (value := getattr(config, field, None)) is not None), 0)
@@ -254,35 +223,35 @@ def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.nd
 
 
 def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.ndarray:
-    """Return unit-norm hashed tf-idf vectors, float64 `[S, width]`.
+    """Return unit-norm hashed tf-idf vectors, float64 `[S, width]`: sums of the random signs of a sentence's words.
 
-    Weights are those of scikit-learn's TfidfVectorizer: `tf (1 + ln((1 + n) / (1 + df)))` over the `n` train
-    sentences. A word's signs come from its SHAKE-256 digest, so they are the same on every machine.
+    Weights are those of scikit-learn's TfidfVectorizer, `tf (1 + ln((1 + n) / (1 + df)))` over the `n` train
+    sentences; signs come from a word's SHAKE-256 digest, so they are the same on every machine.
     """
     words = [re.findall(r"\w+", text.lower()) for text in sentences]
-    frequency = collections.Counter(
-        word for tokens, is_train in zip(words, train, strict=True) if is_train for word in set(tokens)
-    )
-    n, signs = int(train.sum()), {}
-    vectors = np.zeros((len(sentences), width))
+    frequency = collections.Counter(word for i in np.flatnonzero(train) for word in set(words[i]))
+
+    @functools.cache
+    def signs(word: str) -> np.ndarray:
+        stream = hashlib.shake_256(word.encode()).digest(-(-width // 8))
+        return 2.0 * np.unpackbits(np.frombuffer(stream, np.uint8))[:width] - 1.0
+
+    n, vectors = int(train.sum()), np.zeros((len(sentences), width))
     for row, tokens in enumerate(words):
         for word, count in collections.Counter(tokens).items():
-            if word not in signs:
-                stream = hashlib.shake_256(word.encode()).digest(-(-width // 8))
-                signs[word] = 2.0 * np.unpackbits(np.frombuffer(stream, np.uint8))[:width] - 1.0
-            vectors[row] += count * (1 + math.log((1 + n) / (1 + frequency[word]))) * signs[word]
+            vectors[row] += count * (1 + math.log((1 + n) / (1 + frequency[word]))) * signs(word)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The inputs of a run that stay fixed: configuration, data, split, tokenizer, samples, arms and model."""
+    """The inputs of a run that stay fixed."""
 
     config: Settings
     workdir: Workdir
     data: DataFile
     split: Split
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: Tokenizer
     samples: Samples
     arms: tuple[Arm, ...]
     model: Any  # Seq2SeqModel, ContrastiveModel, or in pretraining stages ReconstructionModel
@@ -317,18 +286,17 @@ class Study:
 
 
 def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False) -> Study:
-    """Return the inputs of a run: read from the workdir, or created and stored in it.
+    """Return the inputs of a run: read from the workdir, or created and stored in it; UserError if they are not usable.
 
-    With `other_texts`, the data file may differ from the data of the split in its sentences, and in nothing else, to
-    show that free-running predictions do not depend on the sentences. Raises UserError if the data source, the
-    tokenizer or a field of the configuration is not usable.
+    With `other_texts`, the sentences of the data file may differ from those that were split, to show that
+    free-running predictions do not depend on them.
     """
     grid_arms = arms(config.grid)
     data = open_data(config, workdir)
     split = open_split(config, workdir, data, other_texts=other_texts)
-    n_train = len(split.parts["train"])
-    config = with_steps(config, n_train)
-    for line in length_lines(config, n_train):
+    train = split.parts["train"]
+    config = with_steps(config, len(train))
+    for line in length_lines(config, len(train)):
         print(line)
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
@@ -340,21 +308,19 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
     if samples.prompts is not None:
         check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
-    arrays = StudyArrays(dropout, **constant_arrays(config.grid.conditions, samples, split.parts["train"], config.seed))
+    arrays = StudyArrays(dropout, **constant_arrays(config.grid.conditions, samples, train, config.seed))
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return _contrastive(study) if config.objective == "contrastive" else study
 
 
 def channels_of(data: DataFile) -> Channels:
-    """Return what the data file says of its channels, for encoders of waves."""
     places: tuple[Any, ...] = () if data.positions is None else tuple(tuple(map(float, p)) for p in data.positions)
     return Channels(data.channels, data.sfreq, places)
 
 
 def _contrastive(study: Study) -> Study:
-    config = study.config
-    targets = open_targets(config, study.workdir.targets, study.data, study.split)
-    settings = config.contrastive
+    targets = open_targets(study.config, study.workdir.targets, study.data, study.split)
+    settings = study.config.contrastive
     model = ContrastiveModel(
         base=study.model,
         width=settings.width,
@@ -368,22 +334,17 @@ def _contrastive(study: Study) -> Study:
 
 def open_data(config: Settings, workdir: Workdir) -> DataFile:
     """Return the data file `config.data.source`, or the workdir's data file, made once from another source."""
-    source = config.data.source
-    if source.endswith(".h5"):
-        return read_datafile(source)
+    if config.data.source.endswith(".h5"):
+        return read_datafile(config.data.source)
     if not workdir.data.exists():
-        print(f"preparing {source} ...")
+        print(f"preparing {config.data.source} ...")
         tally = prepare(config.data, workdir.data)
         print("\n".join([*tally.notes, tally.report()]))
     return read_datafile(workdir.data)
 
 
 def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
-    """Return the split of the data; it is made and stored in the workdir once.
-
-    Raises UserError if the stored split is of other data (see `open_study` for `other_texts`), or if a new split cannot
-    be made.
-    """
+    """Return the split of the data, made and stored in the workdir once; UserError if a stored one is of other data."""
     if workdir.split.exists():
         stored = read_split_file(workdir.split)
         stored.check_same_data(data, other_texts=other_texts)
@@ -395,11 +356,10 @@ def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_text
     return split
 
 
-def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
+def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Split) -> Tokenizer:
     """Return the tokenizer of `config.text` or of the checkpoint, or one trained on the sentences of the train part."""
     if not workdir.tokenizer.exists():
-        folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
-        if folder:
+        if folder := config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint)):
             tokenizer = load_tokenizer(folder)
         else:
             tokenizer = train_tokenizer(data.sentence[split.parts["train"]], config.text.vocab_size)
@@ -408,9 +368,7 @@ def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Sp
     return load_tokenizer(workdir.tokenizer)
 
 
-def cuts(
-    config: Settings, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
-) -> Iterator[str]:
+def cuts(config: Settings, data: DataFile, split: Split, tokenizer: Tokenizer, alone: bool = False) -> Iterator[str]:
     """Yield messages on how many samples have more words or tokens than the configuration keeps.
 
     `alone` is for a decoder-only model. Raises UserError if a sample has more words than the widest bucket.
@@ -423,37 +381,26 @@ def cuts(
             f"batch.buckets: the widest has {widest} {unit} and a sample has {words.max()}; add a wider bucket, or "
             f"cut longer samples with data.max_words={widest}."
         )
-    most_tokens = config.text.max_tokens
-    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
-    if (words > most).any():
-        yield (
-            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} {unit} (up to "
-            f"{words.max()}): further {unit} are cut."
-        )
-    if too_long.any():
-        yield (
-            f"{too_long.sum()} of {len(rows)} sentences have more than text.max_tokens={most_tokens} tokens: "
-            "as targets they are cut."
-        )
+    tokens = config.text.max_tokens
+    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), tokens, alone).sum()
+    if cut := (words > most).sum():
+        shown = f"more than data.max_words={most} {unit} (up to {words.max()}): further {unit} are cut."
+        yield f"{cut} of {len(rows)} samples have {shown}"
+    if too_long:
+        shown = f"more than text.max_tokens={tokens} tokens: as targets they are cut."
+        yield f"{too_long} of {len(rows)} sentences have {shown}"
 
 
 def make_samples(
-    config: Settings,
-    data: DataFile,
-    split: Split,
-    tokenizer: PreTrainedTokenizerBase,
-    pad_token: int,
-    *,
-    alone: bool = False,
+    config: Settings, data: DataFile, split: Split, tokenizer: Tokenizer, pad_token: int, *, alone: bool = False
 ) -> Samples:
     """Return the samples that batches are made of, and print notes on them; `alone` is for a decoder-only model."""
-    text = config.text
+    text, prompts = config.text, None
     scaling = feature_scale(data, split.parts["train"], config.data.standardize)
     chosen = chosen_samples(config.grid.conditions, data, split, config.seed)
     notes = [scaling.note(), *([] if data.clock is None else data.clock.notes())]
     for note in filter(None, [*notes, *cuts(config, data, split, tokenizer, alone), chosen["donor_note"]]):
         print(note)
-    prompts = None
     if has_fields(text.template):
         prompts = make_prompts(tokenizer, text.template, text.chat, data.subject, data.task)
     return Samples(

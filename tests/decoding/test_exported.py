@@ -148,7 +148,7 @@ def test_a_card_has_the_scores_of_its_own_arm_alone(run):
          "metrics": {} if mode == "unscored" else {"wer": {"value": value, "signature": f"of {value}"}}}
         for value, (train, seed, mode) in enumerate([
             ("eeg", 1, "free_running"), ("noise", 0, "free_running"), ("eeg", 0, "free_running"),
-            ("eeg", 0, "teacher_forced"), ("eeg", 0, "unscored"), ("noise", 1, "free_running")])
+            ("eeg", 0, "teacher_forced"), ("eeg", 0, "unscored"), ("eeg", 0, "likelihood")])
     ]  # fmt: skip
     study.workdir.results.write_text(json.dumps({"cells": cells}))
     facts = card_facts(study, Arm("eeg", 0), "x")

@@ -1,8 +1,7 @@
 """Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces another sample's.
 
-A donor is in the same part as its sample, so train and test do not mix. Almost always, the donors are a permutation of
-the recordings, or of the texts, so the control has the same recordings, or texts, as the experiment. They are chosen
-once, on the host.
+They are chosen once, on the host, within the sample's part, so train and test do not mix. Almost always they are a
+permutation, so the control has the same recordings, or texts, as the experiment.
 """
 
 import dataclasses
@@ -24,37 +23,36 @@ from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key,
 
 # What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
+Clash = Callable[[Any, Any], np.ndarray]  # see `clashes`
 
 
 def chosen_samples(names: Collection[str], data: DataFile, split: Split, seed: int) -> dict[str, Any]:
-    """Return what the conditions `names` feed in place of each sample, by its name in `Samples`.
-
-    `donor_note` tells users how near the choices are.
-    """
+    """Return what the conditions `names` feed in place of each sample, by its name in `Samples`, and `donor_note`."""
     needed, train, test = needs(names), split.parts["train"], split.parts["test"]
     chosen: dict[str, Any] = {"copies": {}}
-    shuffled = timed = near = ""
+    notes, near = [], []
     if {"donor", "neighbor"} & needed:
         table = donor_table(data, list(split.parts.values()), seed)
     if "donor" in needed:
-        chosen["donors"], shuffled = table.donor, f"shuffled, donors in the test part: {table.summary(test)}."
+        chosen["donors"] = table.donor
+        notes.append(f"shuffled, donors in the test part: {table.summary(test)}.")
     if "neighbor" in needed:
         found = neighbor_table(data, [split.parts[name] for name in PARTS], table.donor)
-        chosen["neighbors"], near = found.donor, found.note
-    copied = []
+        chosen["neighbors"] = found.donor
+        near.append(found.note)
     for name, choose in ((NEAREST, nearest_texts), (SAME_PLACE, same_place_texts)):
         if name in names:
             chosen["copies"][name] = np.full(len(data), -1)
             chosen["copies"][name][test], note = choose(data, train, test)
-            copied.append(note)
+            near.append(note)
     if "clock" in needed:
         chosen["clock"] = clock_features(data, train, seed)
-        timed = clock_note(data, train, chosen["clock"])
+        notes.append(clock_note(data, train, chosen["clock"]))
     if "label_shuffle" in names:
         chosen["label_rows"] = label_rows(data, train, seed)
     if "subject" in needed:
         chosen["subject"] = np.unique(data.subject.astype(str), return_inverse=True)[1].astype(np.int32)
-    return chosen | {"donor_note": " ".join(filter(None, [shuffled, timed, near, *copied]))}
+    return chosen | {"donor_note": " ".join(notes + near)}
 
 
 def constant_arrays(names: Collection[str], samples: Samples, train: np.ndarray, seed: int) -> dict[str, Any]:
@@ -73,37 +71,32 @@ class DonorTable:
 
     donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
     level: np.ndarray  # int8 [N], index in `LEVELS`; -1 for samples that are in no part
-    n_words: np.ndarray  # int64 [N], length of every sample, see `lengths_of`
-    unit: str  # of `n_words`: "words" | "half seconds"
+    n_words: np.ndarray  # int64 [N], see `lengths_of`
+    unit: str  # of `n_words`
 
     def summary(self, rows: np.ndarray) -> str:
         """Return a phrase about the donors of the samples `rows`: shares of the levels, and differences in length."""
         shares = [(np.mean(self.level[rows] == level), name) for level, name in enumerate(LEVELS)]
         levels = ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
         gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
-        if not gap.any():
-            return levels
-        return (
-            f"{levels}; {np.mean(gap > 0):.1%} have another length, by {gap[gap > 0].mean():.1f} {self.unit} on average"
-        )
+        other = f"; {np.mean(gap > 0):.1%} have another length, by {{:.1f}} {self.unit} on average"
+        return levels + other.format(gap[gap > 0].mean()) if gap.any() else levels
 
 
 def lengths_of(data: DataFile) -> tuple[np.ndarray, str]:
-    """Return the lengths of samples by which donors are chosen, int64 `[N]`, and their unit: words, or half seconds."""
+    """Return the lengths of samples by which donors are chosen, int64 `[N]`, and their unit."""
     if not data.is_waves:
         return data.n_words, "words"
     return np.rint(2 * data.n_words / data.sfreq).astype(int), "half seconds"
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
-    """Return for each sample a donor: a sample of the same part with another sentence.
+    """Return for each sample a donor: a sample of the same part (a list of rows) with another sentence.
 
-    `parts` has the rows of each part. Samples of equal subject, task and number of words are shifted cyclically. A
-    sample left without a donor gets the sample of the nearest length from the same subject and task, else from the same
-    subject, else from any subject. Windows of a stimulus are shifted in order of time, and windows with a common
-    segment are no donors of each other. Raises UserError if a part has a single text.
+    Samples of equal subject, task and length are shifted cyclically (windows of a stimulus in order of time); one left
+    over gets the nearest length at the first of `LEVELS`. Raises UserError if a part has a single text.
     """
-    text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
+    text = _text_numbers(data)
     subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
     clash, (length, unit) = clashes(data, text, task), lengths_of(data)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
@@ -111,8 +104,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
         if len(np.unique(text[part])) < 2:
             raise UserError(
-                f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed; give more "
-                "sentences, or leave the condition out."
+                f"{data.path}: a part has a single text, so 'shuffled' has no other; give more, or leave it out."
             )
         stratum = np.stack([subject[part], task[part], length[part]], axis=1)
         order = np.argsort(data.sentence_index[part], kind="stable") if data.is_windows else rng.permutation(len(part))
@@ -122,11 +114,13 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     return DonorTable(donor, level, length, unit)
 
 
-def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
-    """Return a function that tells whether two (arrays of) rows have the same text or, if windows, share a segment.
+def _text_numbers(data: DataFile) -> np.ndarray:
+    """Return a number for each sample's text, int `[N]`."""
+    return np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
 
-    `text` and `task`, both int `[N]`, hold a number for the text and for the task of each sample.
-    """
+
+def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Clash:
+    """Return a function that tells whether rows have the same text or, if windows, share a segment."""
     if not data.is_windows:
         return lambda a, b: text[a] == text[b]
     start, stop = data.story_times.T
@@ -136,15 +130,13 @@ def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return for every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
 
-    Every distinct text of the train part is replaced by another train text of the same or nearest number of words. All
-    readings of a sentence get the same new text, and every text is used. Samples outside of the train part keep their
-    text. Raises UserError if the train part has a single text.
+    The distinct texts of the train part are permuted among texts of the same or nearest number of words; other
+    samples keep their text. Raises UserError if the train part has a single text.
     """
     texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
     if len(texts) < 2:
         raise UserError(
-            f"{data.path}: the train part has a single text, so 'label_shuffle' has nothing to exchange; give more "
-            "sentences, or leave the condition out."
+            f"{data.path}: the train part has a single text; give more, or leave the condition 'label_shuffle' out."
         )
     rng = stream_rng(seed, "label_rows")
     length = np.array([len(data.sentence[i].split()) for i in train[first]])
@@ -158,10 +150,7 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
-    """Fill in `donor` and `level` for strata of samples in which a cyclic shift gives every sample a valid donor.
-
-    Row i of `stratum [n, k]` describes sample `rows[i]`; samples whose rows of `stratum` are equal form a stratum.
-    """
+    """Fill in `donor` and `level` where a cyclic shift within equal rows of `stratum [n, k]` suits all."""
     label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(label, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
@@ -174,12 +163,11 @@ def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
 
 
 def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
-    """Return the donor of sample `i` (another text, the closest length) and the index of its level in `LEVELS`."""
+    """Return the donor of sample `i` (another text, the closest length) and its level, an index in `LEVELS`."""
     other = part[~clash(part, i)]
     if not len(other):
         raise UserError(
-            f"sample {i} shares text with all other samples of its part, so 'shuffled' has nothing to feed it; make "
-            "the parts larger, or leave the condition out."
+            f"sample {i} shares text with all others of its part; make the parts larger, or leave 'shuffled' out."
         )
     same_subject = subject[other] == subject[i]
     same_task = same_subject & (task[other] == task[i])
@@ -192,33 +180,32 @@ def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
 
 def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
     """Return index arrays of equal values in sorted lengths; a single value joins the group before or after it."""
-    runs = np.split(np.arange(len(length)), np.flatnonzero(np.diff(length)) + 1)
     groups: list[np.ndarray] = []
-    for run in runs:
-        if groups and (len(run) == 1 or len(groups[-1]) == 1):
-            groups[-1] = np.concatenate([groups[-1], run])
-        else:
-            groups.append(run)
+    for run in np.split(np.arange(len(length)), np.flatnonzero(np.diff(length)) + 1):
+        joins = groups and 1 in (len(run), len(groups[-1]))
+        groups.append(np.concatenate([groups.pop(), run]) if joins else run)
     return groups
 
 
 def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each subject's mean features of a word over the rows `train`, and each sample's row in these means.
+    """Return mean features of a word, float32 `[S + 1, *feature_shape]`, and each sample's row in them, int32 `[N]`.
 
-    The means, float32 `[S + 1, *feature_shape]`, have a row for each subject in alphabetical order, then the mean of
-    all train words, which is also the row of a subject without train samples. The samples' rows are int32 `[N]`.
+    They are over the rows `train`, of each subject in alphabetical order, then of all: for subjects without any.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
-    sums = np.zeros((len(subjects), *data.feature_shape))
-    words = np.zeros(len(subjects))
+    sums, words = np.zeros((len(subjects), *data.feature_shape)), np.zeros(len(subjects))
     for owner, features in _counted_once(data, train):
         sums[subject[owner]] += features.sum(axis=0, dtype=np.float64)
         words[subject[owner]] += len(features)
     overall = sums.sum(axis=0) / words.sum()
-    each = (-1, *[1] * len(data.feature_shape))
-    seen = (words > 0).reshape(each)
-    means = np.concatenate([np.where(seen, sums / np.maximum(words, 1).reshape(each), overall), overall[None]])
+    each = words.reshape(-1, *[1] * len(data.feature_shape))
+    means = np.concatenate([np.where(each > 0, sums / np.maximum(each, 1), overall), overall[None]])
     return means.astype(np.float32), subject.astype(np.int32)
+
+
+def some_rows(rows: np.ndarray, most: int) -> np.ndarray:
+    """Return at most `most` of the rows, evenly spaced."""
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)]
 
 
 MOST_SPECTRA = 1000  # train samples from which `noise_kernel` is computed
@@ -227,11 +214,10 @@ MOST_SPECTRA = 1000  # train samples from which `noise_kernel` is computed
 def noise_kernel(samples: Samples, train: np.ndarray) -> np.ndarray:
     """Return the filter, float32 `[2 L, F]`, that gives white noise each feature's spectrum over the train part.
 
-    The spectrum is that of the autocovariances of the standardized features at lags below L, averaged over positions,
-    with a triangular window; L is `MOST_LAGS`, or the length of the longest sample if that is less. At most
-    `MOST_SPECTRA` evenly spaced samples are read.
+    It comes from autocovariances of at most `MOST_SPECTRA` standardized samples, at lags below L (`MOST_LAGS`, or the
+    longest sample's length if that is less) with a triangular window.
     """
-    rows = train[np.linspace(0, len(train) - 1, min(len(train), MOST_SPECTRA)).astype(int)]
+    rows = some_rows(train, MOST_SPECTRA)
     width = samples.data.n_features
     lags = int(min(MOST_LAGS, samples.n_words[rows].max()))
     total, count = np.zeros((lags, width)), 0
@@ -247,7 +233,7 @@ def noise_kernel(samples: Samples, train: np.ndarray) -> np.ndarray:
 
 
 def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the row number and the features of each train sample; frames of overlapping windows are yielded once."""
+    """Yield row and features of each train sample; frames of overlapping windows are yielded once."""
     end = -1
     for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
         features = data.words(i)
@@ -259,42 +245,33 @@ def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.n
 
 # Inputs of the controls of time: `clock`, `neighbor`, `nearest_in_time`, `same_place`: when samples were recorded.
 
-# Number of sine and cosine waves of the time in the recording. The first period is twice the latest train sample, each
-# further period is half of the period before it.
+# Waves of the time in the recording. The first period is twice the latest train sample, each further one half as long.
 PERIODS = 10
 MOST_OWN = 512  # waves with phases of each recording's own
 MOST_ERROR = 0.1  # of a recording's length: a clock whose input tells the time less exactly is refused
 MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit; its penalty: waves that hardly vary tell nothing
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
-Clash = Callable[[np.ndarray, np.ndarray], np.ndarray]  # see `clashes`
 TOLERANCE = 2  # number of words, or half seconds, by which the length of a preferred neighbor may differ
 
 
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return the features that `clock` feeds at every word of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    They hold a one-hot code of the recording, sines and cosines of the time since its first sample; codes of subjects
-    who have several recordings; sines and cosines of the index and the share of the recording, if these are not
-    proportional to the time; and waves of the time whose phases are each recording's own. All have a mean square of
-    about 1. If F is too small, at least half of F are the waves of the longest periods, and the codes are projected on
-    random directions in the rest. Only the train part determines periods and codes; a recording without training
-    samples has neither a code nor waves of its own.
+    They hold a one-hot code of the recording, waves of the time since its first sample, `_further_forms` and
+    `_own_waves`, all with a mean square of about 1. If F is too small, at least half of F are the waves of the longest
+    periods, and the codes are projected on random directions. Only the train part determines periods and codes.
     """
     clock, width = known_clock(data, NEEDS_TIME.format("clock")), data.n_features
     seen = sorted({name for name in clock.recording[train].tolist() if name})
-    since = np.nan_to_num(clock.since_first)
-    turns = _turns(since, train)
-    waves = _waves(turns)
-    waves = waves[:, : max(width - len(seen), (width + 1) // 2)]
+    turns = _turns(np.nan_to_num(clock.since_first), train)
+    waves = _waves(turns)[:, : max(width - len(seen), (width + 1) // 2)]
     free, rng = width - waves.shape[1], stream_rng(seed, "clock")
     codes = np.sqrt(len(seen)) * (clock.recording[:, None] == np.array(seen, object))
     if len(seen) > free:
         codes = codes @ rng.standard_normal((len(seen), free)) / np.sqrt(len(seen))
     forms = _further_forms(data, train, turns)[:, : free - codes.shape[1]]
-    recording_waves = _own_waves(
-        clock.recording, turns, seen, min(free - codes.shape[1] - forms.shape[1], MOST_OWN), rng
-    )
-    columns = np.concatenate([codes, waves, forms, recording_waves], axis=1)
+    count = min(free - codes.shape[1] - forms.shape[1], MOST_OWN)
+    columns = np.concatenate([codes, waves, forms, _own_waves(clock.recording, turns, seen, count, rng)], axis=1)
     features = np.zeros((len(data), width), np.float32)
     features[clock.timed, : columns.shape[1]] = columns[clock.timed]
     return features
@@ -332,12 +309,10 @@ def _own_waves(
 ) -> np.ndarray:
     """Return `count` waves, `[N, count]`, with random phases for each recording of `seen`; zeros for other recordings.
 
-    `turns` `[N, 1]` are the phases of the longest period. With these waves a linear layer tells the same stretch of two
-    recordings apart. Without them, small models learned blocks whose order differs between recordings more slowly from
-    the clock than from drift: in 2 of 12 trainings drift seemed to be content beyond its time.
+    `turns [N, 1]` are the phases of the longest period. With these waves a linear layer tells the same stretch of two
+    recordings apart; without them, drift seemed to be content beyond its time in 2 of 12 trainings.
     """
-    rates = 2.0 ** rng.uniform(0, PERIODS - 3, count)
-    waves = np.zeros((len(recording), count))
+    rates, waves = 2.0 ** rng.uniform(0, PERIODS - 3, count), np.zeros((len(recording), count))
     for name in seen:
         rows = recording == name
         waves[rows] = np.sqrt(2) * np.cos(turns[rows] * rates + rng.uniform(0, 2 * np.pi, count))
@@ -345,26 +320,19 @@ def _own_waves(
 
 
 def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
-    """Return how well a linear fit on the train part reads time, recording and groups from `clock_features` `[N, F]`.
-
-    Raises UserError if it reads the time so badly that an arm trained on `clock` would be no control of time.
-    """
+    """Return how well a linear fit reads `clock_features` on the train part; UserError if it is no control of time."""
     clock = known_clock(data, NEEDS_TIME.format("clock"))
-    rows = train[clock.timed[train]]
+    rows = some_rows(train[clock.timed[train]], MOST_FITTED)
     if not len(rows):
         raise UserError(f"{data.path}: {NEEDS_TIME.format('clock')}")
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_FITTED)).astype(int)]
-    since = clock.since_first
-    longest = {
-        name: np.nanmax(since[members]) for name, members in clock.recordings().items() if clock.timed[members].any()
-    }
-    labels = {"recording": clock.recording, **groups_of_readings(readings_of(data))}
-    labels = {name: np.unique(column[rows].astype(str), return_inverse=True)[1] for name, column in labels.items()}
+    since, groups = clock.since_first, clock.recordings()
+    longest = {name: np.nanmax(since[members]) for name, members in groups.items() if clock.timed[members].any()}
     shared = features[:, : len(longest) + 2 * PERIODS][rows]  # without the waves of each recording's own
     time = _fitted(shared, since[rows, None])[:, 0]
     off = np.abs(time - since[rows]) / np.maximum([longest[name] for name in clock.recording[rows]], 1e-9)
     said = [f"the time to within {np.median(off):.1%} of a recording's length (median)"]
-    for name, label in labels.items():
+    for name, column in {"recording": clock.recording, **groups_of_readings(readings_of(data))}.items():
+        label = np.unique(column[rows].astype(str), return_inverse=True)[1]
         right = _fitted(shared, np.eye(label.max() + 1)[label]).argmax(axis=1) == label
         said.append(f"the {name} of {right.mean():.1%} of the samples")
     note = f"clock: on the train part, a linear fit of its input tells {', '.join(said)}."
@@ -377,10 +345,10 @@ def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
 
 
 def _fitted(predictors: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the ridge regression of `wanted` `[N, K]` on `predictors` `[N, C]` and a constant, at the same samples."""
-    spread = predictors - predictors.mean(axis=0, dtype=float)
+    """Return the ridge regression of `wanted [N, K]` on `predictors [N, C]` and a constant, at the same samples."""
+    spread, mean = predictors - predictors.mean(axis=0, dtype=float), wanted.mean(axis=0)
     gram = spread.T @ spread + RIDGE * len(predictors) * np.eye(predictors.shape[1])
-    return wanted.mean(axis=0) + spread @ np.linalg.solve(gram, spread.T @ (wanted - wanted.mean(axis=0)))
+    return mean + spread @ np.linalg.solve(gram, spread.T @ (wanted - mean))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -394,12 +362,11 @@ class Neighbors:
 def same_place_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
     """Return for each sample of `rows` the training row whose text `same_place` predicts, and a note for users.
 
-    It is the training sample at the nearest place in another recording: of the same task and run, if there is one. The
-    form of place (index, seconds, share) is the one that tells most texts of the train part.
+    It is at the nearest place in another recording, of the same task and run if possible; the form of place (index,
+    seconds, share) is the one that tells most texts of the train part.
     """
     clock = known_clock(data, NEEDS_TIME.format("same_place"))
-    text, run = text_names(data), runs_of(data.task, clock.recording)
-    fitted = train[np.linspace(0, len(train) - 1, min(len(train), MOST_FITTED)).astype(int)]
+    text, run, fitted = text_names(data), runs_of(data.task, clock.recording), some_rows(train, MOST_FITTED)
 
     def copied(samples: np.ndarray, form: str) -> np.ndarray:
         near = clock.at_same_place(samples, train, form, run)
@@ -414,26 +381,20 @@ def same_place_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tup
     if (near < 0).any():
         same_recording, _ = clock.nearest(rows, train)
         near = np.where(near >= 0, near, np.where(same_recording >= 0, same_recording, train[0]))
-    right = np.mean(text[near] == text[rows])
     return near, (
-        f"same_place: the training text at the same place (by {form}) of another recording is the text of {right:.1%} "
-        "of the test part."
+        f"same_place: the training text at the same place (by {form}) of another recording is the text of "
+        f"{np.mean(text[near] == text[rows]):.1%} of the test part."
     )
 
 
 def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
     """Return for each sample the nearest sample in time with another sentence, of the same recording.
 
-    If its recording has none, it is the sample of another sentence at the nearest place of another recording.
-
-    For a test sample it may be any sample of the data file, for a dev sample any of train or dev; for a train sample it
-    is one of the train part. Samples whose length differs by at most `TOLERANCE` words are preferred, then samples of
-    any length, then the donor of `shuffled`. `parts` has the rows of train, dev and test; `donors [N]` are the donors
-    of `shuffled`.
+    Else it is the one at the nearest place of another recording, or the donor of `shuffled`, in `donors [N]`. Lengths
+    that differ by at most `TOLERANCE` are preferred. `parts` has the rows of train, dev and test.
     """
     clock = known_clock(data, NEEDS_TIME.format("neighbor"))
-    text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
-    clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
+    clash = clashes(data, _text_numbers(data), np.unique(data.task.astype(str), return_inverse=True)[1])
     neighbors, apart = donors.copy(), np.full(len(data), np.inf)
     length, _ = lengths_of(data)
     train, dev, test = parts
@@ -483,13 +444,12 @@ def _describe(data: DataFile, test: np.ndarray, neighbors: np.ndarray, apart: np
 def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
     """Return for each sample of `rows` the training row whose text `nearest_in_time` predicts, and a note for users.
 
-    It is the training sample nearest in time in the same recording. If there is none, it is the training sample at the
-    same place of another recording, because this is what a model of time alone knows.
+    Without one in the same recording, it is that of `same_place`: what a model of time alone knows.
     """
     clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
     near, apart = clock.nearest(rows, train)
-    has_text = near >= 0
-    if not has_text.all():
-        near[~has_text] = same_place_texts(data, train, rows[~has_text])[0]
-    away = f", a median of {np.median(apart[has_text]):.3g} {clock.unit} away" if has_text.any() else ""
-    return near, f"nearest_in_time: {has_text.mean():.1%} of the test part has a training text in its recording{away}."
+    has = near >= 0
+    if not has.all():
+        near[~has] = same_place_texts(data, train, rows[~has])[0]
+    away = f", a median of {np.median(apart[has]):.3g} {clock.unit} away" if has.any() else ""
+    return near, f"nearest_in_time: {has.mean():.1%} of the test part has a training text in its recording{away}."

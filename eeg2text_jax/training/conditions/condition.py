@@ -1,16 +1,13 @@
 """EEG and its controls by name: functions from the features `[B, W, F]` of a batch to the encoder's input.
 
 A word is one of the W positions of a recording; for volumes, F stands for the axes `[X, Y, Z]` and words are frames.
-Every condition keeps the shape and the mask, and with them the number of words. All run on the device inside jit.
-
-Noise keeps only the number of words. Constants show what the number of words, or the subject, tells about the text.
-Rearranged EEG keeps the statistics of the recording and loses the place of each word. `label_shuffle` (training only)
-feeds the EEG with the text of another sentence as the target, see `_donors.label_rows`.
+Every condition keeps shape and mask, and so the number of words. All run on the device inside jit. `label_shuffle`
+(training only) feeds the EEG with the text of another sentence as the target, see `_donors.label_rows`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +16,11 @@ import numpy as np
 from eeg2text_jax.base.devices.arms import choose_by_arm
 from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.training.conditions import CONDITIONS as NAMES
 from eeg2text_jax.training.conditions import FED
 
-# The random streams of a run: one per purpose, with no key in common.
-#
-# `jax.random.split(key, n)[i]` equals `fold_in(key, i)`, so keys that differ by small numbers (seeds, steps, samples)
-# coincide if two purposes start from the same key. Each purpose therefore folds in its own constant first; NumPy's
-# generators likewise (`default_rng(s)` and `default_rng([s, 0])` are the same stream).
-
-# Purpose -> a constant larger than any step, sample, seed or epoch. Changing one changes results.
+# The random streams of a run: purpose -> a constant larger than any step, sample, seed or epoch. Changing one changes
+# results. Each purpose folds in its constant first: `jax.random.split(key, n)[i]` equals `fold_in(key, i)`, so keys
+# that differ by small numbers would coincide. So would NumPy's `default_rng(s)` and `default_rng([s, 0])`.
 STREAMS = {
     "init": 0xA3C59AC3,  # initial parameters, by seed of the arm
     "dropout": 0xB7E15163,  # by seed of the arm, then by step
@@ -51,58 +43,43 @@ def stream_rng(seed: int, name: str) -> np.random.Generator:
 
 
 _PREFIX_STABLE = "threefry2x32"
+Array: TypeAlias = jax.Array | np.ndarray
 
 
 class ConditionContext(NamedTuple):
     """Inputs of the conditions besides features and mask, a pytree; fields that no condition in use needs are None."""
 
-    key: jax.Array  # scalar, from `condition_key`
-    sample_id: jax.Array | np.ndarray  # int32 [B], row in the data file: a sample has the same noise in every batch
-    step: jax.Array | np.ndarray  # int32 scalar, the training step, for `noise_redrawn`; 0 in evaluation
-    subject: jax.Array | np.ndarray | None = None  # int32 [B], row of each sample's subject in `means`
-    means: jax.Array | np.ndarray | None = None  # float32 [S + 1, F], mean words, from `_donors.train_means`
-    donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], donors' features, cut or repeated to each length
-    clock: jax.Array | np.ndarray | None = None  # float32 [B, F] (volumes flat), code of recording and time in it
-    neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], features of the samples nearest in time
-    kernel: jax.Array | np.ndarray | None = None  # float32 [K, F], gives white noise a spectrum, see `noise_kernel`
+    key: Array  # scalar, from `condition_key`
+    sample_id: Array  # int32 [B], row in the data file: a sample has the same noise in every batch
+    step: Array  # int32 scalar, the training step, for `noise_redrawn`; 0 in evaluation
+    subject: Array | None = None  # int32 [B], row of each sample's subject in `means`
+    means: Array | None = None  # float32 [S + 1, F], mean words, from `_donors.train_means`
+    donor: Array | None = None  # float32 [B, W, F], donors' features, cut or repeated to each length
+    clock: Array | None = None  # float32 [B, F] (volumes flat), code of recording and time in it
+    neighbor: Array | None = None  # float32 [B, W, F], features of the samples nearest in time
+    kernel: Array | None = None  # float32 [K, F], gives white noise a spectrum, see `noise_kernel`
 
     @classmethod
-    def of(cls, batch: Mapping[str, Any], constants: Any, step: jax.Array | np.ndarray) -> "ConditionContext":
+    def of(cls, batch: Mapping[str, Any], constants: Any, step: Array) -> "ConditionContext":
         """Return the context of a batch `[B, ...]`; `constants` are a `StudyArrays`."""
         fed = {name: batch.get(name) for name in FED}
         return cls(constants.condition, batch["sample_id"], step, means=constants.means, kernel=constants.kernel, **fed)
 
 
 def condition_key(seed: int) -> jax.Array:
-    """Return the PRNG key of all random conditions, always threefry.
+    """Return the PRNG key of all random conditions: threefry, so that a sample's noise does not depend on its batch.
 
-    With threefry (partitionable, JAX's default) a sample's noise does not depend on its batch: the first `w` rows of a
-    draw of `[W, F]` equal a draw of `[w, F]`, and under `vmap` each key draws as it does alone. With `rbg` neither
-    would hold.
+    The first `w` rows of a draw of `[W, F]` equal a draw of `[w, F]`, and under `vmap` each key draws as it does
+    alone; with `rbg` neither would hold.
     """
     return stream_key(seed, "condition", _PREFIX_STABLE)
 
 
 def sample_keys(context: ConditionContext, purpose: int) -> jax.Array:
     """Return a PRNG key per sample, `[B]`, different for every `purpose`; `context.key` must be a `condition_key`."""
-    if str(jax.random.key_impl(context.key)) != _PREFIX_STABLE:
-        raise ValueError(f"conditions need a key from condition_key, got one of {jax.random.key_impl(context.key)}")
+    if str(kind := jax.random.key_impl(context.key)) != _PREFIX_STABLE:
+        raise ValueError(f"conditions need a key from condition_key, got one of {kind}")
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(context.key, purpose), context.sample_id)
-
-
-def zero(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Zeros: keep the number of words. For standardized features they equal `length_only`."""
-    return jnp.zeros_like(features)
-
-
-def length_only(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The mean word of the train part at every word: keeps the number of words and the data's scale."""
-    return jnp.broadcast_to(context.means[-1][None, None], features.shape)
-
-
-def subject_mean(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The subject's mean word of the train part at every word: keeps the subject and the number of words."""
-    return jnp.broadcast_to(context.means[context.subject][:, None], features.shape)
 
 
 MOST_LAGS = 256  # half of the longest kernel of `noise_spectrum`
@@ -110,27 +87,8 @@ MOST_LAGS = 256  # half of the longest kernel of `noise_spectrum`
 _FIXED, _REDRAWN, _UNIFORM, _PHASES, _SPECTRUM = 1, 2, 3, 4, 5
 
 
-def noise(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Standard normal noise, drawn once per sample, as the authors of the noise study (Jo et al.) do."""
-    return _draw(jax.random.normal, sample_keys(context, _FIXED), features)
-
-
-def noise_redrawn(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Standard normal noise, redrawn at every step, so that the model cannot memorize sentences by their noise."""
-    keys = jax.vmap(jax.random.fold_in, (0, None))(sample_keys(context, _REDRAWN), context.step)
-    return _draw(jax.random.normal, keys, features)
-
-
-def noise_uniform(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Uniform noise in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch)."""
-    return _draw(jax.random.uniform, sample_keys(context, _UNIFORM), features)
-
-
 def noise_spectrum(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Normal noise in which each feature has its mean spectrum over the train part; drawn once per sample.
-
-    It is white noise times `context.kernel`, summed over K positions, so a wider batch has the same noise.
-    """
+    """Noise filtered by `context.kernel` to each feature's mean spectrum over the train part; drawn once per sample."""
     taps, width = context.kernel.shape[0], features.shape[1] + context.kernel.shape[0] - 1
     shape = (width, *features.shape[2:])
     white = jax.vmap(lambda key: jax.random.normal(key, shape))(sample_keys(context, _SPECTRUM))
@@ -140,7 +98,10 @@ def noise_spectrum(features: jax.Array, mask: jax.Array, context: ConditionConte
     return jnp.fft.irfft(spectrum, size, axis=1)[:, : features.shape[1]]
 
 
-def _draw(distribution, keys: jax.Array, features: jax.Array) -> jax.Array:
+def _draw(distribution: Any, purpose: int, features: jax.Array, context: ConditionContext) -> jax.Array:
+    keys = sample_keys(context, purpose)
+    if purpose == _REDRAWN:
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, context.step)
     return jax.vmap(lambda key: distribution(key, features.shape[1:]))(keys)
 
 
@@ -154,18 +115,16 @@ def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContex
 def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Fourier surrogates along the words (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
 
-    At each frequency, the same random phase is added to all features. So every feature of a sample keeps mean, variance
-    and amplitude spectrum over the real words, and pairs of features keep their cross-spectrum. The place of each word
-    and all other phase information are destroyed. A sample of one word is unchanged.
+    All features get the same random phases: every feature keeps mean, variance and amplitude spectrum over the real
+    words, and pairs of features their cross-spectrum. A sample of one word is unchanged.
     """
-    keys = sample_keys(context, _PHASES)
-    uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(keys)
+    uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(sample_keys(context, _PHASES))
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     length = _lengths(mask)[:, None, None]  # --> [B, 1, 1]
+    real = jnp.where(_like(mask, features), features, 0).reshape(*mask.shape, -1)
     if mask.shape[1] > MOST_DENSE:
         phases = _phases(uniform, length[:, :, 0])[:, :, None]
-        flat = jnp.where(_like(mask, features), features, 0).reshape(*mask.shape, -1)
-        turned = _turn(phases) * _dft(flat, length)
+        turned = _turn(phases) * _dft(real, length)
         turned = jnp.where(words[None, :, None] < length, turned, jnp.zeros((), turned.dtype))
         fed = _dft(turned.conj(), length).real / length.astype(phases.dtype)
         return fed.astype(features.dtype).reshape(features.shape)
@@ -174,7 +133,6 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
     lag = (words[None, :, None] - words[None, None, :]) % length  # --> [B, W, W]
     circulant = jnp.take_along_axis(kernel[:, None, :], lag, axis=2)
-    real = jnp.where(_like(mask, features), features, 0).reshape(*mask.shape, -1)
     turned = jnp.einsum("bwv,bvf->bwf", circulant, real.astype(circulant.dtype), precision=jax.lax.Precision.HIGHEST)
     return turned.reshape(features.shape)
 
@@ -183,10 +141,7 @@ MOST_DENSE = 512  # positions up to which `phase_randomized` multiplies by a mat
 
 
 def _dft(values: jax.Array, length: jax.Array) -> jax.Array:
-    """Return the DFT over the first `length [B, 1, 1]` of W positions, complex `[B, W, F]`; values beyond must be 0.
-
-    Bluestein's algorithm: a product with a chirp, a convolution with a chirp by FFTs of one size, and a product.
-    """
+    """Return the DFT over the first `length` of W positions (0 beyond), complex `[B, W, F]` (Bluestein's algorithm)."""
     n = values.shape[1]
     size, place = 1 << (2 * n - 2).bit_length(), jnp.arange(n, dtype=jnp.int32)[None, :, None]
     turns = (place * place) % (2 * length)  # exact integers; needs n < 46341
@@ -217,10 +172,7 @@ def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
 
 
 def _phases(uniform: jax.Array, length: jax.Array) -> jax.Array:
-    """Return the phases that are added at the frequencies of a DFT over `length [B, 1]` words, `[B, W]`.
-
-    They are `2 pi uniform [B, W]`, except at frequency 0 (the mean), the highest and the mirrored frequencies.
-    """
+    """Return the phases added at the frequencies of a DFT over `length [B, 1]` words, `[B, W]`."""
     frequency = jnp.arange(uniform.shape[1], dtype=jnp.int32)[None]  # --> [1, W]
     mirror = jnp.clip(length - frequency, 0, uniform.shape[1] - 1)
     phase = jnp.where(
@@ -241,45 +193,43 @@ def _lengths(mask: jax.Array) -> jax.Array:
 Condition = Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]
 
 
-def eeg(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The recording itself."""
-    return features
-
-
-def shuffled(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The EEG of another sentence: keeps subject, task, statistics and, if possible, length; destroys content."""
-    return context.donor
-
-
 def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
-    """Return the mask of each arm's encoder input, bool `[A, ...]`, from a mask `[A or 1, ...]`.
-
-    `names` are the conditions of the arms. Under `prompt_only` the mask is False everywhere.
-    """
+    """Return the arms' masks, bool `[A, ...]`, from a mask `[A or 1, ...]`: under `prompt_only`, False everywhere."""
     has_recording = np.array([name != "prompt_only" for name in names])
     return mask & jnp.asarray(has_recording).reshape(-1, *[1] * (mask.ndim - 1))
 
 
-def clock(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """A code of the recording and the time in it, at every word: keeps only these two and the number of words."""
-    return jnp.broadcast_to(context.clock.reshape(len(features), 1, *features.shape[2:]), features.shape)
-
-
-def neighbor(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The EEG of the nearest sample in time with another sentence: keeps subject, time and roughly the length."""
-    return context.neighbor
-
-
-_FUNCTIONS = {
-    function.__name__: function
-    for function in (eeg, noise, noise_redrawn, noise_uniform, noise_spectrum, zero, shuffled, time_reversed,
-                     phase_randomized, subject_mean, length_only, clock, neighbor)
-}  # fmt: skip
-# Under label_shuffle only the texts differ; under prompt_only the model reads only its prompt, see `fed_mask`.
-_FUNCTIONS |= {"label_shuffle": eeg, "prompt_only": zero}
-CONDITIONS: Mapping[str, Condition] = MappingProxyType({name: _FUNCTIONS[name] for name in NAMES})
-# They depend on the arm's seed.
-RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "phase_randomized"})
+# Functions of features `[B, W, F]`, mask and context to values that are broadcast to the features' shape.
+CONDITIONS: Mapping[str, Condition] = MappingProxyType({
+    # The recording itself.
+    "eeg": lambda features, mask, context: features,
+    # Standard normal noise, drawn once per sample, as the authors of the noise study (Jo et al.) do.
+    "noise": lambda features, mask, context: _draw(jax.random.normal, _FIXED, features, context),
+    # The same, redrawn at every step, so that the model cannot memorize sentences by their noise.
+    "noise_redrawn": lambda features, mask, context: _draw(jax.random.normal, _REDRAWN, features, context),
+    # Uniform noise in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch).
+    "noise_uniform": lambda features, mask, context: _draw(jax.random.uniform, _UNIFORM, features, context),
+    "noise_spectrum": noise_spectrum,
+    # Zeros: keep the number of words. For standardized features they equal `length_only`.
+    "zero": lambda features, mask, context: jnp.zeros_like(features),
+    # The EEG of another sentence: keeps subject, task, statistics and, if possible, length; destroys content.
+    "shuffled": lambda features, mask, context: context.donor,
+    "time_reversed": time_reversed,
+    "phase_randomized": phase_randomized,
+    # The subject's mean word of the train part at every word: keeps the subject and the number of words.
+    "subject_mean": lambda features, mask, context: context.means[context.subject][:, None],
+    # The mean word of the train part at every word: keeps the number of words and the data's scale.
+    "length_only": lambda features, mask, context: context.means[-1][None, None],
+    # Only the texts differ.
+    "label_shuffle": lambda features, mask, context: features,
+    # The model reads only its prompt, see `fed_mask`.
+    "prompt_only": lambda features, mask, context: jnp.zeros_like(features),
+    # A code of the recording and the time in it, at every word: keeps only these two and the number of words.
+    "clock": lambda features, mask, context: context.clock.reshape(len(features), 1, *features.shape[2:]),
+    # The EEG of the nearest sample in time with another sentence: keeps subject, time and roughly the length.
+    "neighbor": lambda features, mask, context: context.neighbor,
+})  # fmt: skip
+RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "phase_randomized"})  # by arm's seed
 _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",),
           "clock": ("clock",), "neighbor": ("neighbor",), "noise_spectrum": ("kernel",)}  # fmt: skip
 
@@ -292,13 +242,12 @@ def needs(names: Collection[str]) -> frozenset[str]:
 def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Return the encoder's input under condition `name` (static under jit): `[B, W, F]`, zero at padding.
 
-    `mask`, bool `[B, W]`, is True at real words, which precede padding; it is the mask of the result, too. Raises
-    ValueError if the context lacks a needed field, see `needs`.
+    `mask`, bool `[B, W]`, is True at real words, which precede padding. Raises ValueError for what the context lacks.
     """
     for field in _NEEDS.get(name, ()):
         if getattr(context, field) is None:
             raise ValueError(f"condition {name!r} needs context.{field}")
-    fed = CONDITIONS[name](features, mask, context)
+    fed = jnp.broadcast_to(CONDITIONS[name](features, mask, context), features.shape)
     return jnp.where(_like(mask, features), fed.astype(features.dtype), jnp.zeros((), features.dtype))
 
 
@@ -314,8 +263,7 @@ def distinct_inputs(
 ) -> tuple[list[jax.Array], list[int]]:
     """Return the distinct encoder inputs of one batch, each `[B, W, F]`, and for each arm the index of its input.
 
-    `arms` are condition and seed of each arm, static under jit. Arms with different seeds draw different noise; an
-    input that several arms share is computed once.
+    `arms` are condition and seed of each arm, static under jit; arms with different seeds draw different noise.
     """
     inputs = [(name, seed if name in RANDOM else None) for name, seed in arms]
     distinct = list(dict.fromkeys(inputs))
@@ -326,14 +274,8 @@ def distinct_inputs(
     return fed, [distinct.index(pair) for pair in inputs]
 
 
-# Describe the encoder's input under a condition in numbers, for `eeg2text check DATA.h5 --condition=noise`.
-
-
 def condition_lines(data: DataFile, name: str) -> list[str]:
-    """Return lines of text on the encoder's input for the first 64 samples, in a run and an arm with seed 0.
-
-    Raises UserError if there is no such condition, it needs a split, or the samples are windows of scans.
-    """
+    """Return lines on the encoder's input for the first 64 samples; UserError if the condition needs a split."""
     if name not in CONDITIONS:
         raise UserError(f"--condition={name}: there is no such condition; {did_you_mean(name, CONDITIONS)}")
     if wanted := needs([name]):
@@ -348,8 +290,7 @@ def condition_lines(data: DataFile, name: str) -> list[str]:
     features = np.zeros((*mask.shape, data.n_features), np.float32)
     features[mask] = data.features[0 : n_words.sum()]
     context = ConditionContext(condition_key(0), np.arange(len(mask), dtype=np.int32), np.int32(0))
-    (fed,), _ = distinct_inputs([(name, 0)], features, mask, context)
-    fed = np.asarray(fed)
+    fed = np.asarray(distinct_inputs([(name, 0)], features, mask, context)[0][0])
     real, recorded = fed[mask], features[mask]
     constant = not real.std() or not recorded.std()
     correlation = "none, as one is constant" if constant else f"{np.corrcoef(real.ravel(), recorded.ravel())[0, 1]:.3f}"
@@ -357,13 +298,12 @@ def condition_lines(data: DataFile, name: str) -> list[str]:
     first = " ".join(f"{value:.3f}" for value in fed[0, 0, :6])
     return [
         f"condition {name}, seed 0: {len(mask)} of {len(data)} samples, {len(real)} words of {data.n_features} numbers",
-        f"  fed: {spread(real)}; in the file: {spread(recorded)}; correlation {correlation}",
+        f"  fed: {_spread(real)}; in the file: {_spread(recorded)}; correlation {correlation}",
         f"  as many words as in the file in {same} of {len(mask)} samples; largest value at padding "
         f"{np.abs(fed[~mask]).max(initial=0):g}",
         f"  first word of {data.subject[0]}/{data.task[0]}:{data.sentence_index[0]}: {first} ...",
     ]
 
 
-def spread(values: np.ndarray) -> str:
-    """Return a phrase with mean, standard deviation and range of values."""
+def _spread(values: np.ndarray) -> str:
     return f"mean {values.mean():.3f}, sd {values.std():.3f}, from {values.min():.2f} to {values.max():.2f}"
