@@ -18,17 +18,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from eeg2text_jax.base.errors import first_line
-from eeg2text_jax.base.stores.buckets import (
-    ANY,
-    ATTEMPTS,
-    DIGEST,
-    NONE,
-    Advance,
-    Entry,
-    StoreError,
-    seconds,
-    translate_errors,
-)
+from eeg2text_jax.base.stores import buckets
+from eeg2text_jax.base.stores.buckets import ANY, ATTEMPTS, DIGEST, NONE, Advance, Entry, StoreError, seconds
 
 PART = 32 << 20  # bytes of a part; files larger than two parts are uploaded in parts
 _PARTS_AT_ONCE = 4
@@ -41,7 +32,7 @@ _UNCONDITIONAL = ("NotImplemented", "501")  # errors of servers without conditio
 
 def open_bucket(name: str) -> "S3Store":
     place = f"s3://{name}"
-    with translate_errors(place, _translate):
+    with buckets.translate_errors(place, _translate):
         retries = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
         limits = Config(connect_timeout=min(10.0, seconds()), read_timeout=seconds(), retries=retries)
         return S3Store(name, boto3.session.Session().client("s3", config=limits))
@@ -52,15 +43,13 @@ class S3Store:
 
     def __init__(self, bucket: str, client: Any):
         self._bucket, self._client = bucket, client
-        self._translated = functools.partial(translate_errors, f"s3://{bucket}", _translate)
+        self._translated = functools.partial(buckets.translate_errors, f"s3://{bucket}", _translate)
 
     def entries(self, prefix: str) -> list[Entry]:
-        entries = []
         with self._translated():
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
-            for page in pages:
-                entries += [Entry(item["Key"], item["Size"], item["ETag"]) for item in page.get("Contents", ())]
-        return entries
+            found = (item for page in pages for item in page.get("Contents", ()))
+            return [Entry(item["Key"], item["Size"], item["ETag"]) for item in found]
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
         with self._translated(), _absent_is_none():
@@ -149,7 +138,6 @@ class S3Store:
 
 @contextlib.contextmanager
 def _absent_is_none() -> Iterator[None]:
-    """Suppress the error for an object that does not exist."""
     try:
         yield
     except ClientError as error:
