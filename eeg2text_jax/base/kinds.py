@@ -65,8 +65,6 @@ def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(low: int, high: int = MOST) -> Range:
-    """A whole number from `low` to `high`."""
-
     def holds(value: Any) -> bool:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool) and low <= int(value) <= high
 
@@ -74,7 +72,7 @@ def whole(low: int, high: int = MOST) -> Range:
 
 
 def encoding() -> Range:
-    """The name of a text encoding that Python knows, or empty."""
+    """The name of a text encoding, or empty."""
 
     def holds(value: Any) -> bool:
         try:
@@ -132,18 +130,14 @@ def _tuple_of(
     """A sequence of `least` to `most` values that are each valid for `of` and together satisfy `fits`."""
 
     def holds(value: Any) -> bool:
-        return (
-            isinstance(value, tuple | list)
-            and least <= len(value) <= most
-            and all(map(of.holds, value))
-            and fits(value)
-        )
+        is_sized = isinstance(value, tuple | list) and least <= len(value) <= most
+        return is_sized and all(map(of.holds, value)) and fits(value)
 
     return Range(holds, expected)
 
 
 def many(of: Range, *, least: int = 1) -> Range:
-    """A sequence of at least `least` distinct values, each valid for `of`."""
+    """A sequence of at least `least` distinct values."""
 
     def are_distinct(entries: Sequence[Any]) -> bool:
         return len({tuple(entry) if isinstance(entry, list) else entry for entry in entries}) == len(entries)
@@ -157,12 +151,12 @@ def pair(of: Range) -> Range:
 
 
 def grid() -> Range:
-    """The numbers of voxels along the three axes of a volume."""
+    """Voxels along the three axes of a volume."""
     return _tuple_of(whole(1, 4096), 3, 3, "a tuple of three whole numbers from 1 to 4096, as (64, 64, 27)")
 
 
 def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
-    """Return whether each bucket (words, tokens) is larger than the one before, and smaller in neither number."""
+    """Return whether each bucket (words, tokens) is larger than the one before, in neither number smaller."""
     ordered = list(map(tuple, buckets))
     return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
 
@@ -185,7 +179,7 @@ def with_pairs(argument: str) -> str:
 
 
 def channels() -> Range:
-    """The numbers of channels, or the strides, of successive layers."""
+    """Channels, or strides, of successive layers."""
     one = whole(1, 100_000)
     return _tuple_of(one, 1, 20, f"a tuple of at least one entry, each {one.expected}")
 
@@ -223,12 +217,11 @@ def shares() -> Range:
 
 
 def settings() -> Range:
-    """Keyword arguments of another library: names and plain values."""
+    """Keyword arguments of another library."""
 
     def holds(value: Any) -> bool:
-        if not isinstance(value, ConfigDict | dict):
-            return False
-        return all(isinstance(name, str) and _is_plain(entry) for name, entry in value.items())
+        is_named = isinstance(value, ConfigDict | dict) and all(isinstance(name, str) for name in value)
+        return is_named and all(map(_is_plain, value.values()))
 
     return Range(holds, "names with plain finite values, fields of the backbone's Hugging Face configuration")
 
@@ -237,9 +230,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
-
-
-# Device mesh, sharding, functions compiled for all arms, runs on several hosts; the settings of section `parallel`.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -123,8 +123,8 @@ class _Counting:
 
 def _translate(place: str, error: Exception) -> StoreError | None:
     """Return the message for an exception of Google's client; None for any other exception."""
-    retried = isinstance(error, exceptions.RetryError)
-    error = (retried and error.cause) or error
+    if retried := isinstance(error, exceptions.RetryError):
+        error = error.cause or error
     if isinstance(error, DefaultCredentialsError):
         return StoreError.no_access(place, "there are none; `gcloud auth application-default login` gives some")
     if isinstance(error, exceptions.Forbidden | exceptions.Unauthorized | RefreshError):
