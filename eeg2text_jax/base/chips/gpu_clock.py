@@ -3,8 +3,7 @@
 The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: "sol" for matrix
 products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are wrong by
 orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms in place
-of 0.19 for products with float32 results), and those of small kernels are too short. `tools/calibrate_gpu.py` measures
-corrections by kind of kernel on a GPU.
+of 0.19 for products with float32 results), those of small kernels too short. `tools/calibrate_gpu.py` corrects them.
 """
 
 import contextlib
@@ -40,11 +39,9 @@ _CONTAINERS = ("While", "Sequential", "Conditional")  # steps that contain other
 
 @dataclasses.dataclass(frozen=True)
 class Launches:
-    """Launches of one run of a program."""
-
-    host: int = 0  # by the host: kernels and copies outside of command buffers, and command buffers
-    buffers: int = 0  # of these, command buffers
-    buffered: int = 0  # kernels and copies inside of command buffers
+    host: int  # by the host: kernels and copies outside of command buffers, and command buffers
+    buffers: int  # of these, command buffers
+    buffered: int  # kernels and copies inside of command buffers
 
 
 def launches(plan: str, turns: Sequence[int]) -> Launches:
@@ -60,7 +57,7 @@ def launches(plan: str, turns: Sequence[int]) -> Launches:
         while around and around[-1][0] >= indent:
             around.pop()
         times = around[-1][2] if around else 1
-        kinds = {kind for _, kind, _ in around}
+        kinds = {outer for _, outer, _ in around}
         if kind == "While" and not left:
             raise ValueError("the plan has more loops than the program")
         around.append((indent, kind, times * left.pop(0) if kind == "While" else times))
@@ -74,12 +71,6 @@ def launches(plan: str, turns: Sequence[int]) -> Launches:
     if left:
         raise ValueError(f"the plan has {len(left)} loops fewer than the program")
     return Launches(host, buffers, buffered)
-
-
-def read_plan(dump: Path) -> str:
-    """Return the plan of the program that was compiled last in a dump folder; "" without one."""
-    plans = sorted(dump.glob(PLAN), key=lambda path: path.stat().st_mtime_ns)
-    return plans[-1].read_text() if plans else ""
 
 
 MODELS = "xla_gpu_collect_cost_model_stats"
@@ -99,14 +90,11 @@ PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "o
 class Correction(NamedTuple):
     """Predicts the measured time of a kernel of one kind from its estimate, in microseconds."""
 
-    factor: float
-    least: float
+    factor: float = 1.0
+    least: float = 0.0
 
     def __call__(self, microseconds: float) -> float:
         return max(self.least, self.factor * microseconds)
-
-
-NONE = Correction(1.0, 0.0)
 
 
 @functools.cache
@@ -116,7 +104,6 @@ def measured() -> dict[str, Any]:
 
 
 def corrections() -> dict[str, Correction]:
-    """Return the measured correction of each kind of kernel."""
     return {kind: Correction(*numbers) for kind, numbers in measured()["corrections"].items()}
 
 
@@ -180,12 +167,9 @@ def estimate(
     with contextlib.suppress(ValueError):  # the plan does not have the loops of the program, as after an unrolling
         launched = launches(plan, walk.loops) if plan else None
     times = [(walk.time(one.instruction), one.times) for one in executed if one.instruction is not None]
-    return GpuEstimate(
-        **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
-        replaced=sum(count for time, count in times if time.replaced),
-        modelled=sum(time.modelled * count for time, count in times),
-        launched=launched,
-    )
+    replaced, modelled = sum(n for time, n in times if time.replaced), sum(time.modelled * n for time, n in times)
+    fields = {field.name: getattr(total, field.name) for field in dataclasses.fields(total)}
+    return GpuEstimate(**fields, launched=launched, replaced=replaced, modelled=modelled)
 
 
 class Time(NamedTuple):
@@ -208,11 +192,10 @@ class GpuWalk(Walk):
         return self.time(line).milliseconds
 
     def time(self, line: Instruction) -> Time:
-        """Return the time of one execution of an instruction."""
         modelled = self._modelled(line)
         if modelled.milliseconds is None:
             return modelled
-        correct = self._corrected.get(kind_of(line), NONE)
+        correct = self._corrected.get(kind_of(line), Correction())
         return modelled._replace(milliseconds=correct(1e3 * modelled.milliseconds) / 1e3)
 
     def _modelled(self, line: Instruction) -> Time:
@@ -264,7 +247,6 @@ class GpuWalk(Walk):
         return moved
 
     def _flops(self, line: Instruction) -> float:
-        """Return the FLOPs of matrix products."""
         if "cublas" in line.attributes:
             return self._product(line)
         called = line.called.get("calls", ()) if line.op == "fusion" else ()

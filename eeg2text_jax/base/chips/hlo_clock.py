@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.base.chips import hlo_text
-from eeg2text_jax.base.chips.hlo_text import COLLECTIVES, NOTHING, Instruction, Module, array_bytes, parse_module
+from eeg2text_jax.base.chips.hlo_text import ARRAY, COLLECTIVES, NOTHING, Instruction, Module, array_bytes, parse_module
 
 ASYNCHRONOUS = ("copy-start", "slice-start")
 WAITING = "waiting for memory"
@@ -25,8 +25,6 @@ UNCOUNTED = {"rng": "random bits", "topk": "TopK", "sort": "sorts"}  # in the na
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The estimated time of an instruction."""
-
     name: str
     shape: str
     op_name: str
@@ -103,11 +101,9 @@ class Estimate:
 
 
 # Memory traffic, padded to the chip's tiles. The layout of an array states its memory: `S(1)` is the memory near the
-# cores (VMEM), a layout without `S` is HBM. An asynchronous copy from HBM to VMEM therefore counts once, and a copy
-# within HBM twice. Of a sliced operand only the slice counts; of one updated in place only the tiles of the update,
-# once as read and once as written.
+# cores (VMEM), a layout without `S` is HBM. So an asynchronous copy from HBM to VMEM counts once, a copy within HBM
+# twice. Of a sliced operand the slice counts; of one updated in place the tiles of the update, as read and as written.
 
-_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[\d,]*)(?::(?P<tiles>[^{}]*))?\})?")
 _TILE = re.compile(r"T\(([\d,]+)\)")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _PASSES = ("bitcast", "copy", "get-tuple-element")
@@ -123,7 +119,7 @@ def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
     if line.op == "copy-start":  # its shape is (result, operand, context)
         return _sum(line.shape)
     if line.op == "slice-start":  # its shape is ((operand), result, context)
-        result = list(_ARRAY.finditer(line.shape))[1]
+        result = list(ARRAY.finditer(line.shape))[1]
         return _starts_in_hbm(operands[0]) * _padded(result) + _hbm(result)
     if line.op == "dynamic-update-slice":
         return _updated(line, by_name)
@@ -141,7 +137,7 @@ def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> i
         if line.op == "parameter" and (size := _sum(operands[int(line.arguments)])):
             moved += min(size, _read(module, called, line.name, size))
     made = [by_name[name] for name in root.operands] if root.op == "tuple" else [root]
-    results = list(_ARRAY.finditer(fusion.shape))
+    results = list(ARRAY.finditer(fusion.shape))
     for line, result in zip(made, results, strict=False):
         while line.op in _PASSES and line.operands[0] in by_name:
             line = by_name[line.operands[0]]
@@ -173,8 +169,8 @@ def _read(module: Module, computation: str, name: str, size: int) -> int:
 
 def _updated(line: Instruction, by_name: dict[str, Instruction]) -> int:
     """Return the bytes of an in-place update: the tiles of the target under the update, read and written."""
-    update, target = by_name[line.operands[1]], _ARRAY.search(line.shape)
-    return 0 if _is_near(target) else 2 * _padded(target, _ARRAY.search(update.shape)["shape"])
+    update, target = by_name[line.operands[1]], ARRAY.search(line.shape)
+    return 0 if _is_near(target) else 2 * _padded(target, ARRAY.search(update.shape)["shape"])
 
 
 def _is_near(array: re.Match[str]) -> bool:
@@ -183,13 +179,13 @@ def _is_near(array: re.Match[str]) -> bool:
 
 
 def _starts_in_hbm(shape: str) -> bool:
-    array = _ARRAY.search(shape)
+    array = ARRAY.search(shape)
     return array is not None and not _is_near(array)
 
 
 def _sum(shape: str) -> int:
     """Return the bytes of all arrays of a shape that are in HBM."""
-    return sum(map(_hbm, _ARRAY.finditer(shape)))
+    return sum(map(_hbm, ARRAY.finditer(shape)))
 
 
 def _hbm(array: re.Match[str]) -> int:
@@ -197,7 +193,7 @@ def _hbm(array: re.Match[str]) -> int:
 
 
 def _all(shape: str) -> int:
-    return sum(map(_padded, _ARRAY.finditer(shape)))
+    return sum(map(_padded, ARRAY.finditer(shape)))
 
 
 def _padded(array: re.Match[str], shape: str | None = None) -> int:
@@ -214,15 +210,8 @@ def _padded(array: re.Match[str], shape: str | None = None) -> int:
 
 # `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
 # innermost scope counts; a fusion of several parts belongs to the part in its metadata.
-SCOPES = {
-    "eeg_encoder": "EEG encoder",
-    "embeddings": "embeddings",
-    "encoder": "encoder",
-    "decoder": "decoder",
-    "head_loss": "head and loss",
-    "optimizer": "optimizer",
-    "search": "search",
-}
+SCOPES = {"eeg_encoder": "EEG encoder", "head_loss": "head and loss"}
+SCOPES |= {name: name for name in ("embeddings", "encoder", "decoder", "optimizer", "search")}
 COPIES, FILLS, COMMUNICATION, OTHER = "copies and layout changes", "buffers filled", "communication", "other"
 
 _SCOPE = re.compile(rf"(?<![\w.])(?<!jit\()({'|'.join(SCOPES)})(?![\w.])")
@@ -300,14 +289,11 @@ class Walk:
             scope = self._scope(name, line) or part
             if line.op == "while":
                 executed += self._loop(name, line, times, scope)
-            elif line.op == "conditional":
-                called = itertools.chain(*line.called.values())
-                branches = [self.computation(branch, times, scope) for branch in called]
-                dearest = max(branches, key=lambda branch: self.total(branch).milliseconds)
-                executed += itertools.chain(*branches) if self._every_branch else dearest
-            elif line.op in ("call", "async-start"):
-                for called in itertools.chain(*line.called.values()):
-                    executed += self.computation(called, times, scope)
+            elif line.op in ("conditional", "call", "async-start"):
+                inside = [self.computation(called, times, scope) for called in itertools.chain(*line.called.values())]
+                if line.op == "conditional" and not self._every_branch:
+                    inside = [max(inside, key=lambda branch: self.total(branch).milliseconds)]
+                executed += itertools.chain(*inside)
             elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
                 moved = hbm_bytes(self.module, name, line) if self._bandwidth else 0
                 executed.append(_Executed(line, self._kind(line) or scope, times, self.milliseconds(line), moved))
@@ -329,24 +315,17 @@ class Walk:
             else:
                 spent = one.milliseconds * one.times
                 costs.append(Cost(line.name, line.shape, line.op_name, one.part, one.times, spent))
-        return Estimate(
-            costs=tuple(sorted(costs, key=lambda cost: -cost.milliseconds)),
-            missing=dict(sorted(missing.items(), key=lambda kind: -kind[1].bytes)),
-            executions=executions,
-            turns=turns,
-            moved=moved,
-            waiting=waiting,
-        )
+        dearest = tuple(sorted(costs, key=lambda cost: -cost.milliseconds))
+        largest = dict(sorted(missing.items(), key=lambda kind: -kind[1].bytes))
+        return Estimate(dearest, largest, executions, turns, moved, waiting)
 
     def _loop(self, name: str, loop: Instruction, times: int, part: str) -> list[_Executed]:
         inside = *loop.called["condition"], *loop.called["body"]
         turns = hlo_text.loop_length(self.module, name, loop)
         if turns is None:
             if not self._unknown:
-                raise UnknownLoop(
-                    f"the trip count of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the "
-                    "program"
-                )
+                name = f"%{loop.name} ({loop.op_name or 'without a name'})"
+                raise UnknownLoop(f"the trip count of the loop {name} is not in the program")
             turns, before = self._unknown.pop(0), len(self.loops)
             one = [line for called in inside for line in self.computation(called, 1, part)]
             del self.loops[before:]  # loops inside are met once more below
@@ -364,7 +343,6 @@ class Walk:
         return [_Executed(None, part, turns, rest / turns)] if rest > 0 else []
 
     def milliseconds(self, line: Instruction) -> float | None:
-        """Return the milliseconds of one execution; None without an estimate."""
         if (cycles := _CYCLES.search(line.attributes)) and int(cycles[1]):
             return 1e3 * int(cycles[1]) / self._hertz
         if (spent := _MICROSECONDS.search(line.attributes)) and float(spent[1]):
@@ -391,7 +369,8 @@ class Walk:
         if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
             return COMMUNICATION
         moving = [part for part in lines if _MOVES.fullmatch(part.op)]
-        if not moving or any(not _MOVES.fullmatch(part.op) and not _is_scalar(part) for part in lines):
+        others = (part.arrays for part in lines if not _MOVES.fullmatch(part.op))
+        if not moving or any(items > 1 for arrays in others for _, items in arrays):
             return None
         filled = all(part.op == "broadcast" and "dimensions={}" in part.attributes for part in moving)
         return FILLS if filled else COPIES
@@ -422,7 +401,3 @@ def _written(line: Instruction) -> int:
 def _target(line: Instruction) -> str:
     match = _TARGET.search(line.attributes)
     return match[1] if match else ""
-
-
-def _is_scalar(line: Instruction) -> bool:
-    return all(items <= 1 for _, items in line.arrays)

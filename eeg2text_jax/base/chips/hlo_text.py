@@ -23,7 +23,7 @@ _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _INDEX = re.compile(r"\bindex=(\d+)")
 _NUMBER = re.compile(r"-?\d+")
-_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
+ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[\d,]*)(?::(?P<tiles>[^{}]*))?\})?")
 # Instructions without a cost of their own; a `-done` is counted with its `-start`.
 NOTHING = (
     "parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
@@ -63,10 +63,8 @@ class Instruction:
     @property
     def arrays(self) -> list[tuple[str, int]]:
         """(dtype, number of elements) of the result, or of each element of a tuple."""
-        return [
-            (array["type"], math.prod(int(length or 1) for length in array["shape"].split(",")))
-            for array in _ARRAY.finditer(self.shape)
-        ]
+        found = ARRAY.finditer(self.shape)
+        return [(one["type"], math.prod(int(length or 1) for length in one["shape"].split(","))) for one in found]
 
     def bytes(self, *, largest_only: bool = False) -> int:
         """Return the bytes of the result, or of its largest array: asynchronous starts also return operands."""
@@ -76,8 +74,6 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A parsed HLO module."""
-
     computations: dict[str, tuple[Instruction, ...]]  # instructions by name of the computation, in the text's order
     entry: str  # name of the computation that the program begins with
 
@@ -95,16 +91,13 @@ class Module:
         }
 
     def lines(self) -> Iterator[tuple[str, Instruction]]:
-        """Yield every instruction with the name of its computation."""
         return ((name, line) for name, lines in self.computations.items() for line in lines)
 
     def root(self, computation: str) -> Instruction:
-        """Return the instruction whose result a computation returns."""
         return next(line for line in self.computations[computation] if line.root)
 
 
 def parse_module(hlo: str) -> Module:
-    """Parse the text of an HLO module, `compiled.as_text()`."""
     computations: dict[str, list[Instruction]] = {}
     name = entry = ""
     for line in hlo.splitlines():
@@ -225,8 +218,6 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective instruction."""
-
     op: str  # `all-reduce`, `all-gather`, ...
     axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
     bytes: int  # of the result on one device, per execution
@@ -255,14 +246,9 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
         size = line.bytes(largest_only=starts and op != "all-reduce")
         channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
         scattered = computation.startswith("all-reduce-scatter")  # libtpu's name of a fusion that keeps a device's part
-        one = Collective(
-            op=op,
-            axes=_axes_of(groups, mesh),
-            bytes=size,
-            times=times.get(computation, 1),
-            received=_received("all-reduce-scatter" if scattered else op, size, max(map(len, groups))),
-            asynchronous=starts or overlapped,
-        )
+        received = _received("all-reduce-scatter" if scattered else op, size, max(map(len, groups)))
+        axes, count = _axes_of(groups, mesh), times.get(computation, 1)
+        one = Collective(op, axes, size, count, received, asynchronous=starts or overlapped)
         name = channel[1] if channel and overlapped else len(largest)
         if name not in largest or one.bytes * one.times > largest[name].bytes * largest[name].times:
             largest[name] = one
@@ -354,7 +340,6 @@ def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
 
 
 def _executions(module: Module) -> dict[str, int]:
-    """Return the number of executions of each computation, from the trip counts of enclosing loops."""
     callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for computation, line in module.lines():
         turns = (loop_length(module, computation, line) or 1) if line.op == "while" else 1
