@@ -82,7 +82,6 @@ def partial_of(path: epath.Path) -> epath.Path:
 
 
 def remove(path: epath.Path) -> None:
-    """Remove a file or folder if it exists."""
     if path.is_dir() and not (is_local(path) and os.path.islink(path)):
         shutil.rmtree(path)
     else:
@@ -167,7 +166,6 @@ def _describe(holder: bytes) -> str:
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is local, not a URL."""
     return "://" not in os.fspath(path)
 
 

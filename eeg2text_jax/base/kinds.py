@@ -24,8 +24,6 @@ ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)  # gs://, s3://,
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The valid values of a field."""
-
     holds: Callable[[Any], bool]
     expected: str  # ends the sentence "FIELD is VALUE; expected ..."
     is_place: bool = False  # whether values may be paths
@@ -65,15 +63,13 @@ def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(low: int, high: int = MOST) -> Range:
-    def holds(value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and low <= int(value) <= high
-
-    return Range(holds, f"a whole number from {low} to {high}")
+    return Range(
+        lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool) and low <= int(value) <= high,
+        f"a whole number from {low} to {high}",
+    )
 
 
 def encoding() -> Range:
-    """The name of a text encoding, or empty."""
-
     def holds(value: Any) -> bool:
         try:
             return isinstance(value, str) and (not value or bool(codecs.lookup(value)))
@@ -105,12 +101,11 @@ def one_of(*names: str) -> Range:
 
 
 def text(*, empty: bool = True) -> Range:
-    """One line of text; it may be empty if `empty`."""
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, str) and value.isprintable() and (empty or bool(value.strip()))
-
-    return Range(holds, "a line of text" + (" or ''" if empty else ", not an empty one"))
+    """One line of text, perhaps `empty`."""
+    return Range(
+        lambda value: isinstance(value, str) and value.isprintable() and (empty or bool(value.strip())),
+        "a line of text or ''" if empty else "a line of text, not an empty one",
+    )
 
 
 def place(*, empty: bool = True, local: bool = False) -> Range:
@@ -118,10 +113,11 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
     line = text(empty=empty)
     expected = "a path of this machine" if local else "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH"
 
-    def holds(value: Any) -> bool:
-        return line.holds(value) and (not ELSEWHERE.match(value) or (not local and is_address(value)))
-
-    return Range(holds, f"{expected}{', or empty text' if empty else ''}", is_place=True)
+    return Range(
+        lambda value: line.holds(value) and (not ELSEWHERE.match(value) or (not local and is_address(value))),
+        f"{expected}{', or empty text' if empty else ''}",
+        is_place=True,
+    )
 
 
 def _tuple_of(
@@ -185,7 +181,6 @@ def channels() -> Range:
 
 
 def bands() -> Range:
-    """Frequency bands (low, high) in Hz."""
     expected = "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))"
     one = pair(number(0, 100_000, above=True))
     return _tuple_of(one, 1, MOST, expected, lambda entries: all(low < high for low, high in entries))
@@ -204,10 +199,10 @@ def span() -> Range:
 def tracker() -> Range:
     """A service that tracks experiments: `TRACKER` or `TRACKER:PROJECT`, or empty."""
 
-    def holds(value: Any) -> bool:
-        return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
-
-    return Range(holds, "wandb or trackio, optionally with :PROJECT at the end, or ''")
+    return Range(
+        lambda value: isinstance(value, str) and bool(re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value)),
+        "wandb or trackio, optionally with :PROJECT at the end, or ''",
+    )
 
 
 def shares() -> Range:
@@ -217,8 +212,6 @@ def shares() -> Range:
 
 
 def settings() -> Range:
-    """Keyword arguments of another library."""
-
     def holds(value: Any) -> bool:
         is_named = isinstance(value, ConfigDict | dict) and all(isinstance(name, str) for name in value)
         return is_named and all(map(_is_plain, value.values()))

@@ -28,7 +28,6 @@ BIBTEX = f"""\
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of a distribution; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -76,8 +75,7 @@ def hidden(*packages: str) -> Iterator[None]:
 def hide_torch() -> None:
     """Let transformers find no PyTorch, which it would import with the first configuration: 3.5 s of CPU time.
 
-    Commands that import language models call this; only `bench` uses models of transformers. Other libraries still find
-    PyTorch.
+    Commands that import language models call this, but for `bench`. Other libraries still find PyTorch.
     """
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     with hidden("torch"):

@@ -112,8 +112,7 @@ def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> A
 def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
     """Return `stack([values[i] for i in which])`, `[A, ...]`, computed by elementwise `where`.
 
-    If every device has all `values`, this needs no communication; for a stack XLA would insert an all-to-all across
-    arms.
+    If every device has all `values`, this needs no communication; a stack would need an all-to-all across arms.
     """
     number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
     stacked = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))

@@ -51,8 +51,7 @@ def join(parallel: ParallelSettings) -> None:
         jax.distributed.initialize(**arguments, **seconds)
     except (RuntimeError, ValueError) as error:
         raise HostLost(
-            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start the same command "
-            "on all hosts again."
+            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start all hosts again."
         ) from error
 
 
@@ -73,7 +72,6 @@ def is_main() -> bool:
 
 
 def host_number() -> int:
-    """Return the number of this host, from 0."""
     return jax.process_index()
 
 
@@ -101,8 +99,7 @@ def check_devices() -> None:
 def main_first(make: Callable[[], Result]) -> Result:
     """Call `make` on the first host, then on the other hosts, and return its result on each host.
 
-    The others see the files that the first host wrote to the workdir. If `make` fails there, its error is raised there,
-    and a UserError on the others.
+    The others see the files that the first host wrote to the workdir, and raise UserError if `make` failed there.
     """
     if jax.process_count() == 1:
         return make()
@@ -117,9 +114,7 @@ def main_first(make: Callable[[], Result]) -> Result:
     if failure is not None:
         raise failure
     if failed:
-        raise UserError(
-            "this host stops because process 0 (the first host) failed; read the error in the output of process 0."
-        )
+        raise UserError("this host stops because process 0 (the first host) failed; the output there says why.")
     if is_main():
         return made
     buckets.pull_all()
@@ -166,8 +161,7 @@ def to_host(tree: Any) -> Any:
 def to_main(tree: Any) -> Any:
     """Return the arrays of a pytree on the first host, None on the others; all hosts must call this together.
 
-    With several hosts they are whole numpy arrays, gathered one at a time: a device needs memory for one beside its
-    shards.
+    With several hosts they are whole numpy arrays, gathered one at a time: a device has one beside its shards.
     """
     if jax.process_count() == 1:
         return tree

@@ -6,6 +6,7 @@ The module also has sharding constraints for programs that XLA partitions, and a
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import math
 import re
 import time
@@ -119,9 +120,8 @@ def _named(platform: str) -> str:
 def compiler_options(platform: str | None) -> dict[str, Any]:
     """Return XLA's options for training steps and searches on a platform.
 
-    On GPUs, cuBLAS computes all matrix products. With XLA's own kernels, a training step of BART-large took 25.9
-    instead of 25.2 ms on an H200 with batch 32 (63.6 instead of 62.1 with batch 128), and compiling it 33 instead of
-    21 s.
+    On GPUs, cuBLAS computes all matrix products. With XLA's own kernels, a training step of BART-large took 25.9, not
+    25.2 ms on an H200 with batch 32 (63.6, not 62.1 with batch 128), and compiling it 33, not 21 s.
     """
     return {"xla_gpu_enable_triton_gemm": False} if platform == "cuda" else {}
 
@@ -152,14 +152,10 @@ def _switched_on(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
         switch.reset(token)
 
 
-def whole_batch() -> contextlib.AbstractContextManager[None]:
-    """Turn `shard_rows` and `replicate` off in a trace: every device of `data` has the whole batch."""
-    return _switched_on(_whole_batch)
-
-
-def divided_weights() -> contextlib.AbstractContextManager[None]:
-    """In a trace, let each device of `data` multiply by its part of a dense layer's weights."""
-    return _switched_on(_divided_weights)
+# In a trace, every device of `data` has the whole batch (`shard_rows` and `replicate` do nothing), or multiplies by its
+# part of a dense layer's weights.
+whole_batch = functools.partial(_switched_on, _whole_batch)
+divided_weights = functools.partial(_switched_on, _divided_weights)
 
 
 def data_shards() -> int:
@@ -176,16 +172,13 @@ def shard_rows(x: jax.Array) -> jax.Array:
     21.1 GB per chip and step of BART-large at batch 256 on v5e:4x4. With them it gathers weights: 2.6 GB at batch 256,
     2.4 GB at batch 32.
     """
-    if data_shards() == 1 or x.shape[0] % data_shards():
-        return x
-    return jax.lax.with_sharding_constraint(x, PartitionSpec(DATA))
+    whole = data_shards() == 1 or x.shape[0] % data_shards()
+    return x if whole else jax.lax.with_sharding_constraint(x, PartitionSpec(DATA))
 
 
 def replicate(tree: Any) -> Any:
     """Constrain arrays to be whole on every device: XLA then gathers sharded weights."""
-    if data_shards() == 1:
-        return tree
-    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec()), tree)
+    return tree if data_shards() == 1 else jax.lax.with_sharding_constraint(tree, PartitionSpec())
 
 
 def weights_are_divided() -> bool:
@@ -234,15 +227,17 @@ TENSOR_PARALLEL: Rules = (
 def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] = (ARM,)) -> Any:
     """Return a `NamedSharding` for every leaf (array or shape) of a training state, or of parameters `[A, ...]`.
 
-    The first axes are sharded along the mesh axes `lead`; scalars are replicated. Raises ValueError if a leaf matches
-    no rule, or the rule does not fit its shape.
+    The first axes are sharded along `lead`; scalars are replicated. Raises ValueError if no rule fits a leaf.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
         if not leaf.shape:
             return NamedSharding(mesh, PartitionSpec())
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        axes = _axes(_match(name, rules), leaf.shape[len(lead) :], mesh.shape[DATA])
+        layout = next((layout for pattern, layout in rules if re.search(pattern, name)), None)
+        if layout is None:
+            raise ValueError(f"no partition rule matches {name}; the rules are {[pattern for pattern, _ in rules]}")
+        axes = _axes(layout, leaf.shape[len(lead) :], mesh.shape[DATA])
         if len(lead) + len(axes) > leaf.ndim:
             raise ValueError(
                 f"the rule for {name} names the axes {(*lead, *axes)}, but the parameter has the shape {leaf.shape}"
@@ -258,13 +253,18 @@ def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    """Return the shape and dtype of `leaf` with a sharding."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
-def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a batch `[B, ...]`: axis B along `data`."""
-    return NamedSharding(mesh, PartitionSpec(DATA))
+def _sharding(*axes: str | None) -> Callable[[Mesh | AbstractMesh], NamedSharding]:
+    return lambda mesh: NamedSharding(mesh, PartitionSpec(*axes))
+
+
+replicated = _sharding()  # of arrays that are whole on every device
+batch_sharding = _sharding(DATA)  # of a batch `[B, ...]`
+seeds_sharding = _sharding(None, DATA)  # of a training batch `[S, B, ...]`
+arm_sharding = _sharding(ARM)  # of arrays `[A, ...]`
+fed_sharding = _sharding(ARM, DATA)  # of encoder inputs `[A, B, ...]`
 
 
 def own_rows(mesh: Mesh, size: int, devices: Sequence[jax.Device] | None = None) -> np.ndarray | None:
@@ -273,11 +273,6 @@ def own_rows(mesh: Mesh, size: int, devices: Sequence[jax.Device] | None = None)
         return None
     places = batch_sharding(mesh).devices_indices_map((size,))
     return np.unique(np.concatenate([np.arange(size)[places[device]] for device in devices or mesh.local_devices]))
-
-
-def seeds_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a training batch `[S, B, ...]`: axis B along `data`."""
-    return NamedSharding(mesh, PartitionSpec(None, DATA))
 
 
 def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0, *, seeds: bool = False) -> dict[str, jax.Array]:
@@ -316,28 +311,6 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(place, tree)
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of arrays that are whole on every device."""
-    return NamedSharding(mesh, PartitionSpec())
-
-
-def arm_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of arrays `[A, ...]`: axis A along `arm`."""
-    return NamedSharding(mesh, PartitionSpec(ARM))
-
-
-def fed_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of encoder inputs `[A, B, ...]`: axis A along `arm`, axis B along `data`."""
-    return NamedSharding(mesh, PartitionSpec(ARM, DATA))
-
-
-def _match(name: str, rules: Rules) -> Layout:
-    for pattern, layout in rules:
-        if re.search(pattern, name):
-            return layout
-    raise ValueError(f"no partition rule matches {name}; the rules are {[pattern for pattern, _ in rules]}")
-
-
 def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | None, ...]:
     """Return the mesh axes of an array's axes (without the arm axis), with `n_data` devices along `data`."""
     if layout != FSDP:
@@ -370,8 +343,7 @@ class Placement:
 
         `devices` are devices, or descriptions of absent ones; None: all devices of all hosts, or on a single host the
         first ones, if `parallel.mesh` asks for fewer. For a number of devices the mesh is abstract: programs can be
-        lowered but not compiled. Raises UserError if `parallel.mesh` does not fit the devices, the arms or the batch,
-        or `train.accumulate` the batch.
+        lowered but not compiled. Raises UserError if `parallel.mesh` or `train.accumulate` does not fit.
         """
         wanted = parallel.mesh
         if arms_mapping(parallel) == "map":
@@ -401,7 +373,6 @@ class Placement:
         return f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind} ({sizes})"
 
     def shardings(self, state: Any) -> Any:
-        """Return the sharding of every leaf of a state `[A, ...]`."""
         return state_shardings(state, self.mesh, self.rules)
 
     def frozen(self, params: Any) -> Any:
@@ -429,7 +400,6 @@ class Placement:
         return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
 
     def constants(self, tree: Any) -> Any:
-        """Place a copy of the arrays on every device."""
         return put(tree, replicated(self.mesh))
 
 
@@ -437,8 +407,8 @@ def arms_mapping(parallel: DevicesSettings) -> str:
     """Return how a device computes several arms: by `vmap`, or in sequence, `map`, which is faster on one CPU."""
     if parallel.arms != "auto":
         return parallel.arms
-    n_devices = math.prod(parallel.mesh) or len(jax.devices())
-    return "map" if n_devices == 1 and jax.default_backend() == "cpu" else "vmap"
+    alone = (math.prod(parallel.mesh) or len(jax.devices())) == 1
+    return "map" if alone and jax.default_backend() == "cpu" else "vmap"
 
 
 PACE_SIDE = 1024  # rows and columns of the matrices with which `product_pace` measures the device

@@ -54,7 +54,6 @@ def supervised(name: str, work: Callable[[], None], patience: float) -> None:
 
 
 def status_of(error: BaseException) -> int:
-    """Return the exit status of a command that an exception ended."""
     if isinstance(error, UserError):
         return error.status
     return 143 if isinstance(error, Terminated) else 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -62,7 +62,6 @@ class Address:
 
 
 def is_address(place: object) -> bool:
-    """Return whether a place is a bucket URL, not a path."""
     return re.match(r"(gs|s3)://", str(place)) is not None
 
 
@@ -73,10 +72,7 @@ def parse(place: str) -> Address:
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")
     key = match[3].rstrip("/")
     if "\0" in key or any(not part or part.startswith(".") for part in key.split("/") if key):
-        raise UserError(
-            f"{place}: a part of the path is empty, begins with a dot or has a NUL character; expected "
-            "gs://BUCKET/PATH without such parts; rename that part."
-        )
+        raise UserError(f"{place}: a part of the path is empty, begins with a dot or has a NUL character; rename it.")
     return Address(match[1], match[2], key)
 
 
@@ -98,8 +94,7 @@ def address_of(path: str | os.PathLike[str]) -> str:
     return address if is_copy and scheme in SCHEMES and is_address(address) else os.fspath(path)
 
 
-# Objects are read and written as a whole; an existing object is complete. A bucket that does not answer raises an error
-# after about two minutes.
+# Objects are read and written as a whole. A bucket that does not answer raises an error after about two minutes.
 
 SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment variable: timeout of one attempt in seconds
 ATTEMPTS = 4  # maximum number of attempts of a request
@@ -126,15 +121,10 @@ class StoreError(UserError):
 
     @classmethod
     def no_answer(cls, place: str, why: str) -> "StoreError":
-        return cls(
-            f"{place}: does not answer ({why[:160]}); check the network, and run the same command again; what is "
-            "finished is kept."
-        )
+        return cls(f"{place}: does not answer ({why[:160]}); check the network, then the same command resumes.")
 
 
 class Entry(NamedTuple):
-    """An object in a bucket."""
-
     key: str  # the full name
     size: int  # bytes
     tag: str  # changes with the content
@@ -243,7 +233,6 @@ class Notes:
             self.versions = {name: (stamp, tag) for name, (stamp, tag) in parse_json(self._path.read_text()).items()}
 
     def is_current(self, name: str, tag: str) -> bool:
-        """Return whether the local file equals the object with this tag."""
         with contextlib.suppress(OSError):
             return self.versions.get(name) == (stamp_of(self.folder / name), tag)
         return False
@@ -274,9 +263,8 @@ class Files(dict[str, Entry]):
         for name, entry in files.items():
             if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
                 raise UserError(
-                    f"{address}: the bucket has an object with the name {entry.key!r}, which cannot be the name of a "
-                    "file in a folder (a part is empty, '.' or '..', or has a NUL); nothing was copied; rename the "
-                    "object or remove it."
+                    f"{address}: the object {entry.key!r} cannot be the name of a file in a folder, as a part is "
+                    "empty, '.' or '..', or has a NUL; nothing was copied; rename the object or remove it."
                 )
         files.update(("", entry) for entry in entries if entry.key == address.key)
         return files

@@ -122,7 +122,6 @@ class _Counting:
 
 
 def _translate(place: str, error: Exception) -> StoreError | None:
-    """Return the message for an exception of Google's client; None for any other exception."""
     if retried := isinstance(error, exceptions.RetryError):
         error = error.cause or error
     if isinstance(error, DefaultCredentialsError):

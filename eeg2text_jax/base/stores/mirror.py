@@ -168,7 +168,6 @@ class Lease:
 
 
 def _read(content: bytes) -> dict[str, Any]:
-    """Return the fields of a lease object; {} if it is damaged."""
     with contextlib.suppress(ValueError):
         if isinstance(fields := parse_json(content), dict):
             return fields
@@ -283,7 +282,6 @@ class Sender:
             raise
 
     def _upload(self, name: str, path: Path) -> str:
-        """Upload a file over the version of the object that `notes` has; return the new tag."""
         key, over = self._address.below(name).key, self._notes.versions.get(name, (None, None))[1]
         digest, fence = file_digest(path), {FENCE: self._lease.label}
         for _ in range(TRIES):
@@ -297,9 +295,7 @@ class Sender:
                 return head[0]  # an earlier attempt succeeded, but its answer was lost
             self._lease.confirm(now=True)
             over = head and head[0]  # written by a late request of a former holder, or by hand
-        raise StoreError(
-            f"{self._address.below(name)}: another program writes this object again and again; end that program."
-        )
+        raise StoreError(f"{self._address.below(name)}: another program writes this object again and again; end it.")
 
     def undo_late(self) -> None:
         """Undo changes that former holders made after this process took the lease; call it after all uploads."""
@@ -424,7 +420,6 @@ class Mirror:
         return None
 
     def _work(self) -> None:
-        """Upload queued changes until `close` is called or an upload fails."""
         while (change := self._next()) is not None:
             try:
                 self.sender.send(change)
@@ -435,7 +430,6 @@ class Mirror:
                 self._turn.notify_all()
 
     def _next(self) -> Change | None:
-        """Wait for a change and return it; None at the end or after an error."""
         with self._turn:
             while not self._ended and not self._error:
                 if self._waiting:

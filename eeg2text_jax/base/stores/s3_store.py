@@ -1,7 +1,6 @@
 """Buckets of S3 and of compatible servers (s3://).
 
-boto3 finds credentials, region and endpoint as usual: in the environment (such as `AWS_ENDPOINT_URL`), in `~/.aws`, or
-in the machine's role.
+boto3 finds credentials, region and endpoint in the environment (`AWS_ENDPOINT_URL`), in `~/.aws` or the machine's role.
 """
 
 import contextlib
@@ -160,7 +159,6 @@ _NO_CREDENTIALS = (
 
 
 def _translate(place: str, error: Exception) -> StoreError | None:
-    """Return the message for an exception of boto3; None for any other exception."""
     code = _code(error) if isinstance(error, ClientError) else ""
     if isinstance(error, _NO_CREDENTIALS):
         return StoreError.no_access(place, f"{first_line(error)}; `aws configure` or AWS_PROFILE gives some")
