@@ -143,11 +143,15 @@ def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
     """Return the compiler's last HLO text of a program: from the folder `dump` if it is there, else through JAX.
 
     JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed on a gather on SparseCores ("async-update
-    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52). The dump also has programs of
-    constants; they are compiled first.
+    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52).
     """
-    dumped = sorted(dump.glob("*.after_codegen.txt"), key=lambda path: path.stat().st_mtime_ns)
-    return dumped[-1].read_text() if dumped else compiled.as_text()
+    return _newest(dump, "*.after_codegen.txt") or compiled.as_text()
+
+
+def _newest(dump: Path, pattern: str) -> str:
+    """Return the text of the program that was compiled last; programs of its constants are dumped before."""
+    texts = sorted(dump.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+    return texts[-1].read_text() if texts else ""
 
 
 def compile_for_gpu(
@@ -155,14 +159,13 @@ def compile_for_gpu(
 ) -> Compiled:
     """Compile a program for the GPUs of a mesh; if `timed`, estimate its time for comparison with other programs.
 
-    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80"). Raises UserError as
-    `compile_program`.
+    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80").
     """
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
         options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed, "xla_dump_to": dump}
         compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
-        seconds, plan = time.monotonic() - begun, gpu_clock.read_plan(Path(dump))
+        seconds, plan = time.monotonic() - begun, _newest(Path(dump), gpu_clock.PLAN)
     hlo = compiled.as_text()
     clock = functools.partial(gpu_clock.estimate, hlo, chip, unknown_loops, plan) if timed else None
     return _as_compiled(compiled, hlo, mesh, seconds, clock)
@@ -176,18 +179,13 @@ def _as_compiled(
     clock: Callable[[], Estimate] | None,
     effort_unknown: bool = False,
 ) -> Compiled:
-    """Return memory, collectives and time of a program that took `seconds` to compile."""
     memory = compiled.memory_analysis()
     try:
         spent = clock() if clock else None
     except UnknownLoop as error:
         raise UserError(f"the program's time cannot be estimated: {error}.") from error
-    parts = (
-        memory.argument_size_in_bytes,
-        memory.temp_size_in_bytes,
-        memory.output_size_in_bytes - memory.alias_size_in_bytes,
-        memory.generated_code_size_in_bytes,
-    )
+    output = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    parts = memory.argument_size_in_bytes, memory.temp_size_in_bytes, output, memory.generated_code_size_in_bytes
     timed = spent if spent and spent.costs else None
     return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, timed, effort_unknown)
 
@@ -238,7 +236,6 @@ class GpuTarget:
     matrix_ops: int = 0  # float16 operations per clock of one matrix unit; a core has 4
 
     def text(self) -> str:
-        """Return XLA's `GpuTargetConfigProto` in text format."""
         major, minor = self.capability
         accelerated = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
         vector = {key: (self.clock, *rate) for key, rate in _VECTOR.items()}

@@ -26,8 +26,6 @@ TOLERANCE = 0.05  # if the batch could grow by more than this share after a comp
 
 @dataclasses.dataclass(frozen=True)
 class LargestBatch:
-    """The result of `largest_batch`."""
-
     size: int  # the largest compiled batch that fits; 0 if none does
     confirmed: bool  # whether `size` equals the extrapolated batch
     estimate: int  # the last extrapolated batch; compiled only if `confirmed`
@@ -195,8 +193,7 @@ def estimate(
     """Compile training step and beam search for a TPU slice (`effort`: a key of `EFFORTS`), or for GPUs.
 
     Without XLA's compiler for GPUs, the programs are only lowered. `largest` also searches for the largest batch that
-    fits a TPU, with up to six more compilations. `say` prints progress. Raises UserError if the configuration or the
-    topology is not usable.
+    fits a TPU, with up to six more compilations. Raises UserError if configuration or topology are not usable.
     """
     on_tpu, target = topology.chip.platform == "tpu", None
     if not on_tpu and compiling.has_gpu_compiler():
@@ -210,16 +207,9 @@ def estimate(
         programs, batch = _compile_for_tpu(outline, placement, topology.chip, effort, say, largest)
     else:
         programs = _compile_for_gpu(outline, placement, topology.chip, target, say)
-    return Report(
-        config=outline.config,
-        topology=topology,
-        mesh=dict(placement.mesh.shape),
-        arms=[str(arm) for arm in outline.arms],
-        bucket=outline.bucket,
-        programs=programs,
-        largest=batch,
-        effort=effort if on_tpu else "full" if target else None,
-    )
+    mesh, arms = dict(placement.mesh.shape), [str(arm) for arm in outline.arms]
+    used = effort if on_tpu else "full" if target else None
+    return Report(outline.config, topology, mesh, arms, outline.bucket, programs, batch, used)
 
 
 def _compile_for_gpu(

@@ -82,7 +82,6 @@ class JudgeFit:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the full result for `--json`."""
         numbers = {name: getattr(self, name) for name in ("arms", "pairs", "pieces", "tokens", "scored", "chips")}
         sizes = {"frozen_bytes": self.frozen, "usable_bytes": self.limit, "good": self.good}
         programs = {
@@ -125,13 +124,10 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
 def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
     """Return the memory use on the smallest slice that the judge fits; `say` prints why smaller ones are too small.
 
-    Slices too small for the frozen weights are not compiled for. Raises UserError if the chip is no TPU, or the judge
-    fits no slice.
+    Slices too small for the frozen weights are skipped. Raises UserError if the chip is no TPU, or no slice fits.
     """
     if chip not in SLICES:
-        raise UserError(
-            f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), or a TPU with a shape, as in v5e:2x4."
-        )
+        raise UserError(f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), perhaps with a shape, as v5e:2x4.")
     weights = _bytes(_weights(config, _model(config)))
     for shape in SLICES[chip]:
         topology = compiling.parse_topology(f"{chip}:{shape}")

@@ -17,7 +17,6 @@ from eeg2text_jax.models.backbones import DECODERS
 
 
 def _clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
-    """Return lines with the compiler's time estimate of a program; for a search, also of one decoding step."""
     estimate, rate = program.estimate, 1e3 * program.task.tokens / program.estimate.bound
     name = _by_cost_models() if isinstance(estimate, GpuEstimate) else "estimated by the compiler, not measured"
     lines = [
@@ -57,7 +56,6 @@ def _mean_step(each: Sequence[tuple[Loop, Estimate]], chip: Chip) -> tuple[int, 
 
 
 def _estimate_lines(estimate: Estimate, chip: Chip, digits: int) -> list[str]:
-    """Return lines with the memory traffic, the parts of the model, and the instructions without an estimate."""
 
     def transfer(size: int, digits: int = 2) -> str:
         return f"{1e3 * size / chip.bandwidth:.{digits}f} ms"
@@ -99,7 +97,6 @@ def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[
 
 
 def _clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
-    """Return the compiler's time estimate; for a search also of its mean `step`, and with each size of the cache."""
     estimate = program.estimate
     figures = {
         "what_it_is": "the compiler's model of the time, not a measurement",
@@ -157,7 +154,6 @@ def _mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
 
 
 def to_text(report: Report) -> str:
-    """Return the report for the terminal."""
     chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
     compiled = report.effort is not None
     how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
@@ -270,7 +266,6 @@ def _largest_line(largest: LargestBatch) -> str:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Return the report for `--json`."""
     chip = report.topology.chip
     return {
         "topology": report.topology.name,

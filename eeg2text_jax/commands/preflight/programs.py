@@ -76,7 +76,6 @@ class Outline:
         return sorted(set(self.config.batch.buckets), reverse=True)
 
     def mapped(self, mapping: str) -> "Outline":
-        """Return a copy that computes the arms of a device by `vmap` or `map`."""
         return dataclasses.replace(self, config=self.config.changed({"parallel.arms": mapping}))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
@@ -111,16 +110,13 @@ class Outline:
         keys = None
         if spec.do_sample:
             keys = _placed(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
-        return Program(
-            generate_program(self.model, spec, mesh, self.config.decode.compactions, tensor_parallel),
-            (params, {"features": features}, ({"mask": mask}, keys)),
-        )
+        program = generate_program(self.model, spec, mesh, self.config.decode.compactions, tensor_parallel)
+        return Program(program, (params, {"features": features}, ({"mask": mask}, keys)))
 
     def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
         return make_program(self.config, self.model, self.arms, mesh)
 
     def _study_arrays(self, placement: Placement) -> StudyArrays:
-        """Return shapes and shardings of the constant inputs of a training step."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
         taps = (2 * MOST_LAGS, math.prod(self.features))
@@ -149,8 +145,8 @@ def make_outline(config: Settings) -> Outline:
     """
     if config.objective != "generate":
         raise UserError(
-            f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
-            "encoder fits wherever a generative model does."
+            f"preflight compiles training and decoding of objective=generate; that of {config.objective!r} fits "
+            "wherever a generative model does."
         )
     features, channels = feature_shape(config.data), made_up_channels(config.data)
     if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices

@@ -59,7 +59,6 @@ class Row:
 
     @property
     def good(self) -> bool:
-        """Whether the step fits and has a time."""
         return self.memory <= self.usable and self.milliseconds is not None
 
     @property
@@ -116,8 +115,7 @@ def scaling(
 
     With `rows`, those of the batch on a chip, the global batch grows with the slice (weak scaling); with 0 it is
     `batch.size` on every slice (strong scaling). The JSON file `path` keeps each finished row, and the same call
-    resumes from it. `say` prints progress. Raises UserError if the configuration is not usable, libtpu is not
-    installed, or `path` is not such a file.
+    resumes from it. Raises UserError if the configuration or `path` is not usable, or libtpu is not installed.
     """
     require_libtpu()
     outline, finished, lock = make_outline(config), _read(path), threading.Lock()
@@ -190,7 +188,6 @@ HEADINGS = "slice,chips,mesh,batch,rows a chip,memory,step,exposed,traffic,hidde
 
 
 def to_text(scaled: Scaling) -> str:
-    """Return the table for the terminal, with the recommendation and what the figures mean."""
     words, tokens = scaled.bucket
     table = [HEADINGS.split(","), *map(_cells, scaled.rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -251,6 +248,5 @@ def _read(path: epath.Path | None) -> dict[str, Any]:
         return parse_json(path.read_text())["scaling"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: is not the table of an earlier preflight of several slices, so it cannot be resumed; give --json "
-            "another name, or delete the file."
+            f"{path}: is not the table of an earlier preflight of slices; give --json another name, or delete it."
         ) from error
