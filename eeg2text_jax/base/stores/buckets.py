@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from eeg2text_jax.base.errors import UserError
@@ -103,8 +102,6 @@ FENCE = "fence"  # metadata key: the label of the lease under which the object w
 LOCK = ".lock"  # name of the lease object of a workdir, see `mirror.Lease`
 ANY = "any content, or none"  # instead of a tag: an unconditional request
 
-NONE: Mapping[str, str] = MappingProxyType({})  # no labels
-
 Advance = Callable[[int], object]
 
 
@@ -146,7 +143,7 @@ class Store(Protocol):
         """Write an object to a file; return the SHA-256 in its metadata, if any."""
 
     def upload(
-        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] | None = None
     ) -> str | None:
         """Upload a file, atomically, if the object's tag is `over` (None: if there is no object).
 

@@ -73,10 +73,10 @@ class GCSStore:
             return (blob.metadata or {}).get(DIGEST)
 
     def upload(
-        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = buckets.NONE
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] | None = None
     ) -> str | None:
         blob = self._bucket.blob(key)
-        blob.metadata = {DIGEST: digest, **labels}
+        blob.metadata = {DIGEST: digest, **(labels or {})}
         return self._write(blob, over, blob.upload_from_filename, str(path), "application/octet-stream")
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import boto3
 from boto3.s3.transfer import TransferConfig
@@ -18,14 +18,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from eeg2text_jax.base.errors import first_line
 from eeg2text_jax.base.stores import buckets
-from eeg2text_jax.base.stores.buckets import ANY, ATTEMPTS, DIGEST, NONE, Advance, Entry, StoreError, seconds
+from eeg2text_jax.base.stores.buckets import ANY, ATTEMPTS, DIGEST, Advance, Entry, StoreError, seconds
 
 PART = 32 << 20  # bytes of a part; files larger than two parts are uploaded in parts
 _PARTS_AT_ONCE = 4
 _TRANSFER = TransferConfig(multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=_PARTS_AT_ONCE)
 _NOT_THERE = ("404", "NoSuchKey", "NotFound")
 _CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
-Changed = TypeVar("Changed")
 _UNCONDITIONAL = ("NotImplemented", "501")  # errors of servers without conditional requests
 
 
@@ -69,9 +68,9 @@ class S3Store:
         return about.get("Metadata", {}).get(DIGEST)
 
     def upload(
-        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] | None = None
     ) -> str | None:
-        about = {"Metadata": {DIGEST: digest, **labels}}
+        about = {"Metadata": {DIGEST: digest, **(labels or {})}}
 
         def send(**condition: str) -> str:
             if path.stat().st_size > 2 * PART:
@@ -85,13 +84,10 @@ class S3Store:
         return self._compared(key, over, lambda **condition: self._put(key, content, condition))
 
     def delete(self, key: str, over: str = ANY) -> bool:
-        def remove(**condition: str) -> bool:
-            self._client.delete_object(Bucket=self._bucket, Key=key, **condition)
-            return True
+        remove = functools.partial(self._client.delete_object, Bucket=self._bucket, Key=key)
+        return self._compared(key, over, remove) is not None or self.head(key) is None
 
-        return bool(self._compared(key, over, remove)) or self.head(key) is None
-
-    def _compared(self, key: str, over: str | None, change: Callable[..., Changed]) -> Changed | None:
+    def _compared(self, key: str, over: str | None, change: Callable[..., Any]) -> Any:
         """Return `change(**condition)` if the object has the tag `over`, else None.
 
         Without conditional requests, the tag is compared just before the change.
