@@ -138,11 +138,8 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 def main_decides(decide: Callable[[], int]) -> int:
     """Return on every host the result of `decide` on the first; all hosts must call this. Errors: see `main_first`."""
-    number: list[int] = []
-    main_first(lambda: number.append(decide()) if is_main() else None)
-    if jax.process_count() == 1:
-        return number[0]
-    return int(multihost_utils.broadcast_one_to_all(np.int32(number[0] if number else 0)))
+    number = main_first(lambda: decide() if is_main() else 0)
+    return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def wait_for_all(name: str) -> None:

@@ -252,8 +252,15 @@ def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
     return state_shardings(params, mesh, rules, lead=())
 
 
-def with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+def with_sharding(shapes: Any, where: Any) -> Any:
+    """Return the shapes and dtypes of a tree with a sharding, or with those of a tree."""
+
+    def place(leaf: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    if isinstance(where, NamedSharding):
+        return jax.tree.map(lambda leaf: place(leaf, where), shapes)
+    return jax.tree.map(place, shapes, where)
 
 
 def _sharding(*axes: str | None) -> Callable[[Mesh | AbstractMesh], NamedSharding]:
@@ -397,7 +404,7 @@ class Placement:
 
     def abstract(self, shapes: Any) -> Any:
         """Return the shapes of a state with their shardings, as for restoring a checkpoint."""
-        return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
+        return with_sharding(shapes, self.shardings(shapes))
 
     def constants(self, tree: Any) -> Any:
         return put(tree, replicated(self.mesh))

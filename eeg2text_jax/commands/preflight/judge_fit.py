@@ -107,7 +107,7 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
     program = make_program(config, model, LABELS, mesh)
     state = placement.abstract(program.state_shapes(config.prompt.length))
     weights = _weights(config, model)
-    frozen = jax.tree.map(with_sharding, weights, weights_shardings(weights, mesh, config.parallel.fsdp))
+    frozen = with_sharding(weights, weights_shardings(weights, mesh, config.parallel.fsdp))
     size, width = config.batch.size, max(config.batch.widths)
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(arms, dtype=jnp.uint32)))
     keys = with_sharding(keys, arm_sharding(mesh))

@@ -56,7 +56,6 @@ def _mean_step(each: Sequence[tuple[Loop, Estimate]], chip: Chip) -> tuple[int, 
 
 
 def _estimate_lines(estimate: Estimate, chip: Chip, digits: int) -> list[str]:
-
     def transfer(size: int, digits: int = 2) -> str:
         return f"{1e3 * size / chip.bandwidth:.{digits}f} ms"
 

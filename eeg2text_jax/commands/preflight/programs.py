@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.base.devices import mesh as meshes
 from eeg2text_jax.base.devices.arms import Divided, compile_step
@@ -88,7 +88,7 @@ class Outline:
         fields, seeds = ["labels", *(name for name in FED if name in self._needs)], len({arm.seed for arm in self.arms})
         fields += ["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else []
         shapes = batch_shapes(bucket or self.bucket, batch_size, self.features, *fields, seeds=seeds)
-        batch = _placed(shapes, meshes.seeds_sharding(placement.mesh))
+        batch = with_sharding(shapes, meshes.seeds_sharding(placement.mesh))
         return Program(step, (state, batch, study))
 
     def search(self, placement: Placement) -> Program:
@@ -100,16 +100,16 @@ class Outline:
         tensor_parallel = self.config.decode.tensor_parallel and frozen is not None
         if frozen is not None:
             where = meshes.frozen_shardings(frozen, mesh, FULLY_SHARDED if tensor_parallel else REPLICATED)
-            params = Divided(params, jax.tree.map(with_sharding, frozen, where))
+            params = Divided(params, with_sharding(frozen, where))
         else:
             weights = jax.eval_shape(lambda params: prepared_arms(self.model, params, spec).weights, params)
-            params = Prepared(params, _placed(weights, meshes.arm_sharding(mesh)))
+            params = Prepared(params, with_sharding(weights, meshes.arm_sharding(mesh)))
         rows, shared = meshes.fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, *self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
         keys = None
         if spec.do_sample:
-            keys = _placed(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
+            keys = with_sharding(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
         program = generate_program(self.model, spec, mesh, self.config.decode.compactions, tensor_parallel)
         return Program(program, (params, {"features": features}, ({"mask": mask}, keys)))
 
@@ -122,9 +122,9 @@ class Outline:
         taps = (2 * MOST_LAGS, math.prod(self.features))
         kernel = jax.ShapeDtypeStruct(taps, jnp.float32) if "kernel" in self._needs else None
         arrays = StudyArrays(keys[0], keys[1], means, kernel=kernel)
-        study, frozen = _placed(arrays, meshes.replicated(placement.mesh)), self._frozen()
+        study, frozen = with_sharding(arrays, meshes.replicated(placement.mesh)), self._frozen()
         if frozen is not None:
-            study = study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
+            study = study._replace(frozen=with_sharding(frozen, placement.frozen(frozen)))
         return study
 
     def _frozen(self) -> Any:
@@ -213,7 +213,3 @@ class UsualTokenizer(AnyTokenizer):
 
     def get_added_vocab(self) -> dict[str, int]:
         return {"": 3}
-
-
-def _placed(shapes: Any, sharding: NamedSharding) -> Any:
-    return jax.tree.map(lambda leaf: with_sharding(leaf, sharding), shapes)
