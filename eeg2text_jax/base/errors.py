@@ -5,10 +5,9 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """An error in the user's input.
+    """An error in the user's input, which the command line prints without a traceback; it exits with `status`.
 
     The message is one sentence that names the file, the field or line, the expected and the found value, and a fix.
-    The command line prints it without a traceback and exits with `status`.
     """
 
     status = 2
@@ -21,26 +20,26 @@ class HostLost(UserError):
 
 
 class Terminated(BaseException):
-    """SIGTERM ended the command; training raises it after it has saved a checkpoint to resume from.
+    """SIGTERM ended the command, with status 143; training raises it after it has saved a checkpoint.
 
-    It is no `Exception`, so that no error handler catches it. The command line prints it and exits with status 143.
+    It is no `Exception`, so that no error handler catches it.
     """
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first non-blank line of an exception's message, or the name of its type if there is no message."""
+    """Return the first non-blank line of an exception's message, or without one the name of its type."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)
 
 
 def named(error: BaseException) -> str:
-    """Return an exception's type and the first line of its message, `ValueError: MESSAGE`, or the type alone."""
+    """Return `ValueError: MESSAGE` with the first line of an exception's message, or the type alone."""
     kind, reason = type(error).__name__, first_line(error)
     return kind if reason == kind else f"{kind}: {reason}"
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception's message as one line, cut at 200 characters, or the name of its type without a message."""
+    """Return an exception's message as one line, cut at 200 characters, or without one the name of its type."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
@@ -50,10 +49,10 @@ def count_of(number: int, one: str, many: str = "") -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: "did you mean" with the nearest known name, or a list of all.
+    """Return the end of a message about an unknown name: "did you mean" with the nearest names, or a list of all.
 
-    One or two names that begin with `name` are the nearest; else one or two that share a usual form with it, those of
-    its section first: `optim.lr` for `learning_rate`, `batch.size` for `batch_size`.
+    One or two that begin with `name` are the nearest; else one or two that share a usual form with it, those of its
+    section first: `optim.lr` for `learning_rate`, `batch.size` for `batch_size`.
     """
     names = list(names)
     near = [other for other in names if name and other.startswith(name)]
@@ -73,11 +72,11 @@ def usual_forms(name: str) -> set[str]:
 
 
 def nearest(name: str, names: Iterable[str], alike: float = 0.0) -> str | None:
-    """Return the known name most similar to `name`, if its similarity is at least `alike` (0 to 1)."""
+    """Return the name most similar to `name`, if the similarity is at least `alike` (0 to 1)."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=alike)), None)
 
 
 def shortlist(names: Iterable[object], most: int = 8) -> str:
-    """Return the first `most` names, separated by commas, and an ellipsis if there are more."""
+    """Return the first `most` names, and an ellipsis if there are more."""
     texts = list(map(str, names))
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")

@@ -17,14 +17,13 @@ from etils import epath
 
 from eeg2text_jax.base.errors import UserError
 
-# Errors of `flock` on file systems without locks.
+# of `flock` on file systems without locks
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
 LISTENERS: list[Callable[[], None]] = []  # called after a file or folder is complete and has its final name
 
 
 def notify() -> None:
-    """Call all listeners, after a file or folder is complete."""
     for listener in LISTENERS:
         listener()
 
@@ -33,9 +32,8 @@ def notify() -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     """Yield a temporary path for a new file or folder; rename it to `path` when the block succeeds.
 
-    If the block raises, the temporary file is removed and `path` is unchanged. The temporary name is always the same,
-    so the next process overwrites what a killed process left. Raises UserError if `path` is a link, a device, or a
-    folder in whose place the block wrote a file.
+    If the block raises, `path` is unchanged. The temporary name is always the same, so the next process overwrites what
+    a killed process left. Raises UserError if `path` is a link, a device, or a folder where the block wrote a file.
     """
     path = epath.Path(path)
     check_replaceable(path)
@@ -84,7 +82,6 @@ def partial_of(path: epath.Path) -> epath.Path:
 
 
 def remove(path: epath.Path) -> None:
-    """Remove a file or folder if it exists."""
     if path.is_dir() and not (is_local(path) and os.path.islink(path)):
         shutil.rmtree(path)
     else:
@@ -96,8 +93,7 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Hold a lock on the file `path`, into which the holder's name is written, until the block ends.
 
     The kernel releases the lock (`flock`) when the process ends. On a file system without locks the block runs
-    unlocked, with one warning; network file systems lock between machines if they are mounted with locks. Raises
-    UserError if another process holds the lock; the message calls the locked thing `what`.
+    unlocked, with one warning. Raises UserError if another process holds the lock; the message calls it `what`.
     """
     descriptor = _lock(path, what)
     if descriptor is None:
@@ -151,8 +147,8 @@ def flock(descriptor: int, what: str, operation: int) -> bool:
         if device not in _WARNED:
             _WARNED.add(device)
             print(
-                f"warning: {what}: its file system has no locks ({error.strerror}), so a second run of the same "
-                "folder would not be noticed; make sure that there is no second run, or take a folder on a local disk.",
+                f"warning: {what}: its file system has no locks ({error.strerror}), so a second run of the same folder "
+                "would not be noticed; make sure that there is none, or take a folder on a local disk.",
                 flush=True,
             )
         return False
@@ -164,14 +160,12 @@ _WARNED: set[int] = set()  # devices of file systems without locks for which the
 
 def _describe(holder: bytes) -> str:
     try:
-        said = json.loads(holder)
-        return f"process {said['process']} on {said['host']} since {said['since']}"
+        return "process {process} on {host} since {since}".format(**json.loads(holder))
     except (ValueError, KeyError, TypeError):  # the holder has not written its name yet
         return "another process"
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is local, not a URL."""
     return "://" not in os.fspath(path)
 
 
@@ -182,7 +176,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def parse_json(content: str | bytes) -> Any:
-    """Return a JSON value. Raises ValueError if it is no JSON, or has more brackets in brackets than Python reads."""
+    """Return a JSON value. Raises ValueError if it is no JSON, or nested deeper than Python reads."""
     try:
         return json.loads(content)
     except RecursionError as error:
@@ -203,7 +197,7 @@ def files_below(folder: epath.Path) -> list[str]:
 
 
 def content_digest(content: Any) -> str:
-    """Return the SHA-256 of a JSON value in hexadecimal, independent of the order of keys."""
+    """Return the SHA-256 of a JSON value in hexadecimal, whatever the order of keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -24,8 +24,6 @@ ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)  # gs://, s3://,
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The valid values of a field."""
-
     holds: Callable[[Any], bool]
     expected: str  # ends the sentence "FIELD is VALUE; expected ..."
     is_place: bool = False  # whether values may be paths
@@ -65,17 +63,13 @@ def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(low: int, high: int = MOST) -> Range:
-    """A whole number from `low` to `high`."""
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and low <= int(value) <= high
-
-    return Range(holds, f"a whole number from {low} to {high}")
+    return Range(
+        lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool) and low <= int(value) <= high,
+        f"a whole number from {low} to {high}",
+    )
 
 
 def encoding() -> Range:
-    """The name of a text encoding that Python knows, or empty."""
-
     def holds(value: Any) -> bool:
         try:
             return isinstance(value, str) and (not value or bool(codecs.lookup(value)))
@@ -107,12 +101,11 @@ def one_of(*names: str) -> Range:
 
 
 def text(*, empty: bool = True) -> Range:
-    """One line of text; it may be empty if `empty`."""
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, str) and value.isprintable() and (empty or bool(value.strip()))
-
-    return Range(holds, "a line of text" + (" or ''" if empty else ", not an empty one"))
+    """One line of text, perhaps `empty`."""
+    return Range(
+        lambda value: isinstance(value, str) and value.isprintable() and (empty or bool(value.strip())),
+        "a line of text or ''" if empty else "a line of text, not an empty one",
+    )
 
 
 def place(*, empty: bool = True, local: bool = False) -> Range:
@@ -120,10 +113,11 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
     line = text(empty=empty)
     expected = "a path of this machine" if local else "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH"
 
-    def holds(value: Any) -> bool:
-        return line.holds(value) and (not ELSEWHERE.match(value) or (not local and is_address(value)))
-
-    return Range(holds, f"{expected}{', or empty text' if empty else ''}", is_place=True)
+    return Range(
+        lambda value: line.holds(value) and (not ELSEWHERE.match(value) or (not local and is_address(value))),
+        f"{expected}{', or empty text' if empty else ''}",
+        is_place=True,
+    )
 
 
 def _tuple_of(
@@ -132,18 +126,14 @@ def _tuple_of(
     """A sequence of `least` to `most` values that are each valid for `of` and together satisfy `fits`."""
 
     def holds(value: Any) -> bool:
-        return (
-            isinstance(value, tuple | list)
-            and least <= len(value) <= most
-            and all(map(of.holds, value))
-            and fits(value)
-        )
+        is_sized = isinstance(value, tuple | list) and least <= len(value) <= most
+        return is_sized and all(map(of.holds, value)) and fits(value)
 
     return Range(holds, expected)
 
 
 def many(of: Range, *, least: int = 1) -> Range:
-    """A sequence of at least `least` distinct values, each valid for `of`."""
+    """A sequence of at least `least` distinct values."""
 
     def are_distinct(entries: Sequence[Any]) -> bool:
         return len({tuple(entry) if isinstance(entry, list) else entry for entry in entries}) == len(entries)
@@ -157,12 +147,12 @@ def pair(of: Range) -> Range:
 
 
 def grid() -> Range:
-    """The numbers of voxels along the three axes of a volume."""
+    """Voxels along the three axes of a volume."""
     return _tuple_of(whole(1, 4096), 3, 3, "a tuple of three whole numbers from 1 to 4096, as (64, 64, 27)")
 
 
 def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
-    """Return whether each bucket (words, tokens) is larger than the one before, and smaller in neither number."""
+    """Return whether each bucket (words, tokens) is larger than the one before, in neither number smaller."""
     ordered = list(map(tuple, buckets))
     return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
 
@@ -185,13 +175,12 @@ def with_pairs(argument: str) -> str:
 
 
 def channels() -> Range:
-    """The numbers of channels, or the strides, of successive layers."""
+    """Channels, or strides, of successive layers."""
     one = whole(1, 100_000)
     return _tuple_of(one, 1, 20, f"a tuple of at least one entry, each {one.expected}")
 
 
 def bands() -> Range:
-    """Frequency bands (low, high) in Hz."""
     expected = "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))"
     one = pair(number(0, 100_000, above=True))
     return _tuple_of(one, 1, MOST, expected, lambda entries: all(low < high for low, high in entries))
@@ -210,10 +199,10 @@ def span() -> Range:
 def tracker() -> Range:
     """A service that tracks experiments: `TRACKER` or `TRACKER:PROJECT`, or empty."""
 
-    def holds(value: Any) -> bool:
-        return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
-
-    return Range(holds, "wandb or trackio, optionally with :PROJECT at the end, or ''")
+    return Range(
+        lambda value: isinstance(value, str) and bool(re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value)),
+        "wandb or trackio, optionally with :PROJECT at the end, or ''",
+    )
 
 
 def shares() -> Range:
@@ -223,12 +212,9 @@ def shares() -> Range:
 
 
 def settings() -> Range:
-    """Keyword arguments of another library: names and plain values."""
-
     def holds(value: Any) -> bool:
-        if not isinstance(value, ConfigDict | dict):
-            return False
-        return all(isinstance(name, str) and _is_plain(entry) for name, entry in value.items())
+        is_named = isinstance(value, ConfigDict | dict) and all(isinstance(name, str) for name in value)
+        return is_named and all(map(_is_plain, value.values()))
 
     return Range(holds, "names with plain finite values, fields of the backbone's Hugging Face configuration")
 
@@ -237,9 +223,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
-
-
-# Device mesh, sharding, functions compiled for all arms, runs on several hosts; the settings of section `parallel`.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,6 @@ BIBTEX = f"""\
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of a distribution; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -45,7 +44,7 @@ COMPILERS = {  # platform -> the packages on whose versions a compiled program d
 
 
 def compiler_versions(platform: str) -> dict[str, str]:
-    """Return package -> version of what compiles programs for a platform, a key of `COMPILERS`."""
+    """Return package -> version of what compiles programs for a platform."""
     return {name: version for name in COMPILERS[platform] if (version := installed_version(name))}
 
 
@@ -59,9 +58,6 @@ def with_version(package: str) -> str:
     from importlib.metadata import version  # 25 ms, for which `eeg2text --help` need not wait
 
     return f"{package}-{version(package)}"
-
-
-# Import optional packages, and libraries without the optional packages that they would import by themselves.
 
 
 @contextmanager
@@ -79,8 +75,7 @@ def hidden(*packages: str) -> Iterator[None]:
 def hide_torch() -> None:
     """Let transformers find no PyTorch, which it would import with the first configuration: 3.5 s of CPU time.
 
-    Commands that import language models call this when their arguments are known to be right. Only `bench` uses models
-    of transformers, and other libraries still find PyTorch.
+    Commands that import language models call this, but for `bench`. Other libraries still find PyTorch.
     """
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     with hidden("torch"):
@@ -98,5 +93,5 @@ def library(name: str, extra: str) -> Any:
 
 
 def parquet_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of pyarrow for a damaged Parquet file, and those for texts that are not UTF-8."""
+    """Return the errors of pyarrow for a damaged Parquet file or texts that are not UTF-8."""
     return library("pyarrow", "parquet").ArrowException, OSError, ValueError

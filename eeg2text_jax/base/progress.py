@@ -12,13 +12,7 @@ UNITS_BEFORE_FORECAST = 10
 
 
 class ProgressLine:
-    """A progress display for `total` units of work. Use as a context manager.
-
-    Args:
-      title: the label.
-      total: the number of units.
-      done: the number of units that an interrupted run finished.
-    """
+    """A progress display for `total` units of work, of which an interrupted run finished `done`; a context manager."""
 
     def __init__(self, title: str, total: int, done: int = 0):
         self._title, self._total, self._done = title, total, done
@@ -31,7 +25,7 @@ class ProgressLine:
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
 
     def advance(self, units: int, note: str = "") -> None:
-        """Add finished units to the count, and show it with a `note`."""
+        """Count finished units, and show a `note`."""
         self._done += units
         self._warm = self._warm or (time.monotonic(), self._done)
         if self._bar is not None:

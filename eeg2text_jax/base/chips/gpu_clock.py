@@ -1,18 +1,18 @@
 """An estimate of a program's time on a GPU, from XLA's cost models in the HLO.
 
-The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: the model "sol" for
-matrix products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are
-wrong by orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms
-in place of 0.19 for products with float32 results), and those of small kernels are too short. Corrections by
-kind of kernel come from times measured on a GPU: `tools/calibrate_gpu.py` measures and writes them.
+The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: "sol" for matrix
+products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are wrong by
+orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms in place
+of 0.19 for products with float32 results), those of small kernels too short. `tools/calibrate_gpu.py` corrects them.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,9 @@ from eeg2text_jax.base.chips.hlo_clock import Estimate, Walk
 from eeg2text_jax.base.chips.hlo_text import Instruction, Module, array_bytes, parse_module
 from eeg2text_jax.base.devices.mesh import Chip, compiler_options
 
-# Launches of a GPU program by the host: one launch executes a command buffer (CUDA graph) of many kernels.
-#
-# XLA gathers neighboring kernels into command buffers after its last HLO pass, so the optimized HLO does not show them.
-# The option `xla_dump_to` writes the runtime's final plan, a line for each step ("thunk"), indented inside of command
-# buffers, loops and branches:
+# The host launches kernels, or command buffers (CUDA graphs) of many. XLA gathers kernels into command buffers after
+# its last HLO pass, so the optimized HLO does not show them. The option `xla_dump_to` writes the final plan, a line
+# for each step ("thunk"), indented inside of command buffers, loops and branches:
 #
 #     000: kCommandBuffer [source | next=002 (1)]
 #         001: kCustomKernel [source | sink] loop_add_fusion grid: [1, 1, 1] ...
@@ -36,14 +34,11 @@ from eeg2text_jax.base.devices.mesh import Chip, compiler_options
 
 PLAN = "*thunk_sequence_after_thunk_passes.txt"  # name of the dumped file
 _STEP = re.compile(r"(?P<indent> *)\d+: k(?P<kind>\w+) ")
-# Steps that contain others and are no launch themselves.
-_CONTAINERS = ("While", "Sequential", "Conditional")
+_CONTAINERS = ("While", "Sequential", "Conditional")  # steps that contain others and are no launch themselves
 
 
 @dataclasses.dataclass(frozen=True)
 class Launches:
-    """Launches of one run of a program."""
-
     host: int  # by the host: kernels and copies outside of command buffers, and command buffers
     buffers: int  # of these, command buffers
     buffered: int  # kernels and copies inside of command buffers
@@ -52,58 +47,39 @@ class Launches:
 def launches(plan: str, turns: Sequence[int]) -> Launches:
     """Count the launches of one run in XLA's plan; `turns[i]` is the number of iterations of its i-th loop.
 
-    All branches of a conditional are counted, and every loop condition once per iteration, even if the runtime skips
-    the condition. So the count is an upper bound. Raises ValueError if `turns` does not have one entry for each loop.
+    All branches of a conditional count, and every loop condition once per iteration, even if the runtime skips it: the
+    count is an upper bound. Raises ValueError if `turns` does not have one entry for each loop.
     """
-    host, buffers, buffered = 0, 0, 0
-    for kind, times, inside in _executed(plan, list(turns)):
-        if inside:
-            buffered += times
-        else:
-            host += times
-            buffers += times * (kind == "CommandBuffer")
-    return Launches(host, buffers, buffered)
-
-
-def _executed(plan: str, turns: list[int]) -> Iterator[tuple[str, int, bool]]:
-    """Yield each launch as (kind, executions, whether it is inside of a command buffer)."""
+    left, host, buffers, buffered = list(turns), 0, 0, 0
     around: list[tuple[int, str, int]] = []  # (indentation, kind, executions of the content) of enclosing steps
-    for line in plan.splitlines():
-        step = _STEP.match(line)
-        if step is None:
-            continue
+    for step in filter(None, map(_STEP.match, plan.splitlines())):
         indent, kind = len(step["indent"]), step["kind"]
         while around and around[-1][0] >= indent:
             around.pop()
         times = around[-1][2] if around else 1
-        inside = any(kind == "CommandBuffer" for _, kind, _ in around)
-        whole = any(kind not in (*_CONTAINERS, "CommandBuffer") for _, kind, _ in around)
-        if kind == "While":
-            if not turns:
-                raise ValueError("the plan has more loops than the program")
-            around.append((indent, kind, times * turns.pop(0)))
+        kinds = {outer for _, outer, _ in around}
+        if kind == "While" and not left:
+            raise ValueError("the plan has more loops than the program")
+        around.append((indent, kind, times * left.pop(0) if kind == "While" else times))
+        if kind in _CONTAINERS or kinds - {*_CONTAINERS, "CommandBuffer"}:  # a slice in a fusion has a copy inside
             continue
-        around.append((indent, kind, times))
-        if kind not in _CONTAINERS and not whole:  # a fusion with a slice has its copy as a step inside
-            yield kind, times, inside
-    if turns:
-        raise ValueError(f"the plan has {len(turns)} loops fewer than the program")
-
-
-def read_plan(dump: Path) -> str:
-    """Return the plan of the program that was compiled last in a dump folder; "" without one."""
-    plans = sorted(dump.glob(PLAN), key=lambda path: path.stat().st_mtime_ns)
-    return plans[-1].read_text() if plans else ""
+        if "CommandBuffer" in kinds:
+            buffered += times
+        else:
+            host += times
+            buffers += times * (kind == "CommandBuffer")
+    if left:
+        raise ValueError(f"the plan has {len(left)} loops fewer than the program")
+    return Launches(host, buffers, buffered)
 
 
 MODELS = "xla_gpu_collect_cost_model_stats"
 OPTIONS = {MODELS: True, **compiler_options("cuda")}  # Triton's matrix products need a GPU for autotuning
 # Our own time of a kernel assumes these shares of the chip's peak FLOP/s and bandwidth, and microseconds of a launch.
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
-# XLA has no cost model of its kernel for `lax.top_k`. An H100 took 277 us for the top 10 of each of 160 rows of 50,265.
+# Kernels without a cost model. `lax.top_k`: an H100 took 277 us for the top 10 of each of 160 rows of 50,265. Our own
+# (`models._fused_attention`): on an H200 they reached 0.46 to 0.6 of the bandwidth.
 TOP_K, TOP_K_RATE = "__gpu$TopK", 116e9  # bytes of scores per second
-# XLA has no cost model of our own kernels (`models._fused_attention`), either. On an H200 they reached 0.46 to 0.6 of
-# the bandwidth.
 PALLAS, PALLAS_SHARE = "__gpu$xla.gpu.triton", 0.5
 FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
 
@@ -112,31 +88,27 @@ PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "o
 
 
 class Correction(NamedTuple):
-    """Predicts the measured time of a kernel of one kind from its estimate: `max(least, factor * estimate)`."""
+    """Predicts the measured time of a kernel of one kind from its estimate, in microseconds."""
 
-    factor: float
-    least: float  # microseconds
+    factor: float = 1.0
+    least: float = 0.0
 
     def __call__(self, microseconds: float) -> float:
         return max(self.least, self.factor * microseconds)
 
 
-NONE = Correction(1.0, 0.0)
-
-
 @functools.cache
 def measured() -> dict[str, Any]:
-    """Return what `tools/calibrate_gpu.py` wrote: the GPU (`gpu`), the corrections, and the programs measured."""
+    """Return what `tools/calibrate_gpu.py` wrote: `gpu`, `corrections`, and the `programs` measured."""
     return json.loads(MEASURED.read_text(encoding="utf8"))
 
 
 def corrections() -> dict[str, Correction]:
-    """Return the measured correction of each kind of kernel."""
     return {kind: Correction(*numbers) for kind, numbers in measured()["corrections"].items()}
 
 
 def kind_of(line: Instruction) -> str:
-    """Return the kind of kernel of an instruction, as in `corrections`."""
+    """Return the kind of kernel, a key of `corrections`."""
     targets = {"cublas": PRODUCTS, PALLAS: OWN, TOP_K: TOP}
     return next((kind for target, kind in targets.items() if target in line.attributes), OTHERS)
 
@@ -153,15 +125,13 @@ _SHAPE = re.compile(r"\[([\d,]*)\]")
 class GpuEstimate(Estimate):
     """An estimate from XLA's cost models, with implausible times replaced and all times corrected as measured.
 
-    A time below the roofline or above `FAR` times the roofline is replaced by the time of a kernel that reaches
-    `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch. The kernel `TOP_K` and
-    our own kernels have measured rates.
+    A time below the roofline or above `FAR` times the roofline is replaced by that of a kernel that reaches
+    `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch.
     """
 
-    launched: Launches | None = None  # launches by the host; None without XLA's plan of the program
+    launched: Launches | None = None  # None without XLA's plan of the program
     replaced: int = 0  # executions whose time was replaced
-    # Milliseconds of one run by XLA's times, not corrected; matrix products above twice our own time have our own time.
-    modelled: float = 0.0
+    modelled: float = 0.0  # milliseconds not corrected; only matrix products above twice our own time are replaced
 
     @property
     def launches(self) -> int:
@@ -169,12 +139,9 @@ class GpuEstimate(Estimate):
         return self.executions
 
     def __str__(self) -> str:
-        launched, by_host = self.launched, ""
-        if launched:
-            by_host = (
-                f", {launched.buffered} of them in {launched.buffers} command buffers: {launched.host} launches by the "
-                "host"
-            )
+        by_host = ""
+        if told := self.launched:
+            by_host = f", {told.buffered} of them in {told.buffers} command buffers: {told.host} launches by the host"
         return (
             f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
             f"the roofline or above {FAR:g} times the roofline; without corrections, and with our own time "
@@ -191,37 +158,30 @@ def estimate(
 ) -> GpuEstimate:
     """Return a time estimate from `compiled.as_text()` of a program compiled with `OPTIONS`.
 
-    `corrected` has the corrections by kind of kernel, by default `corrections()`.
-
-    `plan` is the dumped plan of the runtime, see `gpu_launches`; without it, launches by the host are not known.
-
-    Raises `UnknownLoop` as `hlo_clock.estimate`, where `unknown_loops` is explained.
+    `unknown_loops` and the error UnknownLoop are those of `hlo_clock.estimate`. Without the dumped `plan` of the
+    runtime, launches by the host are not known. `corrected` are the corrections, by default `corrections()`.
     """
     walk = GpuWalk(parse_module(hlo), chip, unknown_loops, corrections() if corrected is None else corrected)
     executed, total = walk.whole()
-    try:
+    launched = None
+    with contextlib.suppress(ValueError):  # the plan does not have the loops of the program, as after an unrolling
         launched = launches(plan, walk.loops) if plan else None
-    except ValueError:  # the plan does not have the loops of the program, as after an unrolling
-        launched = None
     times = [(walk.time(one.instruction), one.times) for one in executed if one.instruction is not None]
-    return GpuEstimate(
-        **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
-        replaced=sum(count for time, count in times if time.replaced),
-        modelled=sum(time.modelled * count for time, count in times),
-        launched=launched,
-    )
+    replaced, modelled = sum(n for time, n in times if time.replaced), sum(time.modelled * n for time, n in times)
+    fields = {field.name: getattr(total, field.name) for field in dataclasses.fields(total)}
+    return GpuEstimate(**fields, launched=launched, replaced=replaced, modelled=modelled)
 
 
 class Time(NamedTuple):
-    """The time of one execution of an instruction."""
+    """The milliseconds of one execution of an instruction."""
 
     milliseconds: float | None  # None if no cost model covers the instruction
-    replaced: bool  # whether `milliseconds` is our own time in place of XLA's
-    modelled: float  # milliseconds as in `GpuEstimate.modelled`
+    replaced: bool  # whether it is our own time in place of XLA's
+    modelled: float  # as in `GpuEstimate`
 
 
 class GpuWalk(Walk):
-    """A walk over all executed instructions, with times from XLA's GPU cost models."""
+    """A walk with times from XLA's GPU cost models."""
 
     def __init__(self, module: Module, chip: Chip, unknown: Sequence[int], corrected: Mapping[str, Correction]):
         super().__init__(module, 1.0, unknown)
@@ -229,42 +189,34 @@ class GpuWalk(Walk):
         self._home = {line.name: computation for computation, line in module.lines()}
 
     def milliseconds(self, line: Instruction) -> float | None:
-        """Return the milliseconds of one execution; None if no model covers the instruction."""
         return self.time(line).milliseconds
 
     def time(self, line: Instruction) -> Time:
-        """Return the time of one execution of an instruction."""
         modelled = self._modelled(line)
         if modelled.milliseconds is None:
             return modelled
-        correct = self._corrected.get(kind_of(line), NONE)
+        correct = self._corrected.get(kind_of(line), Correction())
         return modelled._replace(milliseconds=correct(1e3 * modelled.milliseconds) / 1e3)
 
     def _modelled(self, line: Instruction) -> Time:
-        models = {match["model"]: float(match["time"]) for match in _MODELS.finditer(line.attributes)}
         if TOP_K in line.attributes:
             spent = 1e3 * self._bytes(line) / TOP_K_RATE
             return Time(spent, False, spent)
         if PALLAS in line.attributes:
             spent = 1e3 * self._bytes(line) / self.chip.bandwidth / PALLAS_SHARE + LAUNCH / 1e3
             return Time(spent, False, spent)
+        models = {match["model"]: float(match["time"]) for match in _MODELS.finditer(line.attributes)}
         if not models:
             return Time(None, False, 0.0)
         by_xla = next(models[name] for name in ("sol", "indexing-cost-model", "", *models) if name in models)
-        moved, flops = self._bytes(line), self._flops(line)
-        floor = 1e6 * max(moved / self.chip.bandwidth, flops / self.chip.flops)
-        ours = self._ours(moved, flops)
+        moving, computing = self._bytes(line) / self.chip.bandwidth, self._flops(line) / self.chip.flops
+        floor = 1e6 * max(moving, computing)
+        ours = 1e6 * max(moving / BANDWIDTH_SHARE, computing / PEAK_SHARE) + LAUNCH
         product = "cublas" in line.attributes
         credible = by_xla <= (2 * ours if product else FAR * floor + LAUNCH)
         modelled = ours if product and not credible else by_xla
-        if credible and by_xla >= floor:
-            return Time(by_xla / 1e3, False, modelled / 1e3)
-        return Time(ours / 1e3, True, modelled / 1e3)
-
-    def _ours(self, moved: int, flops: float) -> float:
-        """Return our own time of a kernel in microseconds, from the bytes that it moves and its FLOPs."""
-        reached = moved / self.chip.bandwidth / BANDWIDTH_SHARE, flops / self.chip.flops / PEAK_SHARE
-        return 1e6 * max(reached) + LAUNCH
+        replaced = not credible or by_xla < floor
+        return Time((ours if replaced else by_xla) / 1e3, replaced, modelled / 1e3)
 
     def _bytes(self, line: Instruction) -> int:
         """Return the bytes read and written: each operand once, and only the slice of a sliced operand."""
@@ -286,18 +238,15 @@ class GpuWalk(Walk):
                 moved += sum(user.bytes() for user in users)
             elif not all(user.op == "dynamic-update-slice" and user.operands[0] == line.name for user in users):
                 moved += line.bytes()
-        root = next(line for line in lines if line.root)
-        results = [by_name[one] for one in root.operands if one in by_name] if root.op == "tuple" else [root]
-        return moved + sum(self._written(one, by_name) for one in results)
-
-    def _written(self, line: Instruction, by_name: dict[str, Instruction]) -> int:
-        while line.op in ("bitcast", "copy") and line.operands[0] in by_name:
-            line = by_name[line.operands[0]]
-        update = by_name.get(line.operands[1]) if line.op == "dynamic-update-slice" else None
-        return (update or line).bytes()
+        root = self.module.root(name)
+        for result in [by_name[one] for one in root.operands if one in by_name] if root.op == "tuple" else [root]:
+            while result.op in ("bitcast", "copy") and result.operands[0] in by_name:
+                result = by_name[result.operands[0]]
+            update = by_name.get(result.operands[1]) if result.op == "dynamic-update-slice" else None
+            moved += (update or result).bytes()
+        return moved
 
     def _flops(self, line: Instruction) -> float:
-        """Return the FLOPs of the matrix products in an instruction."""
         if "cublas" in line.attributes:
             return self._product(line)
         called = line.called.get("calls", ()) if line.op == "fusion" else ()

@@ -1,10 +1,10 @@
 """The TPU compiler's time estimate of a program, by part of the model, parsed from its optimized HLO.
 
 libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
-is the sum over unfused instructions, times their executions. It is a deterministic model, not a measurement: only fused
-instructions overlap, and instructions without an estimate count as 0. These are mainly asynchronous copies that
-prefetch weights during computation, and they may bound a loop that does little else, such as the beam search. So the
-time of a loop is the larger of two: its estimate, and its bytes to and from HBM divided by the chip's bandwidth.
+is their sum over unfused instructions and executions, a deterministic model and no measurement: only fused instructions
+overlap, and instructions without an estimate count as 0. These are mainly asynchronous copies that prefetch weights,
+and may bound a loop that does little else, such as the beam search. So a loop takes the larger of its estimate and of
+its bytes to and from HBM divided by the chip's bandwidth.
 """
 
 import dataclasses
@@ -15,17 +15,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from eeg2text_jax.base.chips.hlo_text import (
-    COLLECTIVES,
-    NOTHING,
-    Instruction,
-    Module,
-    array_bytes,
-    loop_length,
-    parse_module,
-)
-
-# The time estimate of a compiled program: by instruction, by part of the model, and its memory traffic.
+from eeg2text_jax.base.chips import hlo_text
+from eeg2text_jax.base.chips.hlo_text import ARRAY, COLLECTIVES, NOTHING, Instruction, Module, array_bytes, parse_module
 
 ASYNCHRONOUS = ("copy-start", "slice-start")
 WAITING = "waiting for memory"
@@ -34,8 +25,6 @@ UNCOUNTED = {"rng": "random bits", "topk": "TopK", "sort": "sorts"}  # in the na
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The estimated time of an instruction."""
-
     name: str
     shape: str
     op_name: str
@@ -46,18 +35,21 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """Instructions of one kind without an estimate: their number, executions, and total bytes written."""
+    """Instructions of one kind without an estimate."""
 
-    instructions: int
-    executions: int
-    bytes: int
+    instructions: int = 0
+    executions: int = 0
+    bytes: int = 0  # written in all
+
+    def __add__(self, other: "Missing") -> "Missing":
+        return Missing(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """The compiler's estimate of one run of a program on one chip."""
 
-    costs: tuple[Cost, ...]  # instructions by cost, the most expensive first
+    costs: tuple[Cost, ...]  # the most expensive first
     missing: dict[str, Missing]  # instructions without an estimate by kind, most bytes first
     executions: int  # executions of all instructions, with or without an estimate
     turns: tuple["Estimate", ...] = ()  # of one iteration of each loop of unknown trip count
@@ -66,12 +58,12 @@ class Estimate:
 
     @property
     def milliseconds(self) -> float:
-        """Milliseconds of one run by the compiler's estimate alone."""
+        """The compiler's estimate alone."""
         return sum(cost.milliseconds for cost in self.costs)
 
     @property
     def bound(self) -> float:
-        """Milliseconds of one run in which each loop takes the larger of its estimate and its memory traffic."""
+        """Milliseconds in which each loop takes the larger of its estimate and its memory traffic."""
         return self.milliseconds + self.waiting
 
     @functools.cached_property
@@ -99,9 +91,7 @@ class Estimate:
         counts: dict[str, Missing] = {}
         for kind, count in self.missing.items():
             if name := next((name for part, name in UNCOUNTED.items() if part in kind.lower()), None):
-                before = counts.get(name, Missing(0, 0, 0))
-                numbers = zip(dataclasses.astuple(before), dataclasses.astuple(count), strict=True)
-                counts[name] = Missing(*map(sum, numbers))
+                counts[name] = counts.get(name, Missing()) + count
         return counts
 
     @property
@@ -110,14 +100,10 @@ class Estimate:
         return sum(self.missing[kind].bytes for kind in ASYNCHRONOUS if kind in self.missing)
 
 
-# Bytes that an instruction of an optimized TPU program moves to and from HBM, padded to the chip's tiles.
-#
-# The layout of every array states its memory: `S(1)` is the memory near the cores (VMEM), a layout without `S` is HBM.
-# An asynchronous copy from HBM to VMEM therefore counts once, and a copy within HBM twice. If an operand is sliced,
-# only the slice counts; if it is updated in place, only the tiles of the update count, once as read and once as
-# written.
+# Memory traffic, padded to the chip's tiles. The layout of an array states its memory: `S(1)` is the memory near the
+# cores (VMEM), a layout without `S` is HBM. So an asynchronous copy from HBM to VMEM counts once, a copy within HBM
+# twice. Of a sliced operand the slice counts; of one updated in place the tiles of the update, as read and as written.
 
-_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[\d,]*)(?::(?P<tiles>[^{}]*))?\})?")
 _TILE = re.compile(r"T\(([\d,]+)\)")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _PASSES = ("bitcast", "copy", "get-tuple-element")
@@ -125,7 +111,7 @@ _STILL = re.compile(f"{NOTHING}|while|conditional|call|iota")  # instructions wi
 
 
 def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
-    """Return the bytes that one execution of an instruction of `computation` reads from and writes to HBM."""
+    """Return the bytes that one execution of an instruction reads from and writes to HBM."""
     if _STILL.fullmatch(line.op) or 'custom_call_target="ConcatBitcast"' in line.attributes:
         return 0
     by_name = module.by_name[computation]
@@ -133,7 +119,7 @@ def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
     if line.op == "copy-start":  # its shape is (result, operand, context)
         return _sum(line.shape)
     if line.op == "slice-start":  # its shape is ((operand), result, context)
-        result = list(_ARRAY.finditer(line.shape))[1]
+        result = list(ARRAY.finditer(line.shape))[1]
         return _starts_in_hbm(operands[0]) * _padded(result) + _hbm(result)
     if line.op == "dynamic-update-slice":
         return _updated(line, by_name)
@@ -146,14 +132,12 @@ def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
 
 def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> int:
     (called,) = fusion.called["calls"]
-    lines, by_name = module.computations[called], module.by_name[called]
-    moved = 0
-    for line in lines:
+    by_name, root, moved = module.by_name[called], module.root(called), 0
+    for line in module.computations[called]:
         if line.op == "parameter" and (size := _sum(operands[int(line.arguments)])):
             moved += min(size, _read(module, called, line.name, size))
-    root = next(line for line in lines if line.root)
     made = [by_name[name] for name in root.operands] if root.op == "tuple" else [root]
-    results = list(_ARRAY.finditer(fusion.shape))
+    results = list(ARRAY.finditer(fusion.shape))
     for line, result in zip(made, results, strict=False):
         while line.op in _PASSES and line.operands[0] in by_name:
             line = by_name[line.operands[0]]
@@ -163,7 +147,7 @@ def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> i
 
 
 def _read(module: Module, computation: str, name: str, size: int) -> int:
-    """Return the bytes that a fused computation reads of its value `name`: of slices, or all `size` bytes."""
+    """Return the bytes that a fused computation reads of its value `name`: those of slices, or `size`."""
     if module.by_name[computation][name].root:
         return size
     read = 0
@@ -185,8 +169,8 @@ def _read(module: Module, computation: str, name: str, size: int) -> int:
 
 def _updated(line: Instruction, by_name: dict[str, Instruction]) -> int:
     """Return the bytes of an in-place update: the tiles of the target under the update, read and written."""
-    update, target = by_name[line.operands[1]], _ARRAY.search(line.shape)
-    return 0 if _is_near(target) else 2 * _padded(target, _ARRAY.search(update.shape)["shape"])
+    update, target = by_name[line.operands[1]], ARRAY.search(line.shape)
+    return 0 if _is_near(target) else 2 * _padded(target, ARRAY.search(update.shape)["shape"])
 
 
 def _is_near(array: re.Match[str]) -> bool:
@@ -195,22 +179,21 @@ def _is_near(array: re.Match[str]) -> bool:
 
 
 def _starts_in_hbm(shape: str) -> bool:
-    """Return whether the first array of a shape is in HBM; False without an array."""
-    array = _ARRAY.search(shape)
+    array = ARRAY.search(shape)
     return array is not None and not _is_near(array)
 
 
 def _sum(shape: str) -> int:
     """Return the bytes of all arrays of a shape that are in HBM."""
-    return sum(map(_hbm, _ARRAY.finditer(shape)))
-
-
-def _all(shape: str) -> int:
-    return sum(map(_padded, _ARRAY.finditer(shape)))
+    return sum(map(_hbm, ARRAY.finditer(shape)))
 
 
 def _hbm(array: re.Match[str]) -> int:
     return 0 if _is_near(array) else _padded(array)
+
+
+def _all(shape: str) -> int:
+    return sum(map(_padded, ARRAY.finditer(shape)))
 
 
 def _padded(array: re.Match[str], shape: str | None = None) -> int:
@@ -226,16 +209,9 @@ def _padded(array: re.Match[str], shape: str | None = None) -> int:
 
 
 # `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
-# innermost scope counts; a fusion of several parts belongs to the part in the fusion's metadata.
-SCOPES = {
-    "eeg_encoder": "EEG encoder",
-    "embeddings": "embeddings",
-    "encoder": "encoder",
-    "decoder": "decoder",
-    "head_loss": "head and loss",
-    "optimizer": "optimizer",
-    "search": "search",
-}
+# innermost scope counts; a fusion of several parts belongs to the part in its metadata.
+SCOPES = {"eeg_encoder": "EEG encoder", "head_loss": "head and loss"}
+SCOPES |= {name: name for name in ("embeddings", "encoder", "decoder", "optimizer", "search")}
 COPIES, FILLS, COMMUNICATION, OTHER = "copies and layout changes", "buffers filled", "communication", "other"
 
 _SCOPE = re.compile(rf"(?<![\w.])(?<!jit\()({'|'.join(SCOPES)})(?![\w.])")
@@ -256,17 +232,11 @@ class UnknownLoop(ValueError):
 
 
 def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidth: float = 0.0) -> Estimate:
-    """Return the TPU compiler's estimate of a program. A conditional counts as its most expensive branch.
+    """Return the TPU compiler's estimate of `compiled.as_text()`; of a conditional the dearest branch counts.
 
-    Args:
-      hlo: the optimized program, `compiled.as_text()`.
-      hertz: the chip's clock rate.
-      unknown_loops: trip counts of the loops (such as the beam search) whose trip count the program does not state, in
-        the order of the program.
-      bandwidth: the chip's memory bandwidth in bytes per second; 0: the estimate ignores memory traffic.
-
-    Raises:
-      UnknownLoop: a trip count is neither in the program nor given, or more were given than there are loops.
+    `hertz` is the chip's clock rate, `bandwidth` its memory bandwidth in bytes per second (0: memory traffic is
+    ignored). `unknown_loops` has the trip counts that the program does not state (as of the beam search), in the order
+    of the program. Raises UnknownLoop if one is missing, or more were given than there are such loops.
     """
     return Walk(parse_module(hlo), hertz, unknown_loops, bandwidth=bandwidth).whole()[1]
 
@@ -274,7 +244,7 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidt
 def parts_of(hlo: str) -> dict[str, str]:
     """Return executed instruction -> part of the model (a value of `SCOPES`, or `COPIES`, ...), for any compiler's HLO.
 
-    Loops, calls and branches are left out; the instructions inside them are included.
+    In place of loops, calls and branches it has the instructions inside them.
     """
     module = parse_module(hlo)
     loops = sum(line.op == "while" for _, line in module.lines())
@@ -287,7 +257,7 @@ class _Executed:
     """An executed instruction, or the time that a loop waits for memory."""
 
     instruction: Instruction | None  # None: waiting for memory
-    part: str  # part of the model, such as "decoder"
+    part: str  # of the model
     times: int  # executions in one run
     milliseconds: float | None  # of one execution; None without an estimate
     moved: int = 0  # bytes to and from HBM of one execution
@@ -297,21 +267,15 @@ class Walk:
     """A walk over all executed instructions from the entry computation; loops are multiplied by their trip counts."""
 
     def __init__(
-        self,
-        module: Module,
-        hertz: float,
-        unknown: Sequence[int],
-        *,
-        every_branch: bool = False,
-        bandwidth: float = 0.0,
+        self, module: Module, hertz: float, unknown: Sequence[int], every_branch: bool = False, bandwidth: float = 0.0
     ):
         self.module, self._hertz, self._unknown, self._every_branch = module, hertz, list(unknown), every_branch
         self._bandwidth = bandwidth
-        self._turns: list[Estimate] = []  # estimates of one iteration of each loop of unknown trip count
+        self._turns: list[Estimate] = []  # of one iteration of each loop of unknown trip count
         self.loops: list[int] = []  # trip counts of all loops, in the order of the walk
 
     def whole(self) -> tuple[list[_Executed], Estimate]:
-        """Return all instructions that one run executes, and the run's estimate; raise UnknownLoop as `estimate`."""
+        """Return all instructions that one run executes, and its estimate; raise UnknownLoop as `estimate`."""
         n_turns = len(self._unknown)
         executed = self.computation(self.module.entry, 1, OTHER)
         if self._unknown:
@@ -325,21 +289,20 @@ class Walk:
             scope = self._scope(name, line) or part
             if line.op == "while":
                 executed += self._loop(name, line, times, scope)
-            elif line.op == "conditional":
-                branches = [self.computation(branch, times, scope) for role in line.called.values() for branch in role]
-                dearest = max(branches, key=lambda branch: self.total(branch).milliseconds)
-                executed += itertools.chain(*branches) if self._every_branch else dearest
-            elif line.op in ("call", "async-start"):
-                for called in (called for role in line.called.values() for called in role):
-                    executed += self.computation(called, times, scope)
+            elif line.op in ("conditional", "call", "async-start"):
+                inside = [self.computation(called, times, scope) for called in itertools.chain(*line.called.values())]
+                if line.op == "conditional" and not self._every_branch:
+                    inside = [max(inside, key=lambda branch: self.total(branch).milliseconds)]
+                executed += itertools.chain(*inside)
             elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
                 moved = hbm_bytes(self.module, name, line) if self._bandwidth else 0
                 executed.append(_Executed(line, self._kind(line) or scope, times, self.milliseconds(line), moved))
         return executed
 
     def total(self, executed: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
-        """Sum instructions to an estimate; `turns`: estimates of one iteration of each loop of unknown trip count."""
-        costs, missing, executions, moved, waiting = [], defaultdict(list), 0, 0, 0.0
+        """Sum instructions to an estimate, which gets `turns`."""
+        missing: dict[str, Missing] = defaultdict(Missing)
+        costs, executions, moved, waiting = [], 0, 0, 0.0
         for one in executed:
             line = one.instruction
             if line is None:
@@ -348,29 +311,21 @@ class Walk:
             executions += one.times
             moved += one.moved * one.times
             if one.milliseconds is None:
-                missing[self._label(line)].append((1, one.times, _written(line) * one.times))
+                missing[self._label(line)] += Missing(1, one.times, _written(line) * one.times)
             else:
                 spent = one.milliseconds * one.times
                 costs.append(Cost(line.name, line.shape, line.op_name, one.part, one.times, spent))
-        kinds = {label: Missing(*map(sum, zip(*counts, strict=True))) for label, counts in missing.items()}
-        return Estimate(
-            costs=tuple(sorted(costs, key=lambda cost: -cost.milliseconds)),
-            missing=dict(sorted(kinds.items(), key=lambda kind: -kind[1].bytes)),
-            executions=executions,
-            turns=turns,
-            moved=moved,
-            waiting=waiting,
-        )
+        dearest = tuple(sorted(costs, key=lambda cost: -cost.milliseconds))
+        largest = dict(sorted(missing.items(), key=lambda kind: -kind[1].bytes))
+        return Estimate(dearest, largest, executions, turns, moved, waiting)
 
     def _loop(self, name: str, loop: Instruction, times: int, part: str) -> list[_Executed]:
-        inside = [called for role in ("condition", "body") for called in loop.called[role]]
-        turns = loop_length(self.module, name, loop)
+        inside = *loop.called["condition"], *loop.called["body"]
+        turns = hlo_text.loop_length(self.module, name, loop)
         if turns is None:
             if not self._unknown:
-                raise UnknownLoop(
-                    f"the trip count of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the "
-                    "program"
-                )
+                name = f"%{loop.name} ({loop.op_name or 'without a name'})"
+                raise UnknownLoop(f"the trip count of the loop {name} is not in the program")
             turns, before = self._unknown.pop(0), len(self.loops)
             one = [line for called in inside for line in self.computation(called, 1, part)]
             del self.loops[before:]  # loops inside are met once more below
@@ -388,7 +343,6 @@ class Walk:
         return [_Executed(None, part, turns, rest / turns)] if rest > 0 else []
 
     def milliseconds(self, line: Instruction) -> float | None:
-        """Return the milliseconds of one execution; None without an estimate."""
         if (cycles := _CYCLES.search(line.attributes)) and int(cycles[1]):
             return 1e3 * int(cycles[1]) / self._hertz
         if (spent := _MICROSECONDS.search(line.attributes)) and float(spent[1]):
@@ -396,7 +350,7 @@ class Walk:
         return None
 
     def _scope(self, computation: str, line: Instruction) -> str | None:
-        """Return the part of the model of the innermost scope, or of the first user if the compiler added `line`."""
+        """Return the part of the innermost scope, or of the first user if the compiler added `line`."""
         seen = set()
         while line.name not in seen:
             seen.add(line.name)
@@ -414,29 +368,26 @@ class Walk:
         alone = line.op != "fusion" or self.milliseconds(line) is None  # a fusion with a time estimate also computes
         if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
             return COMMUNICATION
-        if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):
-            return None
         moving = [part for part in lines if _MOVES.fullmatch(part.op)]
+        others = (part.arrays for part in lines if not _MOVES.fullmatch(part.op))
+        if not moving or any(items > 1 for arrays in others for _, items in arrays):
+            return None
         filled = all(part.op == "broadcast" and "dimensions={}" in part.attributes for part in moving)
-        return (FILLS if filled else COPIES) if moving else None
+        return FILLS if filled else COPIES
 
-    def _within(self, line: Instruction) -> Iterable[Instruction]:
-        """Yield the instruction itself, or the instructions inside a fusion."""
+    def _within(self, line: Instruction) -> list[Instruction]:
+        """Return the instruction itself, or the instructions inside a fusion."""
         if line.op != "fusion":
-            yield line
-            return
-        for called in line.called.get("calls", ()):
-            for part in self.module.computations[called]:
-                yield from self._within(part)
+            return [line]
+        parts = (part for called in line.called.get("calls", ()) for part in self.module.computations[called])
+        return [inner for part in parts for inner in self._within(part)]
 
     def _label(self, line: Instruction) -> str:
         """Return the kind of an instruction without an estimate, a key of `Estimate.missing`."""
         if line.op == "fusion":
             names = {part.op for part in self._within(line)}
-            inner_op = next(
-                (op for op in ("rng-bit-generator", "gather", "scatter", "sort", "custom-call") if op in names), None
-            )
-            return f"fusion with {inner_op}" if inner_op else "fusion"
+            telling = ("rng-bit-generator", "gather", "scatter", "sort", "custom-call")
+            return next((f"fusion with {op}" for op in telling if op in names), "fusion")
         return f"custom-call {_target(line)}" if line.op == "custom-call" else line.op
 
 
@@ -450,7 +401,3 @@ def _written(line: Instruction) -> int:
 def _target(line: Instruction) -> str:
     match = _TARGET.search(line.attributes)
     return match[1] if match else ""
-
-
-def _is_scalar(line: Instruction) -> bool:
-    return all(items <= 1 for _, items in line.arrays)

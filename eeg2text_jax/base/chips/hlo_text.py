@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jax.sharding import Mesh
@@ -21,7 +22,8 @@ _CALLED = re.compile(
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _INDEX = re.compile(r"\bindex=(\d+)")
-_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
+_NUMBER = re.compile(r"-?\d+")
+ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[\d,]*)(?::(?P<tiles>[^{}]*))?\})?")
 # Instructions without a cost of their own; a `-done` is counted with its `-start`.
 NOTHING = (
     "parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
@@ -48,7 +50,7 @@ class Instruction:
 
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
-        """Names of the called computations by role: `body`, `condition`, `calls`, `to_apply`, ..."""
+        """Called computations by role: `body`, `condition`, `calls`, `to_apply`, ..."""
         calls = _CALLED.finditer(self.attributes)
         return {call["role"]: tuple(_REFERENCE.findall(call["names"])) for call in calls}
 
@@ -61,46 +63,41 @@ class Instruction:
     @property
     def arrays(self) -> list[tuple[str, int]]:
         """(dtype, number of elements) of the result, or of each element of a tuple."""
-        return [
-            (array["type"], math.prod(int(length or 1) for length in array["shape"].split(",")))
-            for array in _ARRAY.finditer(self.shape)
-        ]
+        found = ARRAY.finditer(self.shape)
+        return [(one["type"], math.prod(int(length or 1) for length in one["shape"].split(","))) for one in found]
 
     def bytes(self, *, largest_only: bool = False) -> int:
-        """Return the bytes of the result, or of its largest array only, as asynchronous starts also return operands."""
+        """Return the bytes of the result, or of its largest array: asynchronous starts also return operands."""
         sizes = [array_bytes(*array) for array in self.arrays]
         return max(sizes, default=0) if largest_only else sum(sizes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A parsed HLO module."""
-
     computations: dict[str, tuple[Instruction, ...]]  # instructions by name of the computation, in the text's order
     entry: str  # name of the computation that the program begins with
 
     @functools.cached_property
     def by_name(self) -> dict[str, dict[str, Instruction]]:
-        """Name of the computation -> name of the instruction -> instruction."""
+        """Computation -> name of the instruction -> instruction."""
         return {name: {line.name: line for line in lines} for name, lines in self.computations.items()}
 
     @functools.cached_property
     def first_user(self) -> dict[str, dict[str, Instruction]]:
-        """Name of the computation -> name of a value -> the first instruction that uses the value."""
+        """Computation -> name of a value -> the first instruction that uses it."""
         return {
             name: {operand: line for line in reversed(lines) for operand in line.operands}
             for name, lines in self.computations.items()
         }
 
     def lines(self) -> Iterator[tuple[str, Instruction]]:
-        """Yield (computation, instruction) for every instruction."""
-        for name, instructions in self.computations.items():
-            for instruction in instructions:
-                yield name, instruction
+        return ((name, line) for name, lines in self.computations.items() for line in lines)
+
+    def root(self, computation: str) -> Instruction:
+        return next(line for line in self.computations[computation] if line.root)
 
 
 def parse_module(hlo: str) -> Module:
-    """Parse the text of an HLO module, `compiled.as_text()`."""
     computations: dict[str, list[Instruction]] = {}
     name = entry = ""
     for line in hlo.splitlines():
@@ -140,70 +137,63 @@ def array_bytes(dtype: str, items: int) -> int:
 def loop_length(module: Module, computation: str, loop: Instruction) -> int | None:
     """Return the trip count of a `while` instruction `loop` in `computation`; None if the text does not determine it.
 
-    If there is no attribute `known_trip_count`, which the TPU compiler does not write, the trip count is derived: the
-    condition must compare a counter with a constant, the counter start at a constant, and the body add a constant.
+    The TPU compiler writes no attribute `known_trip_count`. Then the condition must compare a counter with a constant,
+    the counter start at a constant, and the body add a constant.
     """
     if trips := _TRIPS.search(loop.attributes):
         return int(trips[1])
     (condition,), (body,) = loop.called["condition"], loop.called["body"]
-    if (place_and_limit := _limit(module, condition)) is None:
+    compared, by_name = module.root(condition), module.by_name[condition]
+    if compared.op != "compare" or "direction=LT" not in compared.attributes:
         return None
-    place, limit = place_and_limit
-    start = _constant(module, computation, _part(module, computation, loop.operands[0], place))
-    step = _step(module, body, place)
-    if start is None or not step:
+    place, limit = _place(by_name, compared.operands[0]), _constant(by_name, compared.operands[1])
+    if place is None or limit is None:
         return None
-    return max(-(-(limit - start) // step), 0)
+    around = module.by_name[computation]
+    start = _constant(around, _part(around, loop.operands[0], place))
+    step = _step(module.by_name[body], module.root(body).name, place)
+    return None if start is None or not step else max(-(-(limit - start) // step), 0)
 
 
-def _limit(module: Module, condition: str) -> tuple[int, int] | None:
-    """Return (index of the counter in the loop's tuple, upper bound) of a condition `counter < constant`, else None."""
-    root = next(line for line in module.computations[condition] if line.root)
-    if root.op != "compare" or "direction=LT" not in root.attributes:
-        return None
-    counter, limit = root.operands
-    place, value = _place(module, condition, counter), _constant(module, condition, limit)
-    return None if place is None or value is None else (place, value)
+_Lines = Mapping[str, Instruction]  # of one computation, by name
 
 
-def _step(module: Module, body: str, place: int) -> int | None:
-    """Return the constant that a loop body adds to the counter at index `place` of its tuple, else None."""
-    root = next(line for line in module.computations[body] if line.root)
-    added = _origin(module, body, _part(module, body, root.name, place))
-    if added is None or added.op != "add":
-        return None
-    for counter, other in (added.operands, added.operands[::-1]):
-        if _place(module, body, counter) == place:
-            return _constant(module, body, other)
+def _step(body: _Lines, root: str, place: int) -> int | None:
+    """Return the constant that a loop body adds to the counter at index `place` of its tuple `root`, else None."""
+    added = _origin(body, _part(body, root, place))
+    if added is not None and added.op == "add":
+        for counter, other in (added.operands, added.operands[::-1]):
+            if _place(body, counter) == place:
+                return _constant(body, other)
     return None
 
 
-def _origin(module: Module, computation: str, name: str | None) -> Instruction | None:
+def _origin(lines: _Lines, name: str | None) -> Instruction | None:
     """Return the instruction that computes a value, or None if it is unknown; copies are followed to their operand."""
-    line = module.by_name[computation].get(name)
+    line = lines.get(name)
     while line is not None and line.op in ("copy", "bitcast", "copy-done", "copy-start"):
-        line = module.by_name[computation].get(line.operands[0])
+        line = lines.get(line.operands[0])
     return line
 
 
-def _part(module: Module, computation: str, name: str, place: int) -> str | None:
-    """Return the name of the value that is element `place` of a tuple; None if `name` is no tuple instruction."""
-    made = _origin(module, computation, name)
+def _part(lines: _Lines, name: str, place: int) -> str | None:
+    """Return the name of element `place` of a tuple; None if `name` is no tuple instruction."""
+    made = _origin(lines, name)
     return made.operands[place] if made is not None and made.op == "tuple" else None
 
 
-def _place(module: Module, computation: str, name: str) -> int | None:
+def _place(lines: _Lines, name: str) -> int | None:
     """Return the index of a value in the tuple that is the computation's parameter; None for other values."""
-    taken = _origin(module, computation, name)
+    taken = _origin(lines, name)
     if taken is None or taken.op != "get-tuple-element":
         return None
-    whole = _origin(module, computation, taken.operands[0])
+    whole = _origin(lines, taken.operands[0])
     return int(_INDEX.search(taken.attributes)[1]) if whole is not None and whole.op == "parameter" else None
 
 
-def _constant(module: Module, computation: str, name: str | None) -> int | None:
-    made = _origin(module, computation, name)
-    is_number = made is not None and made.op == "constant" and re.fullmatch(r"-?\d+", made.arguments)
+def _constant(lines: _Lines, name: str | None) -> int | None:
+    made = _origin(lines, name)
+    is_number = made is not None and made.op == "constant" and _NUMBER.fullmatch(made.arguments)
     return int(made.arguments) if is_number else None
 
 
@@ -217,25 +207,21 @@ def _closing(line: str, opened: int) -> int:
     return len(line)
 
 
-# Collectives of a compiled program, by mesh axis and bytes, parsed from its optimized HLO.
-
 _COLLECTIVE = re.compile(rf"(?P<op>{COLLECTIVES})(?P<start>-start)?")
 _GROUPS = re.compile(
-    r"replica_groups=(?P<groups>mesh\[.*?\](?:, device_ids=\S+)? \{.*?\}"
+    r"replica_groups=(mesh\[.*?\](?:, device_ids=\S+)? \{.*?\}"
     r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{(?:\{[\d,]*\},?)*\})"
 )
-_CHANNEL = re.compile(r"channel_id=(?P<channel>\d+)")
-_PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+_PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective instruction."""
-
     op: str  # `all-reduce`, `all-gather`, ...
     axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
-    bytes: int  # size of the result on one device, per execution
-    times: int  # executions in one run of the program; a loop of unknown trip count is counted as one iteration
+    bytes: int  # of the result on one device, per execution
+    times: int  # executions in one run of the program; a loop of unknown trip count counts as one iteration
     received: float  # bytes that one device receives per execution if the devices of a group form a ring
     asynchronous: bool  # whether the compiler lets it run beside computation
 
@@ -244,8 +230,7 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
     """Return the collectives of a program compiled for `mesh`, from `compiled.as_text()`.
 
     The TPU compiler splits an asynchronous collective over the fusions that overlap with it. The parts share a channel,
-    so each channel counts once, as its largest part. Raises ValueError if an instruction has replica groups in an
-    unknown notation.
+    so each channel counts once, as its largest part. Raises ValueError for replica groups in an unknown notation.
     """
     module = parse_module(hlo)
     times = _executions(module)
@@ -256,21 +241,15 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
             if "replica_groups=" in line.attributes or "source_target_pairs=" in line.attributes:
                 raise ValueError(f"the instruction has groups of devices, but is no known collective: {line.text}")
             continue
-        groups = _device_groups(line, mesh.size)
-        axes = _axes_of(groups, mesh)
+        op, groups, starts = collective["op"], _device_groups(line, mesh.size), bool(collective["start"])
         # An asynchronous start (except of all-reduce) returns a tuple that also has the operands.
-        size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
+        size = line.bytes(largest_only=starts and op != "all-reduce")
         channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
         scattered = computation.startswith("all-reduce-scatter")  # libtpu's name of a fusion that keeps a device's part
-        one = Collective(
-            op=collective["op"],
-            axes=axes,
-            bytes=size,
-            times=times.get(computation, 1),
-            received=_received("all-reduce-scatter" if scattered else collective["op"], size, max(map(len, groups))),
-            asynchronous=bool(collective["start"]) or overlapped,
-        )
-        name = channel["channel"] if channel and overlapped else len(largest)
+        received = _received("all-reduce-scatter" if scattered else op, size, max(map(len, groups)))
+        axes, count = _axes_of(groups, mesh), times.get(computation, 1)
+        one = Collective(op, axes, size, count, received, asynchronous=starts or overlapped)
+        name = channel[1] if channel and overlapped else len(largest)
         if name not in largest or one.bytes * one.times > largest[name].bytes * largest[name].times:
             largest[name] = one
     return list(largest.values())
@@ -290,8 +269,8 @@ def _received(op: str, size: int, n: int) -> float:
 
 
 def bytes_by_axis(collectives: Sequence[Collective]) -> dict[str, int]:
-    """Return the bytes of the results on one device in one run, by mesh axis; `axis+axis` stands for several axes."""
-    total: dict[str, int] = defaultdict(int)
+    """Return the bytes of the results on one device in one run, by mesh axis, or by several as `axis+axis`."""
+    total: Counter[str] = Counter()
     for collective in collectives:
         if collective.axes:
             total["+".join(collective.axes)] += collective.bytes * collective.times
@@ -308,73 +287,63 @@ def replica_groups(text: str, n_devices: int) -> list[list[int]]:
     if text == "{}":
         return [list(range(n_devices))]
     if text.startswith("{{"):
-        return [[int(device) for device in group.split(",")] for group in re.findall(r"\{([\d,]+)\}", text)]
-    if iota := re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
-        shape, dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
-        return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(shape).tolist()
+        return [_numbers(group) for group in re.findall(r"\{([\d,]+)\}", text)]
+    if iota := re.fullmatch(r"\[([\d,]+)\]<=(.*)", text):
+        return _device_order(iota[2]).reshape(_numbers(iota[1])).tolist()
     if named := re.fullmatch(r"mesh\[(.*?)\](?:, device_ids=\((.*)\))? \{(.*?)\}", text):
         mesh, devices, axes = named.groups()
         places = _mesh_groups(mesh, axes)
-        if devices is None:
-            return places
-        order = _device_order(devices)
-        return [[order[place] for place in group] for group in places]
+        return (places if devices is None else _device_order(devices)[places]).tolist()
     raise ValueError(f"replica groups in an unknown notation: {text[:200]}")
 
 
-def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
+def _mesh_groups(mesh: str, axes: str) -> np.ndarray:
     """Return the groups of positions in a mesh `'a'=2,'b'=4` along the axes `'b'`, or parts of axes `'b':(1)2`."""
     lengths = {name: int(length) for name, length in re.findall(r"'(\w+)'=(\d+)", mesh)}
     # The part 'b':(p)s of an axis of length n is the axis of length s after a reshape of n to (p, s, n / (p s)).
     factors = {name: [(length, False)] for name, length in lengths.items()}
     for name, before, size in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", axes):
-        length = lengths[name]
-        if size:
-            p, s = int(before), int(size)
-            factors[name] = [(p, False), (s, True), (length // (p * s), False)]
-        else:
-            factors[name] = [(length, True)]
-    split = [factor for name in lengths for factor in factors[name]]
-    inside = [i for i, (_, is_inside) in enumerate(split) if is_inside]
-    outside = [i for i, (_, is_inside) in enumerate(split) if not is_inside]
-    ids = np.arange(np.prod([length for length, _ in split])).reshape([length for length, _ in split])
-    group_size = int(np.prod([split[i][0] for i in inside]))
-    return ids.transpose([*outside, *inside]).reshape(-1, group_size).tolist()
+        p, s = int(before or 1), int(size or lengths[name])
+        factors[name] = [(p, False), (s, True), (lengths[name] // (p * s), False)]
+    shape, inside = zip(*(factor for name in lengths for factor in factors[name]), strict=True)
+    order = np.argsort(inside, kind="stable")  # the axes of the groups last
+    return np.arange(np.prod(shape)).reshape(shape).transpose(order).reshape(-1, np.prod(shape, where=inside))
 
 
-def _device_order(text: str) -> list[int]:
-    """Parse the device order of a mesh: a transposed range as `[2,4]T(1,0)`, or a list `0,4,1,5`."""
+def _device_order(text: str) -> np.ndarray:
+    """Parse an order of devices: a transposed range as `[2,4]T(1,0)`, or a list `0,4,1,5`."""
     if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
-        dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
-        return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(-1).tolist()
+        dims, order = _numbers(iota[1]), _numbers(iota[2]) if iota[2] else None
+        return np.arange(np.prod(dims)).reshape(dims).transpose(order).ravel()
     if re.fullmatch(r"[\d,]+", text):
-        return [int(device) for device in text.split(",")]
+        return np.array(_numbers(text))
     raise ValueError(f"device order in an unknown notation: {text[:200]}")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def _device_groups(line: Instruction, n_devices: int) -> list[list[int]]:
     if pairs := _PAIRS.search(line.attributes):
-        return [[int(device) for device in pair] for pair in re.findall(r"\{(\d+),(\d+)\}", pairs["pairs"])]
+        return [_numbers(pair) for pair in re.findall(r"\{([\d,]+)\}", pairs[1])]
     if groups := _GROUPS.search(line.attributes):
-        return replica_groups(groups["groups"], n_devices)
+        return replica_groups(groups[1], n_devices)
     raise ValueError(f"the collective has no groups of devices in a known notation: {line.text}")
 
 
 def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
     """Return the mesh axes along which devices of one group differ; devices are numbered in row-major order."""
-    crossed = set()
-    for group in groups:
-        places = np.stack(np.unravel_index(group, mesh.devices.shape))  # --> [axes, members]
-        crossed |= {name for name, place in zip(mesh.axis_names, places, strict=True) if len(set(place)) > 1}
-    return tuple(name for name in mesh.axis_names if name in crossed)
+    places = [np.unravel_index(group, mesh.devices.shape) for group in groups]  # of each group: for each axis, places
+    names = enumerate(mesh.axis_names)
+    return tuple(name for axis, name in names if any(len(set(place[axis])) > 1 for place in places))
 
 
 def _executions(module: Module) -> dict[str, int]:
-    """Return the number of executions of each computation, from the trip counts of enclosing loops."""
     callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for computation, line in module.lines():
         turns = (loop_length(module, computation, line) or 1) if line.op == "while" else 1
-        for name in (name for names in line.called.values() for name in names):
+        for name in itertools.chain(*line.called.values()):
             callers[name].append((computation, turns))
 
     @functools.cache

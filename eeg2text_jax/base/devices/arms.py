@@ -9,17 +9,8 @@ import jax.numpy as jnp
 from flax import traverse_util
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from eeg2text_jax.base.devices.mesh import (
-    ARM,
-    DATA,
-    arm_sharding,
-    compiler_options,
-    platform_of,
-    replicated,
-    seeds_sharding,
-    whole_batch,
-    with_mesh,
-)
+from eeg2text_jax.base.devices import mesh as meshes
+from eeg2text_jax.base.devices.mesh import ARM, DATA, arm_sharding, platform_of, replicated, seeds_sharding
 
 
 class Divided(NamedTuple):
@@ -30,7 +21,7 @@ class Divided(NamedTuple):
 
 
 def divided(params: dict[str, Any], is_own: Callable[[tuple[str, ...], Any], bool]) -> Divided:
-    """Return nested parameters (arrays or shapes) in two parts, by `is_own(path, leaf)`; `joined` is the inverse."""
+    """Return nested parameters in two parts, by `is_own(path, leaf)`; `joined` is the inverse."""
     flat = traverse_util.flatten_dict(params)
     per_arm = {path: leaf for path, leaf in flat.items() if is_own(path, leaf)}
     frozen = {path: leaf for path, leaf in flat.items() if path not in per_arm}
@@ -48,10 +39,10 @@ def _merged(per_arm: Any, frozen: Any) -> Any:
 
 
 def jit_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return `jax.jit(function, **options)`, the same jitted function for equal arguments.
+    """Return `jax.jit(function, **options)`, the same for equal arguments.
 
-    The folds of a run, and runs that resume or restart in one process, then trace and compile each program once. A
-    method is equal only to a method of the same object; a `functools.partial` or a local function only to itself.
+    The folds of a run, and runs that resume in one process, then trace and compile each program once. A method is equal
+    only to a method of the same object; a `functools.partial` or a local function only to itself.
     """
     leaves, structure = jax.tree.flatten(options)
     return _jitted(function, structure, tuple(leaves))
@@ -73,12 +64,12 @@ def compile_step(
     The batch `[S, B, ...]` is sharded along `data`, the metrics `[A]` along `arm`. The state must have the layouts
     `state_formats` (see `Placement.formats`) before the first step. `study` has `study_shardings`; None: replicated.
 
-    On GPUs, XLA must not merge matrix products that have an operand in common: it would copy the rows of all sums of
+    On GPUs, XLA must not merge matrix products with a common operand: it would copy the rows of all sums of
     `layers.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
 
     On TPUs, an operation may use 32 MiB of the vector memory instead of 16 (a v4 ignores what exceeds its memory). By
     the compiler's estimate for a v5e, BART-large took 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB:
-    74.1); with batch 128, a limit of 24 MiB takes 2 ms longer than 32. A search would take 119 instead of 118 ms.
+    74.1); with batch 128, 24 MiB takes 2 ms longer than 32. A search would take 119 instead of 118 ms.
     """
     platform = platform_of(mesh)
     return jit_once(
@@ -86,7 +77,7 @@ def compile_step(
         donate_argnums=0,
         in_shardings=(state_formats, seeds_sharding(mesh), study_shardings or replicated(mesh)),
         out_shardings=(state_formats, arm_sharding(mesh)),
-        compiler_options=compiler_options(platform) | _STEP_OPTIONS.get(platform, {}),
+        compiler_options=meshes.compiler_options(platform) | _STEP_OPTIONS.get(platform, {}),
     )
 
 
@@ -95,17 +86,16 @@ def each_arm(
 ) -> Any:
     """Return `function(*arguments, shared)` for every arm; arguments and result are `[A, ...]`, sharded along `arm`.
 
-    Every device computes only its own arms, so arms cannot communicate; along `data` XLA partitions `function`. A
-    device computes several arms in parallel (`mapping="vmap"`) or in sequence (`"map"`), and a single arm without an
-    arm axis, because on a TPU the axis costs copies: 15 of 180 ms of BART-large's training step by the compiler's
-    estimate.
+    A device computes only its own arms, so arms cannot communicate; along `data` XLA partitions `function`. It computes
+    several arms in parallel (`mapping="vmap"`) or in sequence (`"map"`), and a single one without an arm axis, because
+    on a TPU the axis costs copies: 15 of 180 ms of BART-large's training step by the compiler's estimate.
     """
 
     def local(arguments: Any, shared: Any) -> Any:
         return _each_local(lambda slices: function(*slices, shared), arguments, mapping)
 
     if mesh is None or mesh.shape[ARM] == 1:
-        return with_mesh(local, mesh)(arguments, shared)
+        return meshes.with_mesh(local, mesh)(arguments, shared)
     arms, everywhere = PartitionSpec(ARM), PartitionSpec()
     return jax.shard_map(
         local, mesh=mesh, in_specs=(arms, everywhere), out_specs=arms, axis_names={ARM}, check_vma=False
@@ -122,8 +112,7 @@ def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> A
 def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
     """Return `stack([values[i] for i in which])`, `[A, ...]`, computed by elementwise `where`.
 
-    If every device has all `values`, `where` needs no communication. XLA would partition a stack over the arms and
-    insert an all-to-all across arms.
+    If every device has all `values`, this needs no communication; a stack would need an all-to-all across arms.
     """
     number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
     stacked = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
@@ -135,12 +124,12 @@ def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Arra
 def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """Jit a function of one arm so that every device runs it independently, on its arms and its rows of the batch.
 
-    This is for a `while_loop`: under `vmap`, or partitioned by XLA, it would run until all arms have stopped, and
-    communicate in every iteration. Arms on one device run in sequence, each as long as it needs.
+    A `while_loop` under `vmap`, or partitioned by XLA, would run until all arms have stopped, and communicate in every
+    iteration. Here arms on one device run in sequence, each as long as it needs.
 
-    `function` is `(params, fed, shared) -> result` for one arm: `fed` are the arm's own inputs, `shared` those that all
-    arms have in common, with the batch, or a multiple of it, as first axis. The result is the function of all arms:
-    `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
+    `function` is `(params, fed, shared) -> result` for one arm: `fed` are its own inputs, `shared` those of all arms,
+    with the batch, or a multiple of it, as first axis. The function of all arms has `params [A, ...]` or `Divided`,
+    `fed` and result `[A, B, ...]`, `shared [B, ...]`.
     """
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 
@@ -158,20 +147,19 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
             local, mesh=mesh, in_specs=(of_params, fed_rows, rows), out_specs=fed_rows, check_vma=False
         )(params, fed, shared)
 
-    return jax.jit(apart, compiler_options=compiler_options(platform_of(mesh)))
+    return jax.jit(apart, compiler_options=meshes.compiler_options(platform_of(mesh)))
 
 
 def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """Return the function of all arms as `shard_map_arms` does, for a frozen model with weights sharded along `data`.
 
-    The devices of an arm decode the whole batch together. A device multiplies by its part of every weight matrix, and
-    the activations of one position are exchanged (small) instead of the weights (all of them at every step). The loop
-    stops when all sentences of the batch have ended.
+    The devices of an arm decode the whole batch together. Each multiplies by its part of every weight matrix, and they
+    exchange the activations of one position (small) instead of the weights (all of them at every step).
     """
 
     def local(per_arm: Any, fed: Any, rest: tuple[Any, Any]) -> Any:
         frozen, shared = rest
-        with whole_batch():
+        with meshes.whole_batch():
             return function(Divided(per_arm, frozen), fed, shared)
 
     def together(params: Divided, fed: Any, shared: Any) -> Any:
@@ -180,4 +168,4 @@ def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[.
         result = each_arm(local, mesh, "map", (params.own, fed), rest)
         return jax.lax.with_sharding_constraint(result, arm_sharding(mesh))
 
-    return jax.jit(together, compiler_options=compiler_options(platform_of(mesh)))
+    return jax.jit(together, compiler_options=meshes.compiler_options(platform_of(mesh)))

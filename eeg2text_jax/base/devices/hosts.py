@@ -37,8 +37,8 @@ def join(parallel: ParallelSettings) -> None:
 
     Call this before slow imports. `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds
     (a TPU slice, Slurm, Open MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0),
-    `EEG2TEXT_PROCESSES` (number of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the
-    environment is incomplete, HostLost if the hosts cannot be joined.
+    `EEG2TEXT_PROCESSES` (their number) and `EEG2TEXT_PROCESS` (this one's number). Raises UserError if the environment
+    is incomplete, HostLost if the hosts cannot be joined.
     """
     hosts = parallel.hosts
     if hosts == "one" or jax.distributed.is_initialized():
@@ -51,15 +51,14 @@ def join(parallel: ParallelSettings) -> None:
         jax.distributed.initialize(**arguments, **seconds)
     except (RuntimeError, ValueError) as error:
         raise HostLost(
-            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start the same command "
-            "on all hosts again."
+            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start all hosts again."
         ) from error
 
 
 def initialize(parallel: ParallelSettings) -> None:
-    """Join the other hosts and start JAX's backend, which waits for them; afterwards only the first host prints.
+    """Join the other hosts and start JAX's backend, which waits for them; from then on only the first host prints.
 
-    Call this before any use of a device. Raises the errors of `join`, and those of `check_devices`.
+    Call this before any use of a device. Raises the errors of `join` and of `check_devices`.
     """
     join(parallel)
     check_devices()
@@ -73,7 +72,6 @@ def is_main() -> bool:
 
 
 def host_number() -> int:
-    """Return the number of this host, from 0."""
     return jax.process_index()
 
 
@@ -101,8 +99,7 @@ def check_devices() -> None:
 def main_first(make: Callable[[], Result]) -> Result:
     """Call `make` on the first host, then on the other hosts, and return its result on each host.
 
-    The other hosts see the files that the first host wrote to the workdir. If `make` fails on the first host, its error
-    is raised there, and a UserError on the other hosts.
+    The others see the files that the first host wrote to the workdir, and raise UserError if `make` failed there.
     """
     if jax.process_count() == 1:
         return make()
@@ -117,9 +114,7 @@ def main_first(make: Callable[[], Result]) -> Result:
     if failure is not None:
         raise failure
     if failed:
-        raise UserError(
-            "this host stops because process 0 (the first host) failed; read the error in the output of process 0."
-        )
+        raise UserError("this host stops because process 0 (the first host) failed; the output there says why.")
     if is_main():
         return made
     buckets.pull_all()
@@ -129,7 +124,7 @@ def main_first(make: Callable[[], Result]) -> Result:
 def workdir_at(place: str, stack: ExitStack) -> str:
     """Return the local folder of the workdir `place`, a path or a bucket URL; call this after `initialize`.
 
-    For a bucket, the first host mirrors the folder until `stack` ends, and other hosts have read-only copies; raises
+    A bucket's folder is mirrored on the first host until `stack` ends; the others have read-only copies. Raises
     UserError if the bucket cannot be read or written, or another run uses the workdir.
     """
 
@@ -143,11 +138,8 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 def main_decides(decide: Callable[[], int]) -> int:
     """Return on every host the result of `decide` on the first; all hosts must call this. Errors: see `main_first`."""
-    number: list[int] = []
-    main_first(lambda: number.append(decide()) if is_main() else None)
-    if jax.process_count() == 1:
-        return number[0]
-    return int(multihost_utils.broadcast_one_to_all(np.int32(number[0] if number else 0)))
+    number = main_first(lambda: decide() if is_main() else 0)
+    return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def wait_for_all(name: str) -> None:
@@ -157,17 +149,16 @@ def wait_for_all(name: str) -> None:
 
 
 def to_host(tree: Any) -> Any:
-    """Return whole arrays as numpy on every host, from shards on any host. All hosts must call this together."""
+    """Return whole arrays as numpy on every host; all hosts must call this together."""
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
         return jax.tree.map(np.asarray, tree)
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def to_main(tree: Any) -> Any:
-    """Return the arrays of a pytree on the first host, None on the other hosts. All hosts must call this together.
+    """Return the arrays of a pytree on the first host, None on the others; all hosts must call this together.
 
-    With several hosts the arrays are whole numpy arrays. They are gathered one at a time, so that a device needs memory
-    for only one whole array besides its shards.
+    With several hosts they are whole numpy arrays, gathered one at a time: a device has one beside its shards.
     """
     if jax.process_count() == 1:
         return tree
@@ -185,24 +176,19 @@ def _from_environment() -> dict[str, str | int]:
     missing = [name for name in (COORDINATOR, PROCESSES, PROCESS) if name not in os.environ]
     if missing:
         raise UserError(f"parallel.hosts = 'env' needs {', '.join(missing)} in the environment.")
-    numbers = {}
     for name in (PROCESSES, PROCESS):
         if not os.environ[name].isdecimal():
             raise UserError(f"{name} = {os.environ[name]!r} in the environment; expected a number.")
-        numbers[name] = int(os.environ[name])
-    if numbers[PROCESS] >= numbers[PROCESSES]:
-        raise UserError(f"{PROCESS} = {numbers[PROCESS]}; expected a number below {PROCESSES} = {numbers[PROCESSES]}.")
-    return {
-        "coordinator_address": os.environ[COORDINATOR],
-        "num_processes": numbers[PROCESSES],
-        "process_id": numbers[PROCESS],
-    }
+    processes, process = int(os.environ[PROCESSES]), int(os.environ[PROCESS])
+    if process >= processes:
+        raise UserError(f"{PROCESS} = {process}; expected a number below {PROCESSES} = {processes}.")
+    return {"coordinator_address": os.environ[COORDINATOR], "num_processes": processes, "process_id": process}
 
 
 def check_code(config: Mapping[str, object]) -> None:
     """Raise UserError on every host if one differs from the first in code, version, configuration or system time.
 
-    All hosts must call this together. `config` is the content of `config.json`.
+    All hosts must call this together; `config` is the content of `config.json`.
     """
     if jax.process_count() == 1:
         return
@@ -216,7 +202,7 @@ def check_code(config: Mapping[str, object]) -> None:
 
 
 def check_data(**digests: str) -> None:
-    """Raise UserError on every host if the `digests` (of the files that a host read) differ between hosts."""
+    """Raise UserError on every host if the `digests` of files differ between hosts."""
     if jax.process_count() > 1:
         _compare(exchanged({"host": socket.gethostname(), "same": digests}))
 
@@ -250,6 +236,6 @@ def _compare(hosts: list) -> None:
 
 @functools.cache
 def code_digest() -> str:
-    """Return a digest of the package's source, 12 hexadecimal digits."""
+    """Return 12 hexadecimal digits of a digest of the package's source."""
     root = Path(__file__).parents[2]
     return content_digest({str(path.relative_to(root)): path.read_text() for path in root.rglob("*.py")})[:12]

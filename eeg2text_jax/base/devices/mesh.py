@@ -6,6 +6,7 @@ The module also has sharding constraints for programs that XLA partitions, and a
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import math
 import re
 import time
@@ -29,20 +30,15 @@ AUTO = (AxisType.Auto, AxisType.Auto)
 def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """Return the number of devices along `arm` and along `data`.
 
-    `wanted` is the user's choice. An entry of 0 is derived: as many devices as possible go along `arm`, because arms
-    need no communication, and the others along `data`. Raises UserError if the product of the axes is not the number of
+    Where `wanted`, the user's choice, has a 0, as many devices as possible go along `arm`, because arms need no
+    communication, and the others along `data`. Raises UserError if the product of the axes is not the number of
     devices, or an axis does not divide the arms or the batch.
     """
     arm, data = wanted
-    if not arm and data:
-        arm = n_devices // data
-    arm = arm or math.gcd(n_arms, n_devices)
+    arm = arm or (n_devices // data if data else 0) or math.gcd(n_arms, n_devices)
     data = data or n_devices // arm
     if arm * data != n_devices:
-        raise UserError(
-            f"parallel.mesh = {tuple(wanted)} does not use all {n_devices} devices; set an entry to 0 to have it "
-            "chosen."
-        )
+        raise UserError(f"parallel.mesh = {tuple(wanted)} does not use all {n_devices} devices; set an entry to 0.")
     if n_arms % arm:
         raise UserError(
             f"parallel.mesh puts {arm} devices along the arms, but {n_arms} arms do not divide evenly among them; set "
@@ -70,10 +66,9 @@ def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) 
 class Chip:
     """The data sheet of an accelerator.
 
-    `clock` converts a TPU compiler's estimates from cycles to seconds. It is `flops` divided by the FLOPs per cycle of
-    the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256). `interconnect` is a chip's
-    bandwidth in Google Cloud's documentation (v4 2,400 Gbit/s, v5e 1,600, v5p 4,800, v6e 3,200), divided by the number
-    of axes of the torus (v4, v5p: 3; v5e, v6e: 2).
+    `clock` is `flops` divided by the FLOPs per cycle of the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128;
+    v6e: 4 of 256 x 256). `interconnect` is a chip's bandwidth in Google Cloud's documentation (v4 2,400 Gbit/s, v5e
+    1,600, v5p 4,800, v6e 3,200), divided by the number of axes of the torus (v4, v5p: 3; v5e, v6e: 2).
     """
 
     name: str  # common name
@@ -82,7 +77,7 @@ class Chip:
     flops: float  # dense bfloat16 FLOP/s (float16 if the chip has no bfloat16)
     bandwidth: float  # memory bandwidth in bytes per second
     kinds: str  # regular expression that matches `jax.Device.device_kind`
-    clock: float = 0.0  # clock rate of a TPU's cores in Hz; 0: not known
+    clock: float = 0.0  # Hz of a TPU's cores, in which its compiler's estimates count; 0: not known
     interconnect: float = 0.0  # bytes per second that a TPU receives over both links of one axis of the torus
 
 
@@ -110,9 +105,7 @@ def chip_of_device(kind: str) -> Chip | None:
 
 def platform_of(mesh: Mesh | AbstractMesh) -> str | None:
     """Return the platform of a mesh's devices, `cpu`, `tpu` or `cuda`; None for a mesh without devices."""
-    if isinstance(mesh, AbstractMesh):
-        return None
-    return _named(mesh.devices.flat[0].platform)
+    return None if isinstance(mesh, AbstractMesh) else _named(mesh.devices.flat[0].platform)
 
 
 def default_platform() -> str:
@@ -127,9 +120,8 @@ def _named(platform: str) -> str:
 def compiler_options(platform: str | None) -> dict[str, Any]:
     """Return XLA's options for training steps and searches on a platform.
 
-    On GPUs, cuBLAS computes all matrix products. With kernels that XLA generates, a training step of BART-large took
-    25.9 instead of 25.2 ms on an H200 with batch 32 (63.6 instead of 62.1 with batch 128), and compiling it took 33
-    instead of 21 s.
+    On GPUs, cuBLAS computes all matrix products. With XLA's own kernels, a training step of BART-large took 25.9, not
+    25.2 ms on an H200 with batch 32 (63.6, not 62.1 with batch 128), and compiling it 33, not 21 s.
     """
     return {"xla_gpu_enable_triton_gemm": False} if platform == "cuda" else {}
 
@@ -160,21 +152,16 @@ def _switched_on(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
         switch.reset(token)
 
 
-def whole_batch() -> contextlib.AbstractContextManager[None]:
-    """Turn `shard_rows` and `replicate` off while a program is traced: every device of `data` has the whole batch."""
-    return _switched_on(_whole_batch)
-
-
-def divided_weights() -> contextlib.AbstractContextManager[None]:
-    """While a program is traced, let the devices of `data` each multiply by their part of a dense layer's weights."""
-    return _switched_on(_divided_weights)
+# In a trace, every device of `data` has the whole batch (`shard_rows` and `replicate` do nothing), or multiplies by its
+# part of a dense layer's weights.
+whole_batch = functools.partial(_switched_on, _whole_batch)
+divided_weights = functools.partial(_switched_on, _divided_weights)
 
 
 def data_shards() -> int:
     """Return the number of devices over which XLA divides the batch in the mesh of `with_mesh`; 1 without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
-    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-    divided = types.get(DATA) == AxisType.Auto and not _whole_batch.get()
+    divided = (DATA, AxisType.Auto) in zip(mesh.axis_names, mesh.axis_types, strict=True) and not _whole_batch.get()
     return mesh.shape[DATA] if divided else 1
 
 
@@ -182,23 +169,20 @@ def shard_rows(x: jax.Array) -> jax.Array:
     """Constrain `x` and its gradient to be sharded along `data` by their first axis, the rows of a batch.
 
     Without constraints and with FSDP, XLA gathers the activations of the global batch and all-reduces whole logits:
-    21.1 GB per chip and step of BART-large at batch 256 on v5e:4x4. With constraints it gathers weights: 2.6 GB at
-    batch 256, 2.4 GB at batch 32.
+    21.1 GB per chip and step of BART-large at batch 256 on v5e:4x4. With them it gathers weights: 2.6 GB at batch 256,
+    2.4 GB at batch 32.
     """
-    if data_shards() == 1 or x.shape[0] % data_shards():
-        return x
-    return jax.lax.with_sharding_constraint(x, PartitionSpec(DATA))
+    whole = data_shards() == 1 or x.shape[0] % data_shards()
+    return x if whole else jax.lax.with_sharding_constraint(x, PartitionSpec(DATA))
 
 
 def replicate(tree: Any) -> Any:
-    """Constrain arrays to be whole on every device; XLA then gathers sharded ones, such as the weights of a layer."""
-    if data_shards() == 1:
-        return tree
-    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec()), tree)
+    """Constrain arrays to be whole on every device: XLA then gathers sharded weights."""
+    return tree if data_shards() == 1 else jax.lax.with_sharding_constraint(tree, PartitionSpec())
 
 
 def weights_are_divided() -> bool:
-    """Return whether dense layers have weights that are divided over the devices of `data`, see `divided_weights`."""
+    """Return whether dense layers have divided weights, see `divided_weights`."""
     return _divided_weights.get() and data_shards() > 1
 
 
@@ -220,11 +204,9 @@ def _gathered(x: jax.Array) -> jax.Array:
 _gathered.defvjp(lambda x: (replicate(x), None), lambda _, gradient: (shard_rows(gradient),))
 
 
-# The device mesh of a run and the shardings of parameters, state and batches, from `config.parallel`.
-#
 # A partition rule is (regular expression, layout). The first rule that matches an array's path, such as
 # `params/encoder/layers/bias`, applies. An array without a rule is an error: no parameter is replicated by mistake.
-
+#
 # A layout gives the mesh axis of each array axis after the arm axis, as PartitionSpec does. The layout FSDP shards the
 # longest axis that is a multiple of the number of devices along `data`.
 FSDP = "fsdp"
@@ -245,15 +227,17 @@ TENSOR_PARALLEL: Rules = (
 def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] = (ARM,)) -> Any:
     """Return a `NamedSharding` for every leaf (array or shape) of a training state, or of parameters `[A, ...]`.
 
-    The first axes of every leaf are sharded along the mesh axes `lead`; scalars are replicated. Raises ValueError if a
-    leaf matches no rule, or the rule does not fit its shape.
+    The first axes are sharded along `lead`; scalars are replicated. Raises ValueError if no rule fits a leaf.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
         if not leaf.shape:
             return NamedSharding(mesh, PartitionSpec())
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        axes = _axes(_match(name, rules), leaf.shape[len(lead) :], mesh.shape[DATA])
+        layout = next((layout for pattern, layout in rules if re.search(pattern, name)), None)
+        if layout is None:
+            raise ValueError(f"no partition rule matches {name}; the rules are {[pattern for pattern, _ in rules]}")
+        axes = _axes(layout, leaf.shape[len(lead) :], mesh.shape[DATA])
         if len(lead) + len(axes) > leaf.ndim:
             raise ValueError(
                 f"the rule for {name} names the axes {(*lead, *axes)}, but the parameter has the shape {leaf.shape}"
@@ -268,32 +252,34 @@ def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
     return state_shardings(params, mesh, rules, lead=())
 
 
-def with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    """Return the shape and dtype of `leaf` with a sharding."""
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+def with_sharding(shapes: Any, where: Any) -> Any:
+    """Return the shapes and dtypes of a tree with a sharding, or with those of a tree."""
+
+    def place(leaf: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    if isinstance(where, NamedSharding):
+        return jax.tree.map(lambda leaf: place(leaf, where), shapes)
+    return jax.tree.map(place, shapes, where)
 
 
-def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a batch `[B, ...]`: axis B along `data`."""
-    return NamedSharding(mesh, PartitionSpec(DATA))
+def _sharding(*axes: str | None) -> Callable[[Mesh | AbstractMesh], NamedSharding]:
+    return lambda mesh: NamedSharding(mesh, PartitionSpec(*axes))
+
+
+replicated = _sharding()  # of arrays that are whole on every device
+batch_sharding = _sharding(DATA)  # of a batch `[B, ...]`
+seeds_sharding = _sharding(None, DATA)  # of a training batch `[S, B, ...]`
+arm_sharding = _sharding(ARM)  # of arrays `[A, ...]`
+fed_sharding = _sharding(ARM, DATA)  # of encoder inputs `[A, B, ...]`
 
 
 def own_rows(mesh: Mesh, size: int, devices: Sequence[jax.Device] | None = None) -> np.ndarray | None:
-    """Return the rows of a batch of `size` that are on this host's devices, in order; None on a single host: all.
-
-    `devices` are the devices of another host.
-    """
-    if devices is None:
-        if jax.process_count() == 1:
-            return None
-        devices = mesh.local_devices
+    """Return the rows of a batch of `size` on this host's devices, or on `devices`; None on a single host: all."""
+    if devices is None and jax.process_count() == 1:
+        return None
     places = batch_sharding(mesh).devices_indices_map((size,))
-    return np.unique(np.concatenate([np.arange(size)[places[device]] for device in devices]))
-
-
-def seeds_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a training batch `[S, B, ...]` of S seeds: axis B along `data`."""
-    return NamedSharding(mesh, PartitionSpec(None, DATA))
+    return np.unique(np.concatenate([np.arange(size)[places[device]] for device in devices or mesh.local_devices]))
 
 
 def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0, *, seeds: bool = False) -> dict[str, jax.Array]:
@@ -321,7 +307,7 @@ def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0, *, seeds: boo
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
-    """Place arrays on devices; every host must have the whole arrays, and places the shards of its own devices."""
+    """Place arrays on devices; every host must have the whole arrays, and places its shards."""
 
     def place(array: Any) -> jax.Array:
         if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):  # JAX cannot place keys on several hosts
@@ -330,28 +316,6 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
     return jax.tree.map(place, tree)
-
-
-def replicated(mesh: Mesh) -> NamedSharding:
-    """Return the sharding that gives every device a copy of the whole array."""
-    return NamedSharding(mesh, PartitionSpec())
-
-
-def arm_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of arrays `[A, ...]`: axis A along `arm`."""
-    return NamedSharding(mesh, PartitionSpec(ARM))
-
-
-def fed_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of encoder inputs `[A, B, ...]`: axis A along `arm`, axis B along `data`."""
-    return NamedSharding(mesh, PartitionSpec(ARM, DATA))
-
-
-def _match(name: str, rules: Rules) -> Layout:
-    for pattern, layout in rules:
-        if re.search(pattern, name):
-            return layout
-    raise ValueError(f"no partition rule matches {name}; the rules are {[pattern for pattern, _ in rules]}")
 
 
 def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | None, ...]:
@@ -384,10 +348,9 @@ class Placement:
     ) -> "Placement":
         """Return the placement that the section `parallel` asks for.
 
-        `devices` are devices, or descriptions of devices that are not present; None: all devices of all hosts, or on a
-        single host the first ones, if `parallel.mesh` asks for fewer. If `devices` is a number, the mesh is abstract:
-        programs can be lowered but not compiled. Raises UserError if `parallel.mesh` does not fit the devices, the arms
-        or the batch, or `train.accumulate` does not fit the batch.
+        `devices` are devices, or descriptions of absent ones; None: all devices of all hosts, or on a single host the
+        first ones, if `parallel.mesh` asks for fewer. For a number of devices the mesh is abstract: programs can be
+        lowered but not compiled. Raises UserError if `parallel.mesh` or `train.accumulate` does not fit.
         """
         wanted = parallel.mesh
         if arms_mapping(parallel) == "map":
@@ -417,19 +380,18 @@ class Placement:
         return f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind} ({sizes})"
 
     def shardings(self, state: Any) -> Any:
-        """Return the sharding of every leaf (array or shape) of a state `[A, ...]`."""
         return state_shardings(state, self.mesh, self.rules)
 
     def frozen(self, params: Any) -> Any:
-        """Return the sharding of every leaf (array or shape) of parameters that all arms share."""
+        """Return the sharding of every leaf of parameters that all arms share."""
         return frozen_shardings(params, self.mesh, self.frozen_rules or self.rules)
 
     def formats(self, state: Any) -> Any:
         """Return the shardings of a state, on TPUs with row-major memory layouts, for use between training steps.
 
-        If the vocabulary is no multiple of 8, the default layout of a TPU puts an arm axis of size 1 between vocabulary
-        and width. Every step then copies the embedding table and its momentum into that layout (6.5 ms of BART-large's
-        step by the compiler's estimate, and 7 ms for reading from that layout).
+        If the vocabulary is no multiple of 8, a TPU's default layout puts an arm axis of size 1 between vocabulary and
+        width. Every step then copies the embedding table and its momentum into that layout (6.5 ms of BART-large's step
+        by the compiler's estimate, and 7 ms for reading from that layout).
         """
         shardings = self.shardings(state)
         if platform_of(self.mesh) != "tpu":
@@ -441,30 +403,26 @@ class Placement:
         return jax.tree.map(row_major, state, shardings)
 
     def abstract(self, shapes: Any) -> Any:
-        """Return the shapes of a state with their shardings, as restoring a checkpoint requires them."""
-        return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
+        """Return the shapes of a state with their shardings, as for restoring a checkpoint."""
+        return with_sharding(shapes, self.shardings(shapes))
 
     def constants(self, tree: Any) -> Any:
-        """Place a copy of the arrays on every device."""
         return put(tree, replicated(self.mesh))
 
 
 def arms_mapping(parallel: DevicesSettings) -> str:
-    """Return how a device computes several arms: `"vmap"`, in parallel, or `"map"`, in sequence.
-
-    `parallel.arms="auto"` selects `"map"` on a single CPU device, where it is faster.
-    """
+    """Return how a device computes several arms: by `vmap`, or in sequence, `map`, which is faster on one CPU."""
     if parallel.arms != "auto":
         return parallel.arms
-    n_devices = math.prod(parallel.mesh) or len(jax.devices())
-    return "map" if n_devices == 1 and jax.default_backend() == "cpu" else "vmap"
+    alone = (math.prod(parallel.mesh) or len(jax.devices())) == 1
+    return "map" if alone and jax.default_backend() == "cpu" else "vmap"
 
 
 PACE_SIDE = 1024  # rows and columns of the matrices with which `product_pace` measures the device
 
 
 def product_pace() -> float:
-    """Measure the speed of float32 matrix products on the first device, in FLOP/s."""
+    """Measure the FLOP/s of float32 matrix products on the first device."""
     product = jax.jit(jnp.matmul)
     matrix = jnp.ones((PACE_SIDE, PACE_SIDE), jnp.float32)
     product(matrix, matrix).block_until_ready()

@@ -1,8 +1,8 @@
 """Run a command of several hosts in a child process; one sentence and the exit status report why it ended.
 
-JAX's coordination service notices that a host is lost, and then aborts the processes of all other hosts in C++, where
-Python cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits, reads the
-log of the coordination service, and exits with a status that tells scripts to restart.
+When JAX's coordination service notices that a host is lost, it aborts the processes of all others in C++, where Python
+cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits, reads the service's
+log, and exits with a status that tells scripts to restart.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -26,10 +27,9 @@ NAMES: list[Path] = []  # in the child: path of the file for the hosts' names, o
 
 
 def supervised(name: str, work: Callable[[], None], patience: float) -> None:
-    """Call `work` in a child process and return there; the parent exits with the status of the command.
+    """Call `work` in a child process and return there; the parent exits with the status of the command `name`.
 
-    `name` is the command, for messages. `patience` is the number of seconds after which JAX's coordination service has
-    noticed a lost host.
+    After `patience` seconds JAX's coordination service has noticed a lost host.
     """
     folder = Path(tempfile.mkdtemp(prefix="eeg2text_host_"))
     sys.stdout.flush()
@@ -54,16 +54,15 @@ def supervised(name: str, work: Callable[[], None], patience: float) -> None:
 
 
 def status_of(error: BaseException) -> int:
-    """Return the exit status of a command that an exception ended."""
     if isinstance(error, UserError):
         return error.status
     return 143 if isinstance(error, Terminated) else 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _become_child(folder: Path) -> None:
-    """Set up the child process: Python writes to stderr as before, and C++ to the file `log` of `folder`."""
+    """Let Python write to stderr as before, and C++ to the file `log` of `folder`; end with the parent."""
     with contextlib.suppress(OSError, AttributeError):  # prctl exists on Linux only
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # an abort would write the whole memory to disk
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
@@ -80,7 +79,7 @@ def _write_status(folder: Path, status: int) -> None:
 
 
 def _supervise(name: str, child: int, folder: Path) -> None:
-    """Forward signals to the child; when it ends, print the reason unless the child did, and exit with its status."""
+    """Forward signals to the child; when it ends, print why unless it did, and exit with its status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(child, number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child, too
@@ -102,9 +101,7 @@ def _supervise(name: str, child: int, folder: Path) -> None:
         if status == -signal.SIGKILL:
             sys.stderr.write(f"eeg2text {name}: was killed (by the system, if memory was short).\n")
         status = HostLost.status if lost else status if status > 0 else 128 - status
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder, ignore_errors=True)
     sys.stderr.flush()
     os._exit(status)
 
@@ -114,10 +111,7 @@ def _read(path: Path) -> str:
 
 
 def lost_host(log: str, names: list[str]) -> str:
-    """Return a message about a lost host, from the log of JAX's coordination service; "" if no host was lost.
-
-    `names` has the name of each host, or is empty.
-    """
+    """Return a message about a lost host, from the log of JAX's coordination service; "" if no host was lost."""
     if "JAX distributed service detected fatal errors" not in log:
         return ""
     if "RegisterTask" in log:

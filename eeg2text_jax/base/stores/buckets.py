@@ -6,14 +6,14 @@ import fcntl
 import fnmatch
 import glob
 import importlib
+import itertools
 import json
 import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
-from types import MappingProxyType
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from eeg2text_jax.base.errors import UserError
@@ -44,21 +44,23 @@ class Address:
 
     @property
     def copy(self) -> Path:
-        """The cache path of a read-only copy of the content; `address_of` turns the path back into the URL."""
-        return cache_folder() / COPIES / self.scheme / self.bucket / self.key
+        """The cache path of a read-only copy of the content; `address_of` is the inverse."""
+        return self._cached(COPIES)
 
     @property
     def run(self) -> Path:
-        """The cache folder of a workdir in the bucket, on the first host."""
-        return cache_folder() / RUNS / self.scheme / self.bucket / self.key
+        """The cache folder of a workdir, on the first host."""
+        return self._cached(RUNS)
 
     def run_of(self, host: int) -> Path:
-        """Return the cache folder of a workdir on another host than the first, which may share its cache."""
-        return cache_folder() / f"{RUNS}_of_host_{host}" / self.scheme / self.bucket / self.key
+        """Return the cache folder of a workdir on another host, which may share the first host's cache."""
+        return self._cached(f"{RUNS}_of_host_{host}")
+
+    def _cached(self, kind: str) -> Path:
+        return cache_folder() / kind / self.scheme / self.bucket / self.key
 
 
 def is_address(place: object) -> bool:
-    """Return whether a place is a bucket URL, not a path."""
     return re.match(r"(gs|s3)://", str(place)) is not None
 
 
@@ -69,10 +71,7 @@ def parse(place: str) -> Address:
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")
     key = match[3].rstrip("/")
     if "\0" in key or any(not part or part.startswith(".") for part in key.split("/") if key):
-        raise UserError(
-            f"{place}: a part of the path is empty, begins with a dot or has a NUL character; expected "
-            "gs://BUCKET/PATH without such parts; rename that part."
-        )
+        raise UserError(f"{place}: a part of the path is empty, begins with a dot or has a NUL character; rename it.")
     return Address(match[1], match[2], key)
 
 
@@ -94,10 +93,7 @@ def address_of(path: str | os.PathLike[str]) -> str:
     return address if is_copy and scheme in SCHEMES and is_address(address) else os.fspath(path)
 
 
-# The interface of a bucket, and messages for its failures.
-#
-# Objects are read and written as a whole; an existing object is complete. A bucket that does not answer raises an error
-# after about two minutes.
+# Objects are read and written as a whole. A bucket that does not answer raises an error after about two minutes.
 
 SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment variable: timeout of one attempt in seconds
 ATTEMPTS = 4  # maximum number of attempts of a request
@@ -106,19 +102,15 @@ FENCE = "fence"  # metadata key: the label of the lease under which the object w
 LOCK = ".lock"  # name of the lease object of a workdir, see `mirror.Lease`
 ANY = "any content, or none"  # instead of a tag: an unconditional request
 
-NONE: Mapping[str, str] = MappingProxyType({})  # no labels
-
 Advance = Callable[[int], object]
 
 
 class StoreError(UserError):
-    """The bucket refused a request or did not answer; finished files stay in it, and the same command resumes."""
+    """The bucket refused a request or did not answer; the same command resumes from the finished files in it."""
 
     @classmethod
     def no_access(cls, place: str, why: str) -> "StoreError":
-        return cls(
-            f"{place}: the credentials give no access ({why}); check the credentials and the permissions of the bucket."
-        )
+        return cls(f"{place}: the credentials give no access ({why}); check them and the permissions of the bucket.")
 
     @classmethod
     def no_bucket(cls, place: str) -> "StoreError":
@@ -126,18 +118,13 @@ class StoreError(UserError):
 
     @classmethod
     def no_answer(cls, place: str, why: str) -> "StoreError":
-        return cls(
-            f"{place}: does not answer ({why[:160]}); check the network, and run the same command again; what is "
-            "finished is kept."
-        )
+        return cls(f"{place}: does not answer ({why[:160]}); check the network, then the same command resumes.")
 
 
 class Entry(NamedTuple):
-    """An object in a bucket: its full name, its size in bytes, and a tag that changes with its content."""
-
-    key: str
-    size: int
-    tag: str
+    key: str  # the full name
+    size: int  # bytes
+    tag: str  # changes with the content
 
 
 class Store(Protocol):
@@ -156,15 +143,15 @@ class Store(Protocol):
         """Write an object to a file; return the SHA-256 in its metadata, if any."""
 
     def upload(
-        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] | None = None
     ) -> str | None:
-        """Upload a file as an object, atomically, if the object's tag is `over` (None: if there is no object).
+        """Upload a file, atomically, if the object's tag is `over` (None: if there is no object).
 
         Return the new tag, or None if nothing was written. Metadata are `digest`, the file's SHA-256, and `labels`.
         """
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
-        """Write a small object if the object's tag is `over` (None: if there is no object); return a tag or None."""
+        """Write a small object; `over` and the result are those of `upload`."""
 
     def delete(self, key: str, over: str = ANY) -> bool:
         """Remove an object if it exists; return False if its tag is not `over`."""
@@ -178,16 +165,15 @@ def open_store(address: Address) -> Store:
     extra = SCHEMES[address.scheme]
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
     key = (address.scheme, address.bucket, *sorted(settings.items()))
-    if key in _CLIENTS:
-        return _CLIENTS[key]
-    try:
-        module = importlib.import_module(f"eeg2text_jax.base.stores.{extra}_store")
-    except ImportError as error:
-        raise UserError(
-            f"{address}: reading and writing {address.scheme}:// needs {error.name}, which is not installed; run pip "
-            f"install 'eeg2text_jax[{extra}]'."
-        ) from error
-    _CLIENTS[key] = module.open_bucket(address.bucket)
+    if key not in _CLIENTS:
+        try:
+            module = importlib.import_module(f"eeg2text_jax.base.stores.{extra}_store")
+        except ImportError as error:
+            raise UserError(
+                f"{address}: reading and writing {address.scheme}:// needs {error.name}, which is not installed; run "
+                f"pip install 'eeg2text_jax[{extra}]'."
+            ) from error
+        _CLIENTS[key] = module.open_bucket(address.bucket)
     return _CLIENTS[key]
 
 
@@ -196,7 +182,7 @@ _SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of envi
 
 
 def seconds() -> float:
-    """Return the timeout of one attempt in seconds. Raises UserError if `EEG2TEXT_BUCKET_SECONDS` is out of range."""
+    """Return the timeout of one attempt. Raises UserError if `EEG2TEXT_BUCKET_SECONDS` is out of range."""
     stated = os.environ.get(SECONDS, "30")
     with contextlib.suppress(ValueError):
         if 0 < (number := float(stated)) <= 3600:
@@ -215,8 +201,6 @@ def translate_errors(place: str, translate: Callable[[str, Exception], StoreErro
         raise message from error
 
 
-# Download bucket objects to a local cache, verified by checksum; unchanged files are not downloaded again.
-#
 # The first host mirrors a workdir in a bucket, under a lease. Every later host has a copy (`follow`), which
 # `hosts.main_first` updates; `pull_folder` downloads a checkpoint, which is large, only when it is restored.
 
@@ -236,32 +220,27 @@ def stamp_of(path: Path) -> Stamp:
 
 
 class Notes:
-    """A JSON file that records which files of a local folder equal objects of the bucket.
-
-    `versions`: file name -> stamp of the file, tag of the equal object.
-    """
+    """A JSON file that records which files of a local folder equal objects of the bucket."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._path = cache_folder() / "notes" / f"{'%'.join(folder.relative_to(cache_folder()).parts)}.json"
-        self.versions: dict[str, tuple[Stamp, str]] = {}
+        self.versions: dict[str, tuple[Stamp, str]] = {}  # file name -> stamp of the file, tag of the equal object
         with contextlib.suppress(OSError, ValueError):
             self.versions = {name: (stamp, tag) for name, (stamp, tag) in parse_json(self._path.read_text()).items()}
 
     def is_current(self, name: str, tag: str) -> bool:
-        """Return whether the local file equals the object with this tag."""
         with contextlib.suppress(OSError):
             return self.versions.get(name) == (stamp_of(self.folder / name), tag)
         return False
 
     def write(self) -> None:
-        """Write `versions` to the JSON file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self._path, json.dumps(self.versions))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of the folder, so that one process downloads at a time and the others wait."""
+        """Let one process at a time download to the folder; others wait."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
             flock(file.fileno(), str(self.folder), fcntl.LOCK_EX)
@@ -281,9 +260,8 @@ class Files(dict[str, Entry]):
         for name, entry in files.items():
             if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
                 raise UserError(
-                    f"{address}: the bucket has an object with the name {entry.key!r}, which cannot be the name of a "
-                    "file in a folder; expected no part that is empty, '.' or '..', and no NUL. Nothing was copied; "
-                    "rename the object or remove it."
+                    f"{address}: the object {entry.key!r} cannot be the name of a file in a folder, as a part is "
+                    "empty, '.' or '..', or has a NUL; nothing was copied; rename the object or remove it."
                 )
         files.update(("", entry) for entry in entries if entry.key == address.key)
         return files
@@ -294,7 +272,6 @@ class Files(dict[str, Entry]):
         return self.select(lambda name: not name.startswith(unfinished) and name.rpartition("/")[2] != LOCK)
 
     def select(self, is_wanted: Callable[[str], bool]) -> "Files":
-        """Return the objects whose names `is_wanted` accepts."""
         return Files({name: entry for name, entry in self.items() if is_wanted(name)})
 
 
@@ -316,7 +293,7 @@ def download(store: Store, files: Files, notes: Notes, title: str) -> int:
 
 @contextlib.contextmanager
 def _progress(title: str, total: int) -> Iterator[Advance]:
-    """Yield a thread-safe function that counts downloaded bytes, and show them in MB if `total` is large."""
+    """Yield a thread-safe function that counts downloaded bytes; show them in MB if `total` is large."""
     if total < WORTH_A_LINE:
         yield lambda size: None
         return
@@ -340,7 +317,7 @@ def _download_one(store: Store, entry: Entry, path: Path, advance: Advance) -> S
         if size != entry.size or (stated and stated != file_digest(partial)):
             raise StoreError(
                 f"{entry.key}: {size} bytes arrived, which differ in their {'SHA-256' if stated else 'number'} from "
-                f"the {entry.size} bytes that were written there; run the command again, or restore the object."
+                f"the {entry.size} bytes written there; run the command again, or restore the object."
             )
     return stamp_of(path)
 
@@ -369,19 +346,17 @@ def _is_matched(name: str, pattern: str) -> bool:
 def at_hand(place: str | os.PathLike[str]) -> str:
     """Return a local path unchanged; for a bucket URL, download its content and return the path of the copy.
 
-    A folder is downloaded with all its files, a glob with its matches; unchanged files are not downloaded again. Raises
-    UserError if nothing exists at the URL, or the bucket cannot be read.
+    A folder is downloaded with all its files, a glob with its matches; of these, unchanged files stay. Raises UserError
+    if nothing exists at the URL, or the bucket cannot be read.
     """
     place = os.fspath(place)
     if not is_address(place):
         return place
     address = parse(place)
-    pattern = ""  # the part of the key from the first component that is a glob
-    if glob.has_magic(address.key):
-        parts = PurePosixPath(address.key).parts
-        first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-        pattern = "/".join(parts[first:])
-        address = Address(address.scheme, address.bucket, "/".join(parts[:first]))
+    parts = address.key.split("/")
+    fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    pattern = "/".join(parts[len(fixed) :])  # from the first part that is a glob
+    address = dataclasses.replace(address, key="/".join(fixed))
     if any(address.run.is_relative_to(root) for root in OPEN):
         return str(address.run / pattern)
     files = Files.of(open_store(address), address).finished()
@@ -401,8 +376,7 @@ OPEN: set[Path] = set()  # local folders of workdirs that this process mirrors; 
 def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None = None, pattern: str = "*") -> int:
     """Download changed objects to the folder of `notes`; remove files that match `pattern` and are not in the bucket.
 
-    `there` are the finished objects in the bucket, `wanted` the objects to download; None: all. Return the number of
-    downloads.
+    `there` are the finished objects in the bucket, `wanted` those to download (None: all). Return their number.
     """
     folder = notes.folder
     with notes.lock():
@@ -440,7 +414,6 @@ def pull_folder(path: str | os.PathLike[str]) -> None:
 
 
 def _pull(start: str, left_out: Sequence[str] = ()) -> None:
-    """Download the finished files whose names begin with `start` and that are in none of the folders `left_out`."""
     for address, folder in _FOLLOWED:
         there = Files.of(open_store(address), address).finished().select(bool)
         wanted = there.select(lambda name: name.startswith(start) and not set(left_out) & set(name.split("/")))

@@ -18,17 +18,8 @@ from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from eeg2text_jax.base.errors import first_line
-from eeg2text_jax.base.stores.buckets import (
-    ANY,
-    ATTEMPTS,
-    DIGEST,
-    NONE,
-    Advance,
-    Entry,
-    StoreError,
-    seconds,
-    translate_errors,
-)
+from eeg2text_jax.base.stores import buckets
+from eeg2text_jax.base.stores.buckets import ANY, DIGEST, Advance, Entry, StoreError, seconds, translate_errors
 
 
 def open_bucket(name: str) -> "GCSStore":
@@ -48,7 +39,7 @@ class GCSStore:
         self._name, self._client = bucket, client
         self._bucket = client.bucket(bucket)
         self._translated = functools.partial(translate_errors, f"gs://{bucket}", _translate)
-        retry = DEFAULT_RETRY.with_delay(initial=0.5, maximum=8.0).with_timeout(seconds() * ATTEMPTS)
+        retry = DEFAULT_RETRY.with_delay(initial=0.5, maximum=8.0).with_timeout(seconds() * buckets.ATTEMPTS)
         self._limits = {"timeout": (min(10.0, seconds()), seconds()), "retry": retry}
 
     def entries(self, prefix: str) -> list[Entry]:
@@ -82,10 +73,10 @@ class GCSStore:
             return (blob.metadata or {}).get(DIGEST)
 
     def upload(
-        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] | None = None
     ) -> str | None:
         blob = self._bucket.blob(key)
-        blob.metadata = {DIGEST: digest, **labels}
+        blob.metadata = {DIGEST: digest, **(labels or {})}
         return self._write(blob, over, blob.upload_from_filename, str(path), "application/octet-stream")
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
@@ -93,7 +84,7 @@ class GCSStore:
         return self._write(blob, over, blob.upload_from_string, content)
 
     def _write(self, blob: Any, over: str | None, upload: Callable[..., None], *arguments: Any) -> str | None:
-        """Call `upload` if the existing object has the tag `over`; return the new tag, or None if it has another."""
+        """Call `upload` if the object has the tag `over`; return the new tag, or None if it has another."""
         with self._translated():
             try:
                 upload(*arguments, **_condition(over), **self._limits)
@@ -108,19 +99,17 @@ class GCSStore:
             except exceptions.PreconditionFailed:
                 return self.head(key) is None
             except exceptions.NotFound as error:
-                if "bucket" in first_line(error).lower() and "does not exist" in first_line(error).lower():
+                if all(words in first_line(error).lower() for words in ("bucket", "does not exist")):
                     raise
             return True
 
 
 def _condition(over: str | None) -> dict[str, int]:
-    """Return the precondition of a request: the generation that the object must have, 0 if it must not exist."""
+    """Return the generation that the object must have for a request, 0 if it must not exist."""
     return {} if over == ANY else {"if_generation_match": int(over or 0)}
 
 
 class _Counting:
-    """A file that calls `advance` with the number of bytes of each write."""
-
     def __init__(self, file: Any, advance: Advance):
         self._file, self._advance = file, advance
 
@@ -133,10 +122,8 @@ class _Counting:
 
 
 def _translate(place: str, error: Exception) -> StoreError | None:
-    """Return the message for an exception of Google's client; None for any other exception."""
-    retried = isinstance(error, exceptions.RetryError)
-    if isinstance(error, exceptions.RetryError) and error.cause is not None:
-        error = error.cause
+    if retried := isinstance(error, exceptions.RetryError):
+        error = error.cause or error
     if isinstance(error, DefaultCredentialsError):
         return StoreError.no_access(place, "there are none; `gcloud auth application-default login` gives some")
     if isinstance(error, exceptions.Forbidden | exceptions.Unauthorized | RefreshError):

@@ -1,9 +1,8 @@
 """Mirror a workdir in a bucket: download it to a local folder, then upload changes while the work goes on.
 
-A thread uploads finished files in the order in which they were finished, so a killed run resumes from the bucket as
-from a local folder. Each file is one object, uploaded atomically. A folder that appears or disappears as a unit (a
-checkpoint, the tokenizer) contains an object `.unfinished` during the change; the folder counts as absent while
-this object exists.
+A thread uploads finished files in their order, so a killed run resumes from the bucket as from a local folder. Each
+file is one object, uploaded atomically. A folder that appears or disappears as a unit (a checkpoint, the tokenizer)
+contains an object `.unfinished` during the change, and counts as absent while this object exists.
 
 Orbax can write gs:// itself but not s3://; HDF5, safetensors and tokenizers read local files only.
 """
@@ -19,7 +18,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,31 +26,12 @@ from eeg2text_jax.base import files
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import file_digest, parse_json
 from eeg2text_jax.base.stores import buckets
-from eeg2text_jax.base.stores.buckets import (
-    ANY,
-    DIGEST,
-    FENCE,
-    LOCK,
-    UNFINISHED,
-    Address,
-    Files,
-    Notes,
-    Stamp,
-    Store,
-    StoreError,
-    cache_folder,
-    is_address,
-    open_store,
-    parse,
-    stamp_of,
-)
+from eeg2text_jax.base.stores.buckets import FENCE, LOCK, UNFINISHED, Address, Files, Notes, Stamp, Store, StoreError
 
-# A lease on a workdir in a bucket: one holder at a time, kept alive by a heartbeat, with a fencing token.
-#
-# The lease is an object that is created only if absent and replaced only by compare-and-swap. It has a random owner and
-# a number that increases with every holder. A lease is dead if its object did not change for `PATIENCE` seconds on the
-# waiting process's own clock; clocks of two machines are never compared. The death of a holder on the same machine is
-# detected at once, because every holder keeps a kernel lock on a file named after its owner.
+# The lease of a workdir is an object that is created only if absent and replaced only by compare-and-swap. It has a
+# random owner and a number that increases with every holder. It is dead if the object did not change for `PATIENCE`
+# seconds on the waiting process's own clock; clocks of two machines are never compared. The death of a holder on the
+# same machine is detected at once, because every holder keeps a kernel lock on a file named after its owner.
 #
 # A holder that was suspended confirms its lease by compare-and-swap before it uploads, and every upload is conditional.
 
@@ -61,10 +41,7 @@ FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one writ
 
 
 class Lease:
-    """The lease of a workdir in a bucket, as a context manager. Entering raises UserError if another process holds it.
-
-    `lost` is the error once this process has lost the lease, else None.
-    """
+    """The lease of a workdir in a bucket, as a context manager. Entering raises UserError if another process has it."""
 
     def __init__(self, store: Store, address: Address):
         self._store, self._place = store, str(address)
@@ -80,11 +57,11 @@ class Lease:
             "since": time.strftime("%F %T %Z"),
             "beat": 0,
         }
-        self.lost: StoreError | None = None
+        self.lost: StoreError | None = None  # the error once this process has lost the lease
 
     @property
     def label(self) -> str:
-        """The fencing token, NUMBER.OWNER, which is stored as metadata of every object that this holder writes."""
+        """The fencing token, NUMBER.OWNER: metadata of every object that this holder writes."""
         return f"{self._about['fence']}.{self._about['owner']}"
 
     def __enter__(self) -> "Lease":
@@ -111,7 +88,7 @@ class Lease:
     def confirm(self, *, now: bool = False) -> None:
         """Raise StoreError unless this process still holds the lease; call this before each change of the bucket.
 
-        The bucket is asked if the last confirmation is older than `FRESH` seconds, or if `now` is set.
+        The bucket is asked if the last confirmation is older than `FRESH` seconds, or `now` is set.
         """
         elapsed = max(abs(here - then) for here, then in zip(_clocks(), self._confirmed, strict=True))
         if self.lost is None and (now or elapsed > FRESH):
@@ -132,9 +109,8 @@ class Lease:
                 tag = there[1]  # an earlier attempt succeeded, but its answer was lost
             if tag is None:
                 self.lost = StoreError(
-                    f"{self._place}: another process took it over while this process did not renew its lease (it was "
-                    "suspended, or had no network); nothing more is sent. When the other process has ended, the same "
-                    "command resumes."
+                    f"{self._place}: another process took it over while this process was suspended or had no network; "
+                    "nothing more is sent; when the other process has ended, the same command resumes."
                 )
             else:
                 self._tag, self._confirmed = tag, start
@@ -149,40 +125,39 @@ class Lease:
 
     def _take_over(self) -> str:
         """Wait until the existing lease is released or dead, replace it, and return the tag of the new one."""
-        first, start = None, time.monotonic()
+        first, start, pause = None, time.monotonic(), min(BEAT, PATIENCE) / 4
         while True:
             there = self._store.read(self._key)
             if there is None:
                 tag = self._store.put(self._key, self._content(), None)
             else:
                 first = first or there
-                tag = self._replace(there, there[1] == first[1], time.monotonic() - start)
+                tag = self._replace(there, there[1] == first[1], time.monotonic() - start, pause)
             if tag is not None:
                 return tag
-            time.sleep(min(BEAT, PATIENCE) / 4)
+            time.sleep(pause)
 
-    def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float) -> str | None:
+    def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float, pause: float) -> str | None:
         """Replace the lease `there`; return the new tag, or None if its holder may be alive.
 
         Raises UserError if the holder is alive: its process runs, or the lease changed since it was first read.
         """
         holder = _read(there[0])
-        owner, fence = holder.get("owner"), holder.get("fence")
         who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"
-        alive = None if owner == "" else _is_alive(holder)
-        if alive or (not unchanged and owner != ""):
-            hint = " It runs on this machine, perhaps suspended." if alive else ""
-            raise UserError(f"{self._place}: is in use by {who}; wait for it or end it.{hint}")
-        if owner != "" and alive is None and waited < PATIENCE:
-            if waited < min(BEAT, PATIENCE) / 4:
-                print(f"{self._place}: {who} was at work there; waiting {PATIENCE:.0f} s for a heartbeat.", flush=True)
-            return None
-        self._about["fence"] = fence + 1 if isinstance(fence, int) else 1
+        if holder.get("owner") != "":  # not released
+            if (alive := _is_alive(holder)) or not unchanged:
+                hint = " It runs on this machine, perhaps suspended." if alive else ""
+                raise UserError(f"{self._place}: is in use by {who}; wait for it or end it.{hint}")
+            if alive is None and waited < PATIENCE:
+                if waited < pause:
+                    print(
+                        f"{self._place}: {who} was at work there; waiting {PATIENCE:.0f} s for a heartbeat.", flush=True
+                    )
+                return None
+        self._about["fence"] = fence + 1 if isinstance(fence := holder.get("fence"), int) else 1
         tag = self._store.put(self._key, self._content(), there[1])
         if tag is None:
-            raise UserError(
-                f"{self._place}: another process has just begun to use it; wait for that process or end it."
-            )
+            raise UserError(f"{self._place}: another process has just begun to use it; wait for it or end it.")
         return tag
 
     def _forget(self) -> None:
@@ -193,7 +168,6 @@ class Lease:
 
 
 def _read(content: bytes) -> dict[str, Any]:
-    """Return the fields of a lease object; no fields if it is damaged."""
     with contextlib.suppress(ValueError):
         if isinstance(fields := parse_json(content), dict):
             return fields
@@ -201,7 +175,7 @@ def _read(content: bytes) -> dict[str, Any]:
 
 
 def _clocks() -> tuple[float, float]:
-    """Return the boot clock, which counts suspensions, and the wall clock, which counts pauses of a VM; in seconds."""
+    """Return the boot clock, which counts suspensions, and the wall clock, which counts pauses of a VM."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)), time.time()
 
 
@@ -245,7 +219,7 @@ def _is_alive(holder: dict[str, Any]) -> bool | None:
 
 
 def _proof_of(owner: str) -> Path:
-    return cache_folder() / "owners" / owner
+    return buckets.cache_folder() / "owners" / owner
 
 
 def _boot() -> str:
@@ -255,8 +229,6 @@ def _boot() -> str:
         return ""
 
 
-# Upload the changes of a folder to a bucket, under a lease.
-#
 # An object is replaced only if it equals the version that this process last wrote or read, and only under a recently
 # confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder wrote.
 # If a late request of such a process creates an object, that process or the next holder removes the object.
@@ -279,7 +251,7 @@ class Sender:
         self._address, self._store, self._folder, self._lease, self._notes = address, store, folder, lease, notes
 
     def send(self, change: Change) -> None:
-        """Upload one change. Raises StoreError if the lease is lost or the bucket does not answer."""
+        """Upload a change. Raises StoreError if the lease is lost or the bucket does not answer."""
         marker, tag = self._address.below(f"{change.unit}/{UNFINISHED}").key, None
         self._lease.confirm()
         if change.unit:
@@ -297,7 +269,7 @@ class Sender:
         if change.unit:
             head = self._store.head(marker)
             self._lease.confirm()
-            self._store.delete(marker, tag or (head[0] if head else ANY))
+            self._store.delete(marker, tag or (head[0] if head else buckets.ANY))
         self._notes.write()
 
     def _check_late(self, key: str, tag: str | None) -> None:
@@ -310,23 +282,20 @@ class Sender:
             raise
 
     def _upload(self, name: str, path: Path) -> str:
-        """Upload a file over the version of the object that `notes` has; return the new tag."""
         key, over = self._address.below(name).key, self._notes.versions.get(name, (None, None))[1]
-        labels = {DIGEST: file_digest(path), FENCE: self._lease.label}
+        digest, fence = file_digest(path), {FENCE: self._lease.label}
         for _ in range(TRIES):
             self._lease.confirm()
-            tag = self._store.upload(path, key, labels[DIGEST], over, {FENCE: labels[FENCE]})
+            tag = self._store.upload(path, key, digest, over, fence)
             if tag is not None:
                 self._check_late(key, None if over else tag)
                 return tag
             head = self._store.head(key)
-            if head and head[1] == labels:
+            if head and head[1] == {buckets.DIGEST: digest, **fence}:
                 return head[0]  # an earlier attempt succeeded, but its answer was lost
             self._lease.confirm(now=True)
             over = head and head[0]  # written by a late request of a former holder, or by hand
-        raise StoreError(
-            f"{self._address.below(name)}: another program writes this object again and again; end that program."
-        )
+        raise StoreError(f"{self._address.below(name)}: another program writes this object again and again; end it.")
 
     def undo_late(self) -> None:
         """Undo changes that former holders made after this process took the lease; call it after all uploads."""
@@ -360,7 +329,7 @@ class Mirror:
         self._address, self._store, self.folder, self._lease = address, store, folder, lease
         self._notes = Notes(folder)
         self.sender = Sender(address, store, folder, lease, self._notes)
-        self._spool = cache_folder() / "spool" / str(os.getpid()) / str(id(self))
+        self._spool = buckets.cache_folder() / "spool" / str(os.getpid()) / str(id(self))
         self._seen: dict[str, Stamp] = {}  # stamps of files that are uploaded or queued
         self._turn = threading.Condition()  # guards the fields below
         self._waiting: collections.deque[Change] = collections.deque()
@@ -378,10 +347,9 @@ class Mirror:
             self._store.delete(there[name].key)
         if copied := buckets.refresh(self._address, finished, self._notes):
             print(f"copied {copied} of {len(finished)} files from {self._address}")
-        self._seen = {name: stamp_of(self.folder / name) for name in finished}
+        self._seen = {name: buckets.stamp_of(self.folder / name) for name in finished}
 
     def start(self) -> None:
-        """Start the upload thread."""
         self._spool.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
@@ -412,7 +380,7 @@ class Mirror:
         self.check()
 
     def close(self) -> None:
-        """Stop the upload thread; queued changes are dropped."""
+        """Stop the upload thread and drop queued changes."""
         with self._turn:
             self._ended = True
             self._turn.notify_all()
@@ -423,21 +391,18 @@ class Mirror:
 
     def _changes(self, *, last: bool = False) -> Iterator[Change]:
         """Yield the changes since the last scan in the order of their renames: new files, then removed ones."""
-        now, early = dict(_finished_files(self.folder)), set()
-        if not last:
-            early = {name for name, then in self._appended.items() if time.monotonic() - then < GROWING_EVERY}
+        now, latest = dict(_finished_files(self.folder)), time.monotonic() - GROWING_EVERY
+        early = set() if last else {name for name, then in self._appended.items() if then > latest}
         changed = sorted((renamed, name) for name, (stamp, renamed) in now.items() if self._seen.get(name) != stamp)
         # A file that is finished after a line was appended may record that line, so the line is uploaded first.
         newest = max((place for place in changed if place[1] not in early), default=(0, ""))
         changed = [place for place in changed if place[1] not in early or place < newest]
         self._appended |= {name: time.monotonic() for _, name in changed if _is_appended(name)}
-        folders = {part for name in self._seen for part in _folders(name)}
-        for unit, names in _grouped([name for _, name in changed], folders):
+        for unit, names in _grouped([name for _, name in changed], self._seen):
             copies = [(name, self._snapshot(name), now[name][0]) for name in names]
             self._seen |= {name: now[name][0] for name in names}
             yield Change(unit, tuple((name, path, stamp) for name, path, stamp in copies if path), ())
-        left = {part for name in now for part in _folders(name)}
-        for unit, names in _grouped(sorted(self._seen.keys() - now.keys()), left):
+        for unit, names in _grouped(sorted(self._seen.keys() - now.keys()), now):
             for name in names:
                 del self._seen[name]
             yield Change(unit, (), tuple(names))
@@ -455,7 +420,6 @@ class Mirror:
         return None
 
     def _work(self) -> None:
-        """Upload queued changes until `close` is called or an upload fails."""
         while (change := self._next()) is not None:
             try:
                 self.sender.send(change)
@@ -466,7 +430,6 @@ class Mirror:
                 self._turn.notify_all()
 
     def _next(self) -> Change | None:
-        """Wait for a change and return it; None at the end or after an error."""
         with self._turn:
             while not self._ended and not self._error:
                 if self._waiting:
@@ -493,7 +456,7 @@ def _finished_files(folder: Path) -> Iterator[tuple[str, tuple[Stamp, int]]]:
             path = Path(place) / name
             if not name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
-                    yield path.relative_to(folder).as_posix(), (stamp_of(path), path.stat().st_ctime_ns)
+                    yield path.relative_to(folder).as_posix(), (buckets.stamp_of(path), path.stat().st_ctime_ns)
 
 
 def _folders(name: str) -> list[str]:
@@ -501,13 +464,14 @@ def _folders(name: str) -> list[str]:
     return list(itertools.accumulate(name.split("/")[:-1], "{}/{}".format))
 
 
-def _grouped(names: Sequence[str], folders: set[str]) -> list[tuple[str, list[str]]]:
-    """Group file names by their outermost folder that is not in `folders`: (folder, names), or ("", [name])."""
-    groups: dict[str, list[str]] = {}
+def _grouped(names: Sequence[str], others: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Group file names by their outermost folder that has none of the files `others`: (folder, names), ("", [name])."""
+    folders = {folder for name in others for folder in _folders(name)}
+    groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
         unit = next((folder for folder in _folders(name) if folder not in folders), "")
-        groups.setdefault(unit or f"\0{name}", []).append(name)
-    return [("" if unit.startswith("\0") else unit, members) for unit, members in groups.items()]
+        groups.setdefault((unit, "" if unit else name), []).append(name)
+    return [(unit, members) for (unit, _), members in groups.items()]
 
 
 _MIRRORS: list[Mirror] = []  # open mirrors of this process
@@ -532,11 +496,11 @@ def mirrored(place: str) -> Iterator[str]:
 
     Raises UserError if the bucket cannot be read or written, or another process uses the workdir.
     """
-    if not is_address(place):
+    if not buckets.is_address(place):
         yield place
         return
-    address = parse(place)
-    store, folder = open_store(address), address.run
+    address = buckets.parse(place)
+    store, folder = buckets.open_store(address), address.run
     with Lease(store, address) as lease:
         mirror = Mirror(address, store, folder, lease)
         mirror.pull()

@@ -1,7 +1,6 @@
 """Buckets of S3 and of compatible servers (s3://).
 
-boto3 finds credentials, region and endpoint as usual: in the environment (such as `AWS_ENDPOINT_URL`), in `~/.aws`, or
-in the machine's role.
+boto3 finds credentials, region and endpoint in the environment (`AWS_ENDPOINT_URL`), in `~/.aws` or the machine's role.
 """
 
 import contextlib
@@ -9,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import boto3
 from boto3.s3.transfer import TransferConfig
@@ -18,30 +17,20 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from eeg2text_jax.base.errors import first_line
-from eeg2text_jax.base.stores.buckets import (
-    ANY,
-    ATTEMPTS,
-    DIGEST,
-    NONE,
-    Advance,
-    Entry,
-    StoreError,
-    seconds,
-    translate_errors,
-)
+from eeg2text_jax.base.stores import buckets
+from eeg2text_jax.base.stores.buckets import ANY, ATTEMPTS, DIGEST, Advance, Entry, StoreError, seconds
 
 PART = 32 << 20  # bytes of a part; files larger than two parts are uploaded in parts
 _PARTS_AT_ONCE = 4
 _TRANSFER = TransferConfig(multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=_PARTS_AT_ONCE)
 _NOT_THERE = ("404", "NoSuchKey", "NotFound")
 _CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
-Changed = TypeVar("Changed")
 _UNCONDITIONAL = ("NotImplemented", "501")  # errors of servers without conditional requests
 
 
 def open_bucket(name: str) -> "S3Store":
     place = f"s3://{name}"
-    with translate_errors(place, _translate):
+    with buckets.translate_errors(place, _translate):
         retries = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
         limits = Config(connect_timeout=min(10.0, seconds()), read_timeout=seconds(), retries=retries)
         return S3Store(name, boto3.session.Session().client("s3", config=limits))
@@ -52,15 +41,13 @@ class S3Store:
 
     def __init__(self, bucket: str, client: Any):
         self._bucket, self._client = bucket, client
-        self._translated = functools.partial(translate_errors, f"s3://{bucket}", _translate)
+        self._translated = functools.partial(buckets.translate_errors, f"s3://{bucket}", _translate)
 
     def entries(self, prefix: str) -> list[Entry]:
-        entries = []
         with self._translated():
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
-            for page in pages:
-                entries += [Entry(item["Key"], item["Size"], item["ETag"]) for item in page.get("Contents", ())]
-        return entries
+            found = (item for page in pages for item in page.get("Contents", ()))
+            return [Entry(item["Key"], item["Size"], item["ETag"]) for item in found]
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
         with self._translated(), _absent_is_none():
@@ -81,9 +68,9 @@ class S3Store:
         return about.get("Metadata", {}).get(DIGEST)
 
     def upload(
-        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
+        self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] | None = None
     ) -> str | None:
-        about = {"Metadata": {DIGEST: digest, **labels}}
+        about = {"Metadata": {DIGEST: digest, **(labels or {})}}
 
         def send(**condition: str) -> str:
             if path.stat().st_size > 2 * PART:
@@ -97,13 +84,10 @@ class S3Store:
         return self._compared(key, over, lambda **condition: self._put(key, content, condition))
 
     def delete(self, key: str, over: str = ANY) -> bool:
-        def remove(**condition: str) -> bool:
-            self._client.delete_object(Bucket=self._bucket, Key=key, **condition)
-            return True
+        remove = functools.partial(self._client.delete_object, Bucket=self._bucket, Key=key)
+        return self._compared(key, over, remove) is not None or self.head(key) is None
 
-        return bool(self._compared(key, over, remove)) or self.head(key) is None
-
-    def _compared(self, key: str, over: str | None, change: Callable[..., Changed]) -> Changed | None:
+    def _compared(self, key: str, over: str | None, change: Callable[..., Any]) -> Any:
         """Return `change(**condition)` if the object has the tag `over`, else None.
 
         Without conditional requests, the tag is compared just before the change.
@@ -149,7 +133,6 @@ class S3Store:
 
 @contextlib.contextmanager
 def _absent_is_none() -> Iterator[None]:
-    """Suppress the error for an object that does not exist."""
     try:
         yield
     except ClientError as error:
@@ -172,7 +155,6 @@ _NO_CREDENTIALS = (
 
 
 def _translate(place: str, error: Exception) -> StoreError | None:
-    """Return the message for an exception of boto3; None for any other exception."""
     code = _code(error) if isinstance(error, ClientError) else ""
     if isinstance(error, _NO_CREDENTIALS):
         return StoreError.no_access(place, f"{first_line(error)}; `aws configure` or AWS_PROFILE gives some")

@@ -17,16 +17,14 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from eeg2text_jax.base.chips import gpu_clock
-from eeg2text_jax.base.chips.gpu_clock import read_plan
 from eeg2text_jax.base.chips.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.base.chips.hlo_text import Collective, collectives
 from eeg2text_jax.base.devices.mesh import CHIPS, Chip, platform_of
 from eeg2text_jax.base.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.commands.preflight.programs import Program
 
-# Chips of a pod, which is the largest slice. Source: "TPU architecture" of Google Cloud's documentation.
+# Chips of a pod, the largest slice, and the slices, smallest first. Source: "TPU architecture" of Google Cloud's docs.
 PODS = {"v4": 4096, "v5e": 256, "v5p": 8960, "v6e": 256}
-# Slices of a chip, smallest first, from the same page.
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
 SLICES = {"v5e": _FLAT, "v6e": _FLAT, "v4": _CUBES, "v5p": _CUBES}
@@ -42,7 +40,7 @@ class Topology:
 
 
 def parse_topology(name: str) -> Topology:
-    """Parse `v5e:2x4` or `h100:8`, without importing JAX.
+    """Parse `v5e:2x4` or `h100:8`.
 
     Raises UserError if the chip is unknown, no shape follows its name, or the shape has more chips than a pod.
     """
@@ -55,15 +53,12 @@ def parse_topology(name: str) -> Topology:
         raise UserError(f"--topology={name!r}: expected a shape after the chip, as in '{key}:{example}'.")
     sides = tuple(int(n) for n in shape.split("x"))
     if math.prod(sides) > PODS.get(key, math.inf):
-        raise UserError(
-            f"--topology={name!r}: has {math.prod(sides):,} chips, but a {key} pod has {PODS[key]:,}; take a smaller "
-            "shape."
-        )
+        chips = f"{math.prod(sides):,} chips, but a {key} pod has {PODS[key]:,}"
+        raise UserError(f"--topology={name!r}: has {chips}; take a smaller shape.")
     return Topology(f"{key}:{shape}", chip, sides)
 
 
 def require_libtpu() -> None:
-    """Raise a UserError unless libtpu is installed."""
     if importlib.util.find_spec("libtpu") is None:
         raise UserError("compiling for a TPU needs libtpu: pip install 'eeg2text_jax[preflight]'.")
 
@@ -73,8 +68,8 @@ _TEMPORARIES = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) e
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-# The compiler's optimization effort. A run uses "full". "least" compiles in a third of the time and reports 0.16 GiB
-# (2 %) more memory for BART-large's training step; its time estimates are useless (623 ms instead of 180).
+# The compiler's optimization effort. A run uses "full"; "least" compiles in a third of the time, reports 0.16 GiB (2 %)
+# more memory for BART-large's training step, and useless times (623 ms instead of 180).
 EFFORTS = {"least": -1.0, "full": 0.0}
 EFFORT_OPTION = "exec_time_optimization_effort"
 
@@ -83,25 +78,22 @@ EFFORT_OPTION = "exec_time_optimization_effort"
 class Compiled:
     """Memory (bytes on one device) and time of a compiled program, as stated by the compiler.
 
-    If the program does not fit, only `total` and `seconds` are known, and the other fields are None.
+    Of a program that does not fit only `total` and `seconds` are known.
     """
 
-    total: int  # bytes: peak memory, or what is needed if it does not fit
-    arguments: int | None  # bytes of arguments, including donated buffers
-    temporaries: int | None  # peak bytes of temporaries
-    output: int | None  # bytes of results that do not reuse a donated buffer
-    code: int | None  # bytes of the executable
+    total: int  # peak memory, or what is needed if it does not fit
+    arguments: int | None  # including donated buffers
+    temporaries: int | None  # at their peak
+    output: int | None  # results that do not reuse a donated buffer
+    code: int | None
     collectives: tuple[Collective, ...] | None
     seconds: float  # time to trace and compile here
-    estimate: Estimate | None = None  # time of one run; None if it was not requested or the chip is unknown to XLA
-    effort_unknown: bool = False  # the installed JAX has no option for the effort; the compiler's default was used
+    estimate: Estimate | None = None  # of one run; None if not requested, or the chip is unknown to XLA
+    effort_unknown: bool = False  # this JAX has no option for the effort; the compiler's default was used
 
 
 def tpu_devices(topology: Topology) -> list[jax.Device]:
-    """Return device descriptions of a slice: programs can be compiled for them, but not run.
-
-    Raises UserError if libtpu is not installed, or does not know the slice.
-    """
+    """Return descriptions of a slice's devices. Raises UserError if libtpu is not installed, or does not know it."""
     require_libtpu()
     # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
     options: dict[str, Any] = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
@@ -121,7 +113,7 @@ def compile_program(
 ) -> Compiled:
     """Compile a program for the TPUs of a mesh; `effort` is a key of `EFFORTS`; without `chip`, no time is estimated.
 
-    Raises UserError if the time cannot be estimated because a loop's trip count is unknown (see `hlo_clock.estimate`).
+    Raises UserError if the trip count of a loop is unknown (see `hlo_clock.estimate`), on which the time depends.
     """
     begun, lowered = time.monotonic(), program.function.lower(*program.arguments)
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
@@ -129,19 +121,16 @@ def compile_program(
         try:
             compiled, unknown = _with_effort(lowered, effort, options)
         except jax.errors.JaxRuntimeError as error:
-            used = refused_bytes(str(error), program.argument_bytes())
-            if used is None:
+            if (used := refused_bytes(str(error), program.argument_bytes())) is None:
                 raise
             return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
         seconds, hlo = time.monotonic() - begun, optimized_hlo(compiled, Path(dump))
-    clock = None
-    if chip:
-        clock = functools.partial(estimate, hertz=chip.clock, unknown_loops=unknown_loops, bandwidth=chip.bandwidth)
+    clock = functools.partial(estimate, hlo, chip.clock, unknown_loops, chip.bandwidth) if chip else None
     return _as_compiled(compiled, hlo, mesh, seconds, clock, unknown)
 
 
 def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, str]) -> tuple[jax.stages.Compiled, bool]:
-    """Return the program compiled with an effort, and True if the effort was left out: this JAX has no such option."""
+    """Return the compiled program, and whether the effort was left out: this JAX has no such option."""
     try:
         return lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort], **options}), False
     except jax.errors.JaxRuntimeError as error:
@@ -154,11 +143,15 @@ def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
     """Return the compiler's last HLO text of a program: from the folder `dump` if it is there, else through JAX.
 
     JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed on a gather on SparseCores ("async-update
-    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52). The dump also has programs that
-    compute constants; they are compiled first, so the newest file is the program.
+    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52).
     """
-    dumped = sorted(dump.glob("*.after_codegen.txt"), key=lambda path: path.stat().st_mtime_ns)
-    return dumped[-1].read_text() if dumped else compiled.as_text()
+    return _newest(dump, "*.after_codegen.txt") or compiled.as_text()
+
+
+def _newest(dump: Path, pattern: str) -> str:
+    """Return the text of the program that was compiled last; programs of its constants are dumped before."""
+    texts = sorted(dump.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+    return texts[-1].read_text() if texts else ""
 
 
 def compile_for_gpu(
@@ -166,18 +159,16 @@ def compile_for_gpu(
 ) -> Compiled:
     """Compile a program for the GPUs of a mesh; if `timed`, estimate its time for comparison with other programs.
 
-    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80"). Raises UserError if
-    the time cannot be estimated because a loop's trip count is unknown.
+    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80").
     """
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
         options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed, "xla_dump_to": dump}
         compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
-        seconds, plan = time.monotonic() - begun, read_plan(Path(dump))
-    clock = None
-    if timed:
-        clock = functools.partial(gpu_clock.estimate, chip=chip, unknown_loops=unknown_loops, plan=plan)
-    return _as_compiled(compiled, compiled.as_text(), mesh, seconds, clock, False)
+        seconds, plan = time.monotonic() - begun, _newest(Path(dump), gpu_clock.PLAN)
+    hlo = compiled.as_text()
+    clock = functools.partial(gpu_clock.estimate, hlo, chip, unknown_loops, plan) if timed else None
+    return _as_compiled(compiled, hlo, mesh, seconds, clock)
 
 
 def _as_compiled(
@@ -185,30 +176,24 @@ def _as_compiled(
     hlo: str,
     mesh: Mesh,
     seconds: float,
-    clock: Callable[[str], Estimate] | None,
-    unknown: bool,
+    clock: Callable[[], Estimate] | None,
+    effort_unknown: bool = False,
 ) -> Compiled:
-    """Return memory, collectives and time of a program that took `seconds` to compile; `clock` reads its `hlo`."""
     memory = compiled.memory_analysis()
     try:
-        spent = clock(hlo) if clock else None
+        spent = clock() if clock else None
     except UnknownLoop as error:
         raise UserError(f"the program's time cannot be estimated: {error}.") from error
-    parts = (
-        memory.argument_size_in_bytes,
-        memory.temp_size_in_bytes,
-        memory.output_size_in_bytes - memory.alias_size_in_bytes,
-        memory.generated_code_size_in_bytes,
-    )
-    spent = spent if spent and spent.costs else None
-    return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, spent, unknown)
+    output = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    parts = memory.argument_size_in_bytes, memory.temp_size_in_bytes, output, memory.generated_code_size_in_bytes
+    timed = spent if spent and spent.costs else None
+    return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, timed, effort_unknown)
 
 
 def refused_bytes(message: str, arguments: int) -> int | None:
     """Return the bytes that a program which does not fit needs, from the compiler's message; None for other errors.
 
-    The message states the total. If the temporaries alone do not fit, it states only those; `arguments` (bytes) are
-    added then.
+    If the temporaries alone do not fit, it states only those; the bytes of the `arguments` are added then.
     """
     for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
         if amount := pattern.search(message):
@@ -217,7 +202,7 @@ def refused_bytes(message: str, arguments: int) -> int | None:
 
 
 def lowers_for(program: Program, platform: str) -> str | None:
-    """Lower a program to StableHLO for another platform; return None on success, else the error's first line."""
+    """Lower a program to StableHLO for another platform; return None, or the first line of an error."""
     try:
         program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
     except NotImplementedError as error:
@@ -225,10 +210,8 @@ def lowers_for(program: Program, platform: str) -> str | None:
     return None
 
 
-# Target descriptions of NVIDIA GPUs, with which XLA compiles for a GPU that is not present.
-#
-# XLA's cost models and kernel selection read the numbers, which come from the repository openxla/xla,
-# `xla/backends/gpu/target_config/specs/*.txtpb`.
+# XLA's cost models and kernel selection read these descriptions of GPUs. The numbers come from the repository
+# openxla/xla, `xla/backends/gpu/target_config/specs/*.txtpb`.
 
 PLUGINS = ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13")
 # Keys are XLA's `PrimitiveType` numbers. _VECTOR: (vector units per core, operations per clock) of integers, float16,
@@ -240,8 +223,6 @@ _MATRIX = {2: 4, 6: 4, 10: 2, 11: 1, 16: 2, **dict.fromkeys((19, 20, 23, 24, 25,
 
 @dataclasses.dataclass(frozen=True)
 class GpuTarget:
-    """XLA's description of a GPU."""
-
     description: str  # the GPU's name in the driver
     capability: tuple[int, int]  # CUDA compute capability
     cores: int  # streaming multiprocessors
@@ -255,7 +236,6 @@ class GpuTarget:
     matrix_ops: int = 0  # float16 operations per clock of one matrix unit; a core has 4
 
     def text(self) -> str:
-        """Return XLA's `GpuTargetConfigProto` in text format."""
         major, minor = self.capability
         accelerated = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
         vector = {key: (self.clock, *rate) for key, rate in _VECTOR.items()}
@@ -303,23 +283,18 @@ TARGETS = {
 
 
 def has_gpu_compiler() -> bool:
-    """Return whether XLA's compiler for GPUs is installed."""
     return any(importlib.util.find_spec(name) for name in PLUGINS if importlib.util.find_spec("jax_plugins"))
 
 
 def gpu_devices(topology: Topology) -> list[jax.Device]:
-    """Return device descriptions of GPUs of one host: programs can be compiled for them, but not run.
-
-    Raises UserError if XLA cannot describe the GPUs.
-    """
+    """Return descriptions of the GPUs of one host. Raises UserError if XLA cannot describe them."""
     compiler = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_nvcc")
     for place in (compiler.submodule_search_locations or []) if compiler else []:  # XLA looks for ptxas on PATH
         os.environ["PATH"] = f"{Path(place) / 'bin'}{os.pathsep}{os.environ['PATH']}"
     target = TARGETS[topology.name.split(":")[0]].text()
+    count = f"1x1x{topology.shape[0]}"
     try:
-        described = topologies.get_topology_desc(
-            platform="cuda", target_config=target, topology=f"1x1x{topology.shape[0]}"
-        )
+        described = topologies.get_topology_desc(platform="cuda", target_config=target, topology=count)
     except Exception as error:
         raise UserError(f"--topology={topology.name!r}: XLA cannot describe it ({first_line(error)[:200]}).") from error
     return list(described.devices)

@@ -4,52 +4,36 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+import jax
+
 from eeg2text_jax.base.chips.hlo_clock import Estimate
-from eeg2text_jax.base.chips.hlo_text import bytes_by_axis
+from eeg2text_jax.base.chips.hlo_text import Collective, bytes_by_axis
 from eeg2text_jax.base.devices.mesh import ARM, DATA, Chip, Placement, platform_of
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import compiler_versions
-from eeg2text_jax.commands.preflight.compiling import (
-    TARGETS,
-    Compiled,
-    GpuTarget,
-    Topology,
-    compile_for_gpu,
-    compile_program,
-    gpu_devices,
-    has_gpu_compiler,
-    lowers_for,
-    tpu_devices,
-)
+from eeg2text_jax.commands.preflight import compiling
+from eeg2text_jax.commands.preflight.compiling import Compiled, GpuTarget, Topology
 from eeg2text_jax.commands.preflight.programs import Outline, Program, make_outline
 from eeg2text_jax.models.attention import steps_of
 from eeg2text_jax.models.functional import search_flops, step_flops, training_flops
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.study import placement_of
 
-# Search for the largest batch that fits: extrapolate memory linearly from two compilations, confirm by a third.
-
-# Share of a chip's memory available to programs; the rest goes to the runtime and fragmentation.
-USABLE = 0.97
-LARGEST = 2**14  # upper bound of the search
+USABLE = 0.97  # share of a chip's memory available to programs; the rest goes to the runtime and fragmentation
+LARGEST = 2**14  # upper bound of the search for the largest batch
 TOLERANCE = 0.05  # if the batch could grow by more than this share after a compilation, another compilation follows
 
 
 @dataclasses.dataclass(frozen=True)
 class LargestBatch:
-    """The result of `largest_batch`."""
-
     size: int  # the largest compiled batch that fits; 0 if none does
     confirmed: bool  # whether `size` equals the extrapolated batch
     estimate: int  # the last extrapolated batch; compiled only if `confirmed`
-    compiled_bytes: dict[int, int]  # bytes on one device by batch size, for every compiled batch
+    compiled_bytes: dict[int, int]  # bytes on one device by batch size
 
 
 def second_size(start: int, first: int, step: int, limit: int) -> int:
-    """Return the second batch size to compile: twice `start`, or half of `start` if its bytes, `first`, exceed `limit`.
-
-    The half is a multiple of `step`, and at least `step`.
-    """
+    """Return twice `start`, or if its bytes, `first`, exceed `limit`, half of it, in multiples of `step`."""
     return 2 * start if first <= limit else max(start // 2 // step * step, step)
 
 
@@ -59,10 +43,9 @@ def largest_batch(
     """Search for the largest batch size, a multiple of `step`, whose program needs at most `limit` bytes.
 
     `compile_bytes` compiles a batch size and returns its bytes on one device; `compiled` has the bytes of two sizes.
-    Memory is approximately affine in the batch size, so a line through the two known sizes gives the size to compile.
-    Then the line through the two sizes nearest to the limit gives the next size. The search ends when the last size
-    fits and this line gives no far larger size. The result is always a compiled size; at most `compilations` new sizes
-    are compiled.
+    Memory is approximately affine in the batch size, so a line through the two sizes nearest to the limit gives the
+    next size to compile. The search ends when the last size fits and the line gives no far larger one, or after
+    `compilations` new sizes. The result is always a compiled size.
     """
     tried, confirmed = dict(compiled), False
     estimate = promise(tried, step, limit)
@@ -82,9 +65,9 @@ def largest_batch(
 def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
     """Extrapolate the largest multiple of `step` that fits, by a line through the two sizes nearest to the limit.
 
-    `tried` maps batch sizes to bytes. The result is at least the largest size known to fit, and below the smallest size
-    known not to fit. If the line leaves this interval, a line through its two ends replaces it. (T5-large needs the
-    same memory at batch 32 and 64 to 0.5 %, because the optimizer update dominates.)
+    `tried` maps batch sizes to bytes. The result is at least the largest size that fits, and below the smallest that
+    does not. If the line leaves this interval, a line through its two ends replaces it. (T5-large needs the same memory
+    at batch 32 and 64 to 0.5 %, because the optimizer update dominates.)
     """
     below = max((size for size, taken in tried.items() if taken <= limit), default=0)
     above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)
@@ -98,7 +81,6 @@ def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
 
 
 def _crossing(tried: Mapping[int, int], first: int, second: int, limit: int) -> int:
-    """Return the batch size at which the line through two sizes reaches the limit."""
     slope = max((tried[second] - tried[first]) / (second - first), 1.0)
     return int(first + (limit - tried[first]) / slope)
 
@@ -107,9 +89,9 @@ def _crossing(tried: Mapping[int, int], first: int, second: int, limit: int) -> 
 class Loop:
     """One of the loops of a beam search, which differ in the size of the cache or the number of sentences."""
 
-    steps: int  # decoding steps
+    steps: int
     positions: int  # for which the cache has room
-    flops: float  # FLOPs of one decoding step on one device
+    flops: float  # of one step on one device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,13 +99,13 @@ class Task:
     """A program to compile for all devices of a mesh."""
 
     name: str  # `training step` or `beam search`
-    batch: int  # the global batch size in sentences
+    batch: int  # the global batch size
     bucket: tuple[int, int]  # words and tokens of a sentence; for a search, the maximum number of generated tokens
     arms: str  # how a training step computes several arms on one device: `vmap` or `map`; "" for one arm or a search
-    program: Program  # the jitted program and its argument shapes
-    flops: float  # FLOPs of the matrix products of one execution on one device
+    program: Program
+    flops: float  # of the matrix products of one execution on one device
     tokens: int  # target positions of one execution over all arms and devices, including padding
-    loops: tuple["Loop", ...] = ()  # of a search, in the program's order
+    loops: tuple[Loop, ...] = ()  # of a search, in the program's order
 
     @property
     def trips(self) -> tuple[int, ...]:
@@ -142,9 +124,9 @@ class ProgramReport:
 
     task: Task
     compiled: Compiled | None  # None if XLA's compiler for GPUs is not installed
-    arguments: int  # bytes of the arguments
-    flop_seconds: float  # time of the matrix products at the chip's peak
-    memory_seconds: float  # time to read every argument once at the chip's bandwidth
+    arguments: int  # bytes
+    flop_seconds: float  # of the matrix products at the chip's peak
+    memory_seconds: float  # to read every argument once at the chip's bandwidth
 
     @property
     def estimate(self) -> Estimate | None:
@@ -153,20 +135,22 @@ class ProgramReport:
 
     @property
     def share_of_peak(self) -> float:
-        """Share of the chip's peak FLOP/s that the program reaches, by the estimated time."""
+        """Share of the chip's peak FLOP/s, by the estimated time."""
         return 1e3 * self.flop_seconds / self.estimate.bound
 
     @property
     def crossing(self) -> dict[str, int]:
         """Bytes of the results of collectives on one device in one execution, by mesh axis."""
-        collectives = self.compiled.collectives if self.compiled else None
-        return bytes_by_axis(collectives) if collectives else {}
+        return bytes_by_axis(self._collectives)
 
     @property
     def across_arms(self) -> list[str]:
         """Collectives across the mesh axis of the arms; there must be none, because arms would wait for each other."""
-        collectives = (self.compiled.collectives if self.compiled else None) or ()
-        return [f"{c.op} of {c.bytes} bytes" for c in collectives if ARM in c.axes]
+        return [f"{c.op} of {c.bytes} bytes" for c in self._collectives if ARM in c.axes]
+
+    @property
+    def _collectives(self) -> tuple[Collective, ...]:
+        return (self.compiled and self.compiled.collectives) or ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,26 +159,22 @@ class Report:
 
     config: Settings
     topology: Topology
-    mesh: dict[str, int]  # number of devices along each mesh axis
+    mesh: dict[str, int]  # devices along each mesh axis
     arms: list[str]  # names `condition/seed`
     bucket: tuple[int, int]  # words and tokens of the largest batch
     programs: list[ProgramReport]
-    largest: LargestBatch | None  # None if the largest batch was not searched for
-    effort: str | None  # one of `compiling.EFFORTS`; None if nothing was compiled
+    largest: LargestBatch | None  # None if not searched for
+    effort: str | None  # a key of `compiling.EFFORTS`; None if nothing was compiled
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of JAX and of the compiler, on which all figures depend."""
+        """Of JAX and of the compiler, on which all figures depend."""
         return compiler_versions(self.topology.chip.platform)
 
     @property
     def limit(self) -> int:
         """Bytes of device memory available to a program."""
         return usable(self.topology.chip)
-
-    @property
-    def n_devices(self) -> int:
-        return self.mesh[ARM] * self.mesh[DATA]
 
     @property
     def good(self) -> bool:
@@ -213,28 +193,23 @@ def estimate(
     """Compile training step and beam search for a TPU slice (`effort`: a key of `EFFORTS`), or for GPUs.
 
     Without XLA's compiler for GPUs, the programs are only lowered. `largest` also searches for the largest batch that
-    fits a TPU, with up to six more compilations. `say` prints progress. Raises UserError if the configuration or the
-    topology is not usable.
+    fits a TPU, with up to six more compilations. Raises UserError if configuration or topology are not usable.
     """
-    on_tpu = topology.chip.platform == "tpu"
-    target = TARGETS.get(topology.name.split(":")[0]) if not on_tpu and has_gpu_compiler() else None
-    devices = tpu_devices(topology) if on_tpu else gpu_devices(topology) if target else topology.shape[0]
+    on_tpu, target = topology.chip.platform == "tpu", None
+    if not on_tpu and compiling.has_gpu_compiler():
+        target = compiling.TARGETS.get(topology.name.split(":")[0])
+    devices: list[jax.Device] | int = topology.shape[0]
+    if on_tpu or target:
+        devices = (compiling.tpu_devices if on_tpu else compiling.gpu_devices)(topology)
     outline = make_outline(config)
     placement, batch = placement_of(outline.config, len(outline.arms), devices), None
     if on_tpu:
         programs, batch = _compile_for_tpu(outline, placement, topology.chip, effort, say, largest)
     else:
         programs = _compile_for_gpu(outline, placement, topology.chip, target, say)
-    return Report(
-        config=outline.config,
-        topology=topology,
-        mesh=dict(placement.mesh.shape),
-        arms=[str(arm) for arm in outline.arms],
-        bucket=outline.bucket,
-        programs=programs,
-        largest=batch,
-        effort=effort if on_tpu else "full" if target else None,
-    )
+    mesh, arms = dict(placement.mesh.shape), [str(arm) for arm in outline.arms]
+    used = effort if on_tpu else "full" if target else None
+    return Report(outline.config, topology, mesh, arms, outline.bucket, programs, batch, used)
 
 
 def _compile_for_gpu(
@@ -247,10 +222,10 @@ def _compile_for_gpu(
         if target:
             say(f"compiling the {task} ...")
             timed = target.matrix_ops > 0
-            compiled = compile_for_gpu(task.program, placement.mesh, chip, task.trips, timed=timed)
+            compiled = compiling.compile_for_gpu(task.program, placement.mesh, chip, task.trips, timed=timed)
         else:
             say(f"lowering the {task.name} ...")
-            if refused := lowers_for(task.program, chip.platform):
+            if refused := compiling.lowers_for(task.program, chip.platform):
                 raise UserError(f"the {task.name} cannot be lowered for {chip.platform}: {refused}")
         programs.append(_program_report(task, compiled, chip))
     return programs
@@ -271,33 +246,30 @@ def _compile_for_tpu(
 
     def compile_task(task: Task) -> Compiled:
         say(f"compiling the {task} ...")
-        return compile_program(task.program, placement.mesh, effort, timed, task.trips)
+        return compiling.compile_program(task.program, placement.mesh, effort, timed, task.trips)
 
     def train(size: int) -> Compiled:
         return compile_task(training_task(outline, placement, size))
 
     # The compiler uses about 1.5 cores, so two concurrent compilations are faster than two in sequence.
     with ThreadPoolExecutor(2) as pool:
-        compiling = [pool.submit(compile_task, task) for task in tasks]
-        second = first = compiling[0]
-        other = second_size(size, first.result().total, step, limit) if largest else size
-        if other != size:
-            second = pool.submit(train, other)
-        compiled = [task.result() for task in compiling]
+        begun = [pool.submit(compile_task, task) for task in tasks]
+        other = second_size(size, begun[0].result().total, step, limit) if largest else size
+        second = begun[0] if other == size else pool.submit(train, other)
+        compiled = [task.result() for task in begun]
         bytes_of = {size: compiled[0].total, other: second.result().total}
     programs = [_program_report(task, taken, chip) for task, taken in zip(tasks, compiled, strict=True)]
     return programs, largest_batch(lambda n: train(n).total, bytes_of, step, limit) if largest else None
 
 
 def usable(chip: Chip) -> int:
-    """Return the bytes of device memory available to a program."""
     return int(chip.memory * USABLE)
 
 
 def training_task(
     outline: Outline, placement: Placement, size: int | None = None, bucket: tuple[int, int] | None = None
 ) -> Task:
-    """Return the task of the training step, by default for the configuration's batch size and largest bucket."""
+    """Return the training step, by default for the configuration's batch size and largest bucket."""
     size, bucket = size or outline.config.batch.size, bucket or outline.bucket
     several = len(outline.arms) > placement.mesh.shape[ARM]
     return Task(
@@ -312,14 +284,14 @@ def training_task(
 
 
 def search_task(outline: Outline, placement: Placement) -> Task:
-    """Return the task of the beam search, for the configuration's batch size."""
+    """Return the beam search, for the configuration's batch size."""
     decode, words, model = outline.config.decode, outline.bucket[0], outline.model
     size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
     platform = platform_of(placement.mesh)
     sizes = model.cache_lengths(beams, length, platform)
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
-    # Assume the worst case, in which no sentence ends early: the first loops run all steps, and the later loops none.
+    # In the worst case no sentence ends early: the first loops run all steps, and the later loops none.
     # The arms of a device are searched in sequence, so a step decodes the rows of one arm.
     spans = list(zip(steps_of(sizes, platform), sizes, strict=True))
     spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]

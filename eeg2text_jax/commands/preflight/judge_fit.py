@@ -1,6 +1,6 @@
 """Preflight of a judge: compile the tuning of all its soft prompts for a TPU that is not present, and report memory.
 
-The frozen model's shape comes from a checkpoint's config.json; its weights are not read and need not exist.
+The frozen model's shape comes from a checkpoint's config.json; its weights need not exist.
 """
 
 import dataclasses
@@ -13,29 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from eeg2text_jax.base.devices.mesh import (
-    ARM,
-    DATA,
-    GIB,
-    REPLICATED,
-    Placement,
-    arm_sharding,
-    batch_sharding,
-    make_mesh,
-    replicated,
-    with_sharding,
-)
+from eeg2text_jax.base.devices import mesh as meshes
+from eeg2text_jax.base.devices.mesh import ARM, DATA, GIB, Placement, arm_sharding, with_sharding
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import compiler_versions, in_words
 from eeg2text_jax.base.stores.buckets import at_hand
-from eeg2text_jax.commands.preflight.compiling import (
-    SLICES,
-    Compiled,
-    Topology,
-    compile_program,
-    parse_topology,
-    tpu_devices,
-)
+from eeg2text_jax.commands.preflight import compiling
+from eeg2text_jax.commands.preflight.compiling import SLICES, Compiled, Topology, compile_program, tpu_devices
 from eeg2text_jax.commands.preflight.estimate import usable
 from eeg2text_jax.commands.preflight.programs import Program
 from eeg2text_jax.judge.fields import JudgeSettings
@@ -56,10 +40,10 @@ class JudgeFit:
     arms: int  # soft prompts that are tuned at the same time
     pairs: int  # batch size of a tuning step
     pieces: int  # micro-batches of a tuning step
-    tokens: int  # tokens of a pair, with padding
+    tokens: int  # of a pair, with padding
     scored: int  # pairs per scoring step
     frozen: int  # bytes of the frozen weights
-    chips: int  # chips over which the frozen weights are sharded
+    chips: int  # over which the frozen weights are sharded
     tuning: Compiled
     scoring: Compiled
     limit: int  # bytes of device memory available to a program
@@ -74,10 +58,13 @@ class JudgeFit:
         pieces = f" in {self.pieces} pieces" if self.pieces > 1 else ""
         tuning = f"tuning step of {self.arms} prompts, batch {self.pairs}{pieces}, {self.tokens} tokens"
         scoring = f"scoring {self.scored} pairs under {self.arms} prompts, {self.tokens} tokens"
-        lines = [self._line(tuning, self.tuning), self._line(scoring, self.scoring)]
         shared = f", divided over {self.chips} chips" if self.chips > 1 else ""
-        lines.append(f"frozen weights, one copy for all prompts: {self.frozen / GIB:.2f} GiB{shared}")
-        lines.append(f"figures are of {in_words(compiler_versions('tpu'))}")
+        lines = [
+            self._line(tuning, self.tuning),
+            self._line(scoring, self.scoring),
+            f"frozen weights, one copy for all prompts: {self.frozen / GIB:.2f} GiB{shared}",
+            f"figures are of {in_words(compiler_versions('tpu'))}",
+        ]
         if self.tuning.total > self.limit:
             divided = "" if self.chips > 1 else "parallel.fsdp=True on several chips, "
             lines.append(
@@ -95,7 +82,6 @@ class JudgeFit:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the full result for `--json`."""
         numbers = {name: getattr(self, name) for name in ("arms", "pairs", "pieces", "tokens", "scored", "chips")}
         sizes = {"frozen_bytes": self.frozen, "usable_bytes": self.limit, "good": self.good}
         programs = {
@@ -106,7 +92,7 @@ class JudgeFit:
 
 
 def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:
-    """Compile a judge's tuning step and scoring step for a TPU slice; `effort` is a key of `compiling.EFFORTS`.
+    """Compile a judge's tuning and scoring steps for a TPU slice; `effort` is a key of `compiling.EFFORTS`.
 
     Raises UserError if the checkpoint's folder has no config.json, or the topology is not usable.
     """
@@ -116,40 +102,35 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
     arms, devices = len(arms_of(config)), tpu_devices(topology)
     if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices
         config = dataclasses.replace(config, parallel=dataclasses.replace(config.parallel, arms="vmap"))
-    mesh = make_mesh(*tune_mesh(config, len(devices), arms), devices)
-    placement = Placement(mesh, REPLICATED)
+    mesh = meshes.make_mesh(*tune_mesh(config, len(devices), arms), devices)
+    placement = Placement(mesh, meshes.REPLICATED)
     program = make_program(config, model, LABELS, mesh)
     state = placement.abstract(program.state_shapes(config.prompt.length))
     weights = _weights(config, model)
-    frozen = jax.tree.map(with_sharding, weights, weights_shardings(weights, mesh, config.parallel.fsdp))
+    frozen = with_sharding(weights, weights_shardings(weights, mesh, config.parallel.fsdp))
     size, width = config.batch.size, max(config.batch.widths)
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(arms, dtype=jnp.uint32)))
     keys = with_sharding(keys, arm_sharding(mesh))
     step = jax.jit(program.tune_step, donate_argnums=0, out_shardings=(placement.shardings(state), arm_sharding(mesh)))
     tuning = compile_program(Program(step, (state, _batch(size, width, mesh), frozen, keys)), mesh, effort)
     scored = dev_rows(config, program, width)
-    score = jax.jit(program.score_step, out_shardings=replicated(mesh))
+    score = jax.jit(program.score_step, out_shardings=meshes.replicated(mesh))
     scoring = compile_program(Program(score, (state.prompt, _batch(scored, width, mesh), frozen)), mesh, effort)
     held, chips = _bytes(weights), mesh.shape[DATA] if config.parallel.fsdp else 1
-    pieces = program.pieces(size, width)
-    return JudgeFit(
-        topology.name, arms, size, pieces, width, scored, held, chips, tuning, scoring, usable(topology.chip)
-    )
+    numbers = arms, size, program.pieces(size, width), width, scored, held, chips
+    return JudgeFit(topology.name, *numbers, tuning, scoring, usable(topology.chip))
 
 
 def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
-    """Return the memory use on the smallest slice that the judge fits; `say` prints why each smaller one is too small.
+    """Return the memory use on the smallest slice that the judge fits; `say` prints why smaller ones are too small.
 
-    Slices whose chips are too small for their share of the frozen weights are not compiled for. Raises UserError if the
-    chip is no TPU, or the judge fits no slice.
+    Slices too small for the frozen weights are skipped. Raises UserError if the chip is no TPU, or no slice fits.
     """
     if chip not in SLICES:
-        raise UserError(
-            f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), or a TPU with a shape, as in v5e:2x4."
-        )
+        raise UserError(f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), perhaps with a shape, as v5e:2x4.")
     weights = _bytes(_weights(config, _model(config)))
     for shape in SLICES[chip]:
-        topology = parse_topology(f"{chip}:{shape}")
+        topology = compiling.parse_topology(f"{chip}:{shape}")
         most = math.gcd(math.prod(topology.shape), config.batch.size) if config.parallel.fsdp else 1
         if weights / most > usable(topology.chip):
             say(f"{topology.name}: too small, frozen weights alone take {weights / most / GIB:.2f} GiB a chip")
@@ -177,7 +158,7 @@ def _weights(config: JudgeSettings, model: Seq2SeqModel) -> dict:
 def _batch(size: int, width: int, mesh: jax.sharding.Mesh) -> dict[str, jax.ShapeDtypeStruct]:
     kinds = {"ids": ((size, width), "int32"), "length": ((size,), "int32"), "yes": ((size,), "bool")}
     kinds["weight"] = ((size,), "float32")
-    rows = batch_sharding(mesh)
+    rows = meshes.batch_sharding(mesh)
     return {name: jax.ShapeDtypeStruct(shape, jnp.dtype(kind), sharding=rows) for name, (shape, kind) in kinds.items()}
 
 

@@ -1,33 +1,29 @@
 """Format the report of a preflight as text and as JSON."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.base.chips.gpu_clock import GpuEstimate, measured
 from eeg2text_jax.base.chips.hlo_clock import Estimate
-from eeg2text_jax.base.devices.mesh import ARM, Chip
+from eeg2text_jax.base.devices.mesh import ARM, GIB, Chip
+from eeg2text_jax.base.errors import shortlist
 from eeg2text_jax.base.packages import in_words
 from eeg2text_jax.commands.preflight.compiling import EFFORT_OPTION
 from eeg2text_jax.commands.preflight.estimate import LargestBatch, Loop, ProgramReport, Report, Task
 from eeg2text_jax.models.backbones import DECODERS
 
-# Format the estimated times of a program, and of the decoding steps of a search, as text and as JSON.
 
-GIB = 2**30
-
-
-def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
-    """Return lines with the compiler's time estimate of a program; for a search, also of one decoding step."""
-    estimate, task = program.estimate, program.task
-    rate = 1e3 * task.tokens / estimate.bound
+def _clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
+    estimate, rate = program.estimate, 1e3 * program.task.tokens / program.estimate.bound
     name = _by_cost_models() if isinstance(estimate, GpuEstimate) else "estimated by the compiler, not measured"
     lines = [
         f"  {name}: {estimate.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
         *_estimate_lines(estimate, chip, digits=1),
     ]
-    if each := _steps_of(task, estimate):
+    if each := _steps_of(program.task, estimate):
         number, milliseconds, share = _mean_step(each, chip)
         mean = "" if len(each) == 1 else " on average"
         lines.append(f"  one of its {number} steps: {milliseconds:.3f} ms{mean}, {share:.1%} of the chip's peak")
@@ -48,8 +44,7 @@ def _by_cost_models() -> str:
 
 def _steps_of(task: Task, estimate: Estimate) -> list[tuple[Loop, Estimate]]:
     """Return each loop of a search that runs, with the estimate of one of its decoding steps."""
-    loops = task.loops[: len(estimate.turns)]
-    return [(loop, turn) for loop, turn in zip(loops, estimate.turns, strict=True) if loop.steps]
+    return [(loop, turn) for loop, turn in zip(task.loops, estimate.turns, strict=False) if loop.steps]
 
 
 def _mean_step(each: Sequence[tuple[Loop, Estimate]], chip: Chip) -> tuple[int, float, float]:
@@ -61,34 +56,32 @@ def _mean_step(each: Sequence[tuple[Loop, Estimate]], chip: Chip) -> tuple[int, 
 
 
 def _estimate_lines(estimate: Estimate, chip: Chip, digits: int) -> list[str]:
-    """Return lines with the memory traffic, the parts of the model, and the instructions without an estimate."""
-    traffic = (
-        f"{estimate.moved / 1e9:.2f} GB to and from HBM take {1e3 * estimate.moved / chip.bandwidth:.{digits}f} ms"
-    )
-    what = (
-        f"    each loop takes the larger of its estimate (in all {estimate.milliseconds:.{digits}f} ms) and its traffic"
-    )
-    lines = [f"{what} ({traffic})"] if estimate.moved else []
-    lines += parts_table(estimate.parts, digits)
+    def transfer(size: int, digits: int = 2) -> str:
+        return f"{1e3 * size / chip.bandwidth:.{digits}f} ms"
+
+    lines, rate = parts_table(estimate.parts, digits), f"at {chip.bandwidth / 1e9:.0f} GB/s"
+    if estimate.moved:
+        lines.insert(
+            0,
+            f"    each loop takes the larger of its estimate (in all {estimate.milliseconds:.{digits}f} ms) and its "
+            f"traffic ({estimate.moved / 1e9:.2f} GB to and from HBM take {transfer(estimate.moved, digits)})",
+        )
     if isinstance(estimate, GpuEstimate):
         lines.append(f"    {estimate}")
     if estimate.missing:
         kinds = sorted(estimate.missing.items(), key=lambda kind: -kind[1].instructions)
-        named = ", ".join(f"{kind} {count.instructions}" for kind, count in kinds[:4])
+        named = shortlist((f"{kind} {count.instructions}" for kind, count in kinds), 4)
         lines.append(
             f"    without an estimate: {estimate.missing_instructions} instructions, {estimate.missing_executions:.0%}"
-            f" of the executions ({named}{', ...' if len(kinds) > 4 else ''})"
+            f" of the executions ({named})"
         )
-    for what, count in estimate.uncounted.items():
-        lines.append(
-            f"    not in the time: {what}, {count.executions} executions that write {count.bytes / GIB:.2f} GiB, at"
-            f" least {1e3 * count.bytes / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
-        )
+    lines += [
+        f"    not in the time: {what}, {count.executions} executions that write {count.bytes / GIB:.2f} GiB, at least "
+        f"{transfer(count.bytes)} {rate}"
+        for what, count in estimate.uncounted.items()
+    ]
     if size := estimate.asynchronous_bytes:
-        lines.append(
-            f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
-            f" {1e3 * size / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
-        )
+        lines.append(f"    of these, copies beside the computation move {size / GIB:.2f} GiB, {transfer(size)} {rate}")
     return lines
 
 
@@ -98,27 +91,23 @@ def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[
     for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
         spent = parts.get(part, 0.0)
         beside = "" if estimated is None else f"  estimated {estimated.get(part, 0.0):8.{digits}f} ms"
-        lines += [f"    {spent:8.{digits}f} ms  {spent / total:5.1%}{beside}  {part}"]
+        lines.append(f"    {spent:8.{digits}f} ms  {spent / total:5.1%}{beside}  {part}")
     return lines
 
 
-def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
-    """Return the compiler's time estimate for `--json`.
-
-    For a search, `step` is the mean over its decoding steps, and `step.sizes` has a step with each size of the cache.
-    """
-    estimate, task = program.estimate, program.task
+def _clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
+    estimate = program.estimate
     figures = {
         "what_it_is": "the compiler's model of the time, not a measurement",
         "share_of_peak": program.share_of_peak,
-        "tokens_per_second": 1e3 * task.tokens / estimate.bound,
+        "tokens_per_second": 1e3 * program.task.tokens / estimate.bound,
         **_times_json(estimate, chip),
     }
     if isinstance(estimate, GpuEstimate):
         figures |= {"what_it_is": _by_cost_models(), "launches": estimate.launches}
         figures |= {"launches_by_the_host": dataclasses.asdict(estimate.launched) if estimate.launched else None}
         figures |= {"replaced": estimate.replaced, "modelled": estimate.modelled}
-    if each := _steps_of(task, estimate):
+    if each := _steps_of(program.task, estimate):
         number, milliseconds, share = _mean_step(each, chip)
         sizes = [{"positions": loop.positions, "steps": loop.steps, **_times_json(turn, chip)} for loop, turn in each]
         figures["step"] = {"milliseconds": milliseconds, "share_of_peak": share, "steps": number, "sizes": sizes}
@@ -151,38 +140,37 @@ MIB = 2**20
 PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
 
 
-def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
+def _mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
     """Return lines that compare `vmap` with `map` over the arms of one device, from training steps of both."""
     names = {"vmap": "side by side (parallel.arms=vmap)", "map": "one after the other (parallel.arms=map)"}
     lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
     for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
         words, tokens = program.task.bucket
-        taken = f"{program.compiled.total / GIB:6.2f} GiB"
-        spent = f"{program.estimate.bound:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
-        lines += [f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}"]
+        spent = f"{program.estimate.bound:8.1f} ms" if program.estimate else "refused"
+        spent += f", {program.compiled.total / GIB:6.2f} GiB"
+        lines.append(f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}")
     return lines
 
 
 def to_text(report: Report) -> str:
-    """Return the report for the terminal."""
     chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
     compiled = report.effort is not None
     how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
-    mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
+    devices, mesh = math.prod(report.mesh.values()), " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
     lines = [
-        f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
+        f"{report.topology.name}: {devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
         f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
         f"figures are of {in_words(report.versions)}",
     ]
     if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
-        lines += [f"the shape is config.model.shape, because {config.model.checkpoint} is no local folder"]
+        lines.append(f"the shape is config.model.shape, because {config.model.checkpoint} is no local folder")
     if compiled and report.effort != "full":
-        lines += ["no times: the compiler's estimates need --effort=full, which compiles the program as a run does"]
+        lines.append("no times: the compiler's estimates need --effort=full, which compiles the program as a run does")
     for program in report.programs:
         lines += ["", *_program_lines(report, program)]
     several = [program for program in report.programs if program.task.arms and program.compiled]
     if report.effort == "full" and several:
-        lines += ["", *mapping_lines(several)]
+        lines += ["", *_mapping_lines(several)]
     if not compiled:
         lines += ["", GPU_NOTE]
     elif report.largest is not None:
@@ -199,27 +187,27 @@ GPU_NOTE = (
 
 def _program_lines(report: Report, program: ProgramReport) -> list[str]:
     compiled, chip = program.compiled, report.topology.chip
-    verdict = "fits" if report.fits(program) else "DOES NOT FIT"
+    fits = report.fits(program)
     if compiled is None:
-        verdict = "arguments alone fit" if report.fits(program) else verdict
+        verdict = "arguments alone fit" if fits else "DOES NOT FIT"
         lines = [f"{program.task}: {verdict}", f"  arguments {_gib(program.arguments)} a device"]
     else:
         lines = [
-            f"{program.task}: {_gib(compiled.total)} of {_gib(report.limit)} a chip, {verdict}"
-            f" (compiled in {compiled.seconds:.0f} s)"
+            f"{program.task}: {_gib(compiled.total)} of {_gib(report.limit)} a chip, "
+            f"{'fits' if fits else 'DOES NOT FIT'} (compiled in {compiled.seconds:.0f} s)",
+            *_compiled_lines(program),
         ]
-        lines += _compiled_lines(program)
-    if not report.fits(program):
-        lines += [f"  to change: {'; '.join(remedies(report, program))}"]
-    lines += [
+    if not fits:
+        lines.append(f"  to change: {'; '.join(_remedies(report, program))}")
+    lines.append(
         f"  modelled, not measured: {program.task.flops / 1e12:.2f} TFLOP a device, at least"
         f" {1e3 * program.flop_seconds:.1f} ms at {chip.flops / 1e12:.0f} TFLOP/s (bfloat16);"
-        f" {1e3 * program.memory_seconds:.1f} ms to read the arguments once at {chip.bandwidth / 1e9:.0f} GB/s",
-    ]
+        f" {1e3 * program.memory_seconds:.1f} ms to read the arguments once at {chip.bandwidth / 1e9:.0f} GB/s"
+    )
     if program.estimate:
-        return lines + clock_lines(program, chip)
-    if report.effort == "full" and compiled is not None and compiled.collectives is not None:
-        return [*lines, "  no estimate of the time: the compiler has none for this chip"]
+        lines += _clock_lines(program, chip)
+    elif report.effort == "full" and compiled is not None and compiled.collectives is not None:
+        lines.append("  no estimate of the time: the compiler has none for this chip")
     return lines
 
 
@@ -227,42 +215,41 @@ def _compiled_lines(program: ProgramReport) -> list[str]:
     compiled = program.compiled
     if compiled.collectives is None:
         return [f"  refused by the compiler: too little memory; arguments {_gib(program.arguments)}"]
-    note = []
+    lines = []
     if compiled.effort_unknown:
-        note = [f"  this JAX knows no compiler option {EFFORT_OPTION}: compiled with its default effort"]
-    parts = {name: getattr(compiled, name) for name in PARTS}
+        lines = [f"  this JAX knows no compiler option {EFFORT_OPTION}: compiled with its default effort"]
     crossing = ", ".join(f"{axis} {size / MIB:.1f} MiB" for axis, size in sorted(program.crossing.items()))
-    lines = [
-        "  " + ", ".join(f"{name} {_gib(size)}" for name, size in parts.items()),
+    wrong = program.across_arms
+    return [
+        *lines,
+        "  " + ", ".join(f"{name} {_gib(getattr(compiled, name))}" for name in PARTS),
         f"  collectives, results on a chip in one run: {crossing or 'none'}; across arms: "
-        + (f"{len(program.across_arms)} <-- arms must not communicate" if program.across_arms else "none"),
+        + (f"{len(wrong)} <-- arms must not communicate" if wrong else "none"),
+        *(f"    {collective}" for collective in wrong),
     ]
-    return note + lines + [f"    {collective}" for collective in program.across_arms]
 
 
-def remedies(report: Report, program: ProgramReport) -> list[str]:
+def _remedies(report: Report, program: ProgramReport) -> list[str]:
     """Return changes of the configuration that may make a program fit, the cheapest first."""
-    config, choices = report.config, []
-    if report.largest is not None and report.largest.size and program.task.name == "training step":
-        choices.append(f"batch.size={report.largest.size} fits")
+    config, several = report.config, report.mesh["data"] > 1
     frozen = config.optim.trainable != "all" and config.model.backbone in DECODERS
-    int8 = frozen and config.model.frozen_dtype != "int8"
-    narrower = ["model.frozen_dtype=int8 (halves the frozen layers)"] if int8 else []
+    narrower = frozen and config.model.frozen_dtype != "int8", "model.frozen_dtype=int8 (halves the frozen layers)"
     if program.task.name == "beam search":
-        if frozen and not config.decode.tensor_parallel and report.mesh["data"] > 1:
-            narrower.insert(0, "decode.tensor_parallel=True (divides the frozen model)")
-        fewer = [f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
-        return [*narrower, *fewer]
-    if not config.model.remat:
-        choices.append("model.remat=True (recomputes layers in the backward pass)")
-    if config.model.dtype == "float32":
-        choices.append("model.dtype=bfloat16 (halves the intermediates)")
-    if not config.parallel.fsdp and report.mesh["data"] > 1:
-        choices.append("parallel.fsdp=True (divides parameters and optimizer state)")
-    choices += narrower
-    if len(report.arms) > report.mesh[ARM]:
-        choices.append("fewer arms, or more devices along the arms")
-    return choices or ["more devices, or a chip with more memory"]
+        divided = frozen and several and not config.decode.tensor_parallel
+        choices = [(divided, "decode.tensor_parallel=True (divides the frozen model)"), narrower]
+        fewer = f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"
+        choices += [(True, choice) for choice in fewer]
+    else:
+        size, more_arms = report.largest and report.largest.size, len(report.arms) > report.mesh[ARM]
+        choices = [
+            (size, f"batch.size={size} fits"),
+            (not config.model.remat, "model.remat=True (recomputes layers in the backward pass)"),
+            (config.model.dtype == "float32", "model.dtype=bfloat16 (halves the intermediates)"),
+            (several and not config.parallel.fsdp, "parallel.fsdp=True (divides parameters and optimizer state)"),
+            narrower,
+            (more_arms, "fewer arms, or more devices along the arms"),
+        ]
+    return [choice for helps, choice in choices if helps] or ["more devices, or a chip with more memory"]
 
 
 def _largest_line(largest: LargestBatch) -> str:
@@ -278,7 +265,6 @@ def _largest_line(largest: LargestBatch) -> str:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Return the report for `--json`."""
     chip = report.topology.chip
     return {
         "topology": report.topology.name,
@@ -298,10 +284,9 @@ def to_json(report: Report) -> dict[str, Any]:
 
 
 def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
-    compiled = program.compiled
     taken = None
-    if compiled is not None:
-        taken = {name: getattr(compiled, name) for name in ("total", *PARTS, "seconds", "effort_unknown")}
+    if program.compiled:
+        taken = {name: getattr(program.compiled, name) for name in ("total", *PARTS, "seconds", "effort_unknown")}
         taken |= {"collective_bytes_by_axis": program.crossing, "collectives_across_arms": program.across_arms}
     return {
         "name": program.task.name,
@@ -317,7 +302,7 @@ def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
             "flop_bound_seconds": program.flop_seconds,
             "bandwidth_bound_seconds": program.memory_seconds,
         },
-        "estimated": clock_json(program, report.topology.chip) if program.estimate else None,
+        "estimated": _clock_json(program, report.topology.chip) if program.estimate else None,
     }
 
 

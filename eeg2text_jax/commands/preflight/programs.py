@@ -8,21 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh
 
+from eeg2text_jax.base.devices import mesh as meshes
 from eeg2text_jax.base.devices.arms import Divided, compile_step
-from eeg2text_jax.base.devices.mesh import (
-    FULLY_SHARDED,
-    REPLICATED,
-    Placement,
-    arm_sharding,
-    batch_sharding,
-    fed_sharding,
-    frozen_shardings,
-    replicated,
-    seeds_sharding,
-    with_sharding,
-)
+from eeg2text_jax.base.devices.mesh import FULLY_SHARDED, REPLICATED, Placement, batch_sharding, with_sharding
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.batches import batch_shapes
@@ -46,7 +36,7 @@ from eeg2text_jax.training.study import Arm, StudyArrays, adapted, arms, channel
 
 ZUCO_CHANNELS = 105
 ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # per word: one feature per band and channel
-# Vocabulary size of each backbone's usual checkpoint, used if the configuration names no tokenizer.
+# of each backbone's usual checkpoint, used if the configuration names no tokenizer
 VOCABULARY = {
     "bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522, "whisper": 51866, "llama": 128256,
     "mistral": 32768, "qwen2": 152064, "qwen3": 151936, "gemma": 256000, "gemma2": 256000, "gemma3": 262208,
@@ -57,7 +47,7 @@ VOCABULARY = {
 class Program:
     """A jitted function and the shapes of its arguments."""
 
-    function: Any  # jitted
+    function: Any
     arguments: tuple[Any, ...]  # trees of `ShapeDtypeStruct` with shardings
 
     def argument_bytes(self) -> int:
@@ -68,12 +58,12 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """The configuration, model and arms from which the compiled programs of a run are made; no data."""
+    """The configuration, model and arms from which the programs of a run are made; no data."""
 
     config: Settings
     model: Seq2SeqModel
     arms: tuple[Arm, ...]
-    features: tuple[int, ...]  # shape of one position's features: (F,), or (X, Y, Z) of volumes
+    features: tuple[int, ...]  # shape of one position: (F,), or (X, Y, Z) of volumes
 
     @property
     def bucket(self) -> tuple[int, int]:
@@ -86,7 +76,6 @@ class Outline:
         return sorted(set(self.config.batch.buckets), reverse=True)
 
     def mapped(self, mapping: str) -> "Outline":
-        """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
         return dataclasses.replace(self, config=self.config.changed({"parallel.arms": mapping}))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
@@ -99,7 +88,7 @@ class Outline:
         fields, seeds = ["labels", *(name for name in FED if name in self._needs)], len({arm.seed for arm in self.arms})
         fields += ["shuffled_labels"] if "label_shuffle" in self.config.grid.conditions else []
         shapes = batch_shapes(bucket or self.bucket, batch_size, self.features, *fields, seeds=seeds)
-        batch = _placed(shapes, seeds_sharding(placement.mesh))
+        batch = with_sharding(shapes, meshes.seeds_sharding(placement.mesh))
         return Program(step, (state, batch, study))
 
     def search(self, placement: Placement) -> Program:
@@ -110,37 +99,33 @@ class Outline:
         frozen = self._frozen()
         tensor_parallel = self.config.decode.tensor_parallel and frozen is not None
         if frozen is not None:
-            where = frozen_shardings(frozen, mesh, FULLY_SHARDED if tensor_parallel else REPLICATED)
-            params = Divided(params, jax.tree.map(with_sharding, frozen, where))
+            where = meshes.frozen_shardings(frozen, mesh, FULLY_SHARDED if tensor_parallel else REPLICATED)
+            params = Divided(params, with_sharding(frozen, where))
         else:
             weights = jax.eval_shape(lambda params: prepared_arms(self.model, params, spec).weights, params)
-            over_arms = arm_sharding(mesh)
-            params = Prepared(params, jax.tree.map(lambda leaf: with_sharding(leaf, over_arms), weights))
-        rows, shared = fed_sharding(mesh), batch_sharding(mesh)
+            params = Prepared(params, with_sharding(weights, meshes.arm_sharding(mesh)))
+        rows, shared = meshes.fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, *self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
         keys = None
         if spec.do_sample:
-            keys = _placed(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
-        return Program(
-            generate_program(self.model, spec, mesh, self.config.decode.compactions, tensor_parallel),
-            (params, {"features": features}, ({"mask": mask}, keys)),
-        )
+            keys = with_sharding(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
+        program = generate_program(self.model, spec, mesh, self.config.decode.compactions, tensor_parallel)
+        return Program(program, (params, {"features": features}, ({"mask": mask}, keys)))
 
     def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
         return make_program(self.config, self.model, self.arms, mesh)
 
     def _study_arrays(self, placement: Placement) -> StudyArrays:
-        """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
         taps = (2 * MOST_LAGS, math.prod(self.features))
         kernel = jax.ShapeDtypeStruct(taps, jnp.float32) if "kernel" in self._needs else None
         arrays = StudyArrays(keys[0], keys[1], means, kernel=kernel)
-        study, frozen = _placed(arrays, replicated(placement.mesh)), self._frozen()
-        if frozen is None:
-            return study
-        return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
+        study, frozen = with_sharding(arrays, meshes.replicated(placement.mesh)), self._frozen()
+        if frozen is not None:
+            study = study._replace(frozen=with_sharding(frozen, placement.frozen(frozen)))
+        return study
 
     def _frozen(self) -> Any:
         if not getattr(self.model, "shared_frozen", False):
@@ -156,13 +141,12 @@ def make_outline(config: Settings) -> Outline:
     """Return the configuration, model and arms of a run, without reading data.
 
     The model's shape comes from a local checkpoint folder; without one (also for a Hub name) from `model.shape` and the
-    vocabulary of the backbone's usual tokenizer. See `feature_shape` for the feature shape. Raises UserError if a field
-    of the configuration is not usable.
+    vocabulary of the backbone's usual tokenizer. Raises UserError if a field of the configuration is not usable.
     """
     if config.objective != "generate":
         raise UserError(
-            f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
-            "encoder fits wherever a generative model does."
+            f"preflight compiles training and decoding of objective=generate; that of {config.objective!r} fits "
+            "wherever a generative model does."
         )
     features, channels = feature_shape(config.data), made_up_channels(config.data)
     if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices
@@ -179,10 +163,10 @@ def make_outline(config: Settings) -> Outline:
 
 
 def feature_shape(data: DataSettings) -> tuple[int, ...]:
-    """Return the feature shape of one position of the configured data, which need not exist.
+    """Return the feature shape of one position of the configured data.
 
-    It is read from the data file if the file exists. For other sources the settings state it. For a missing data file
-    the shape is that of ZuCo's EEG, or `data.fmri.grid` if the name is `narratives.h5`.
+    It is read from the data file, or stated by the settings of other sources. For a missing file it is that of ZuCo's
+    EEG, or `data.fmri.grid` if the name is `narratives.h5`.
     """
     source = data.source
     if source == "synthetic":
@@ -201,7 +185,7 @@ def feature_shape(data: DataSettings) -> tuple[int, ...]:
 
 
 def made_up_channels(data: DataSettings) -> Channels:
-    """Return what the data file says of its channels; names that LaBraM knows, and places, if there is no file yet."""
+    """Return what the data file says of its channels; without a file, names that LaBraM knows, and places."""
     if data.source.endswith(".h5") and Path(data.source).exists():
         return channels_of(read_outline(data.source))
     count = math.prod(feature_shape(data))
@@ -221,17 +205,11 @@ class UsualTokenizer(AnyTokenizer):
         return self._size
 
     def apply_chat_template(self, said: list[dict[str, str]], **_: Any) -> str:
-        """Return the user's words; a real chat template adds a few tokens."""
-        return said[0]["content"]
+        return said[0]["content"]  # a real chat template adds a few tokens
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """Return one token id per word or `<|special token|>`; only the number of tokens affects the programs."""
+        """Return one token id per word or `<|special token|>`; only their number affects the programs."""
         return {"input_ids": [3] * len(re.findall(r"<\|[^|]*\|>|\S+", text))}
 
     def get_added_vocab(self) -> dict[str, int]:
-        """Return the one token that there is, as if it were a special one."""
         return {"": 3}
-
-
-def _placed(shapes: Any, sharding: NamedSharding) -> Any:
-    return jax.tree.map(lambda leaf: with_sharding(leaf, sharding), shapes)

@@ -1,7 +1,7 @@
 """Scaling: the training step of a configuration on TPU slices of 1 to 256 chips, in one table with a recommendation.
 
-The time of a step is the compiler's estimate plus the exposed communication, which does not overlap with computation.
-Communication is modelled: the bytes that a chip receives in a ring, divided by the bandwidth of one axis of the torus.
+The time of a step is the compiler's estimate plus the communication that does not overlap with computation, which is
+modelled: the bytes that a chip receives in a ring, divided by the bandwidth of one axis of the torus.
 """
 
 import dataclasses
@@ -20,15 +20,8 @@ from eeg2text_jax.base.devices.mesh import ARM, DATA, GIB, mesh_shape
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import content_digest, parse_json, write_text
 from eeg2text_jax.base.packages import compiler_versions, in_words
-from eeg2text_jax.commands.preflight.compiling import (
-    SLICES,
-    Compiled,
-    Topology,
-    compile_program,
-    parse_topology,
-    require_libtpu,
-    tpu_devices,
-)
+from eeg2text_jax.commands.preflight import compiling
+from eeg2text_jax.commands.preflight.compiling import SLICES, Compiled, Topology, parse_topology, require_libtpu
 from eeg2text_jax.commands.preflight.estimate import training_task, usable
 from eeg2text_jax.commands.preflight.programs import Outline, make_outline
 from eeg2text_jax.training.sections import Settings
@@ -42,7 +35,7 @@ TOO_FEW = 0.5  # a slice has too few rows a chip if its share of peak is below t
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The training step on one slice. Without a time, `milliseconds` and `exposed` are None."""
+    """The training step on one slice; what depends on its time may be None."""
 
     topology: str
     mesh: tuple[int, int]  # devices along the arms and along the batch
@@ -61,12 +54,11 @@ class Row:
 
     @property
     def rows(self) -> int:
-        """Rows of the batch on one chip."""
+        """Of the batch on one chip."""
         return self.batch // self.mesh[1]
 
     @property
     def good(self) -> bool:
-        """Whether the step fits and has a time."""
         return self.memory <= self.usable and self.milliseconds is not None
 
     @property
@@ -92,13 +84,9 @@ class Scaling:
     def recommended(self) -> Row | None:
         """The fastest slice with at most `MAX_COST_RATIO` times the least chip-hours; None if no row is good."""
         good = [row for row in self.rows if row.good]
-        if not good:
-            return None
-        least = min(row.chip_hours(SAMPLES) for row in good)
-        return max(
-            (row for row in good if row.chip_hours(SAMPLES) <= MAX_COST_RATIO * least),
-            key=lambda row: row.samples_per_second,
-        )
+        most = MAX_COST_RATIO * min((row.chip_hours(SAMPLES) for row in good), default=0.0)
+        cheap = (row for row in good if row.chip_hours(SAMPLES) <= most)
+        return max(cheap, key=lambda row: row.samples_per_second, default=None)
 
 
 def slices(wanted: str) -> list[Topology]:
@@ -109,14 +97,10 @@ def slices(wanted: str) -> list[Topology]:
     topologies: list[Topology] = []
     for name in dict.fromkeys(wanted.lower().split(",")):
         every = [parse_topology(f"{name}:{shape}") for shape in SLICES.get(name, ())]
-        topologies += [topology for topology in every if math.prod(topology.shape) <= MOST_CHIPS] or [
-            parse_topology(name)
-        ]
-    for topology in topologies:
-        if topology.chip.platform != "tpu":
-            raise UserError(
-                f"--topology={wanted}: {topology.name} is no TPU; a table of several slices is for TPUs only."
-            )
+        fitting = [topology for topology in every if math.prod(topology.shape) <= MOST_CHIPS]
+        topologies += fitting or [parse_topology(name)]
+    if others := [topology.name for topology in topologies if topology.chip.platform != "tpu"]:
+        raise UserError(f"--topology={wanted}: {others[0]} is no TPU; a table of several slices is for TPUs only.")
     return topologies
 
 
@@ -129,59 +113,54 @@ def scaling(
 ) -> Scaling:
     """Compile the training step of the largest bucket for each slice with full effort, two at a time.
 
-    With `rows`, the rows of the batch on a chip, the global batch grows with the slice (weak scaling); with 0 it is
-    `batch.size` on every slice (strong scaling). The JSON file `path` keeps each finished row; the same call resumes
-    from it. `say` prints progress. Raises UserError if the configuration is not usable, libtpu is not installed, or
-    `path` is not such a file.
+    With `rows`, those of the batch on a chip, the global batch grows with the slice (weak scaling); with 0 it is
+    `batch.size` on every slice (strong scaling). The JSON file `path` keeps each finished row, and the same call
+    resumes from it. Raises UserError if the configuration or `path` is not usable, or libtpu is not installed.
     """
     require_libtpu()
     outline, finished, lock = make_outline(config), _read(path), threading.Lock()
-    batches, refused = {}, {}
+    arms, batches, refused = len(outline.arms), {}, {}
+    done, versions = itertools.count(1), compiler_versions("tpu")
     for topology in wanted:
+        chips, batch = math.prod(topology.shape), outline.config.batch.size
         try:
-            arms, chips, batch = len(outline.arms), math.prod(topology.shape), outline.config.batch.size
             if rows:
                 batch = rows * mesh_shape(chips, arms, rows * chips, outline.config.parallel.mesh)[1]
             placement_of(outline.config.changed({"batch.size": batch}), arms, chips)  # raises if it does not divide
             batches[topology] = batch
         except UserError as error:
             refused[topology.name] = str(error)
-    done = itertools.count(1)
 
     def one(topology: Topology) -> Row:
         batch = batches[topology]
-        asked = [dataclasses.asdict(outline.config), topology.name, batch, compiler_versions("tpu")]
-        key = content_digest(asked)[:16]
+        key = content_digest([dataclasses.asdict(outline.config), topology.name, batch, versions])[:16]
         if key not in finished:
             say(f"{topology.name}: compiling, batch {batch} ...")
             row = dataclasses.asdict(compiled_row(outline, topology, batch))
             with lock:
                 finished[key] = row
                 if path is not None:
-                    table = {"versions": compiler_versions("tpu"), "scaling": finished}
-                    write_text(path, json.dumps(table, indent=1) + "\n")
+                    write_text(path, json.dumps({"versions": versions, "scaling": finished}, indent=1) + "\n")
         say(f"{topology.name}: {next(done)} of {len(batches)} slices done")
         return Row(**{**finished[key], "mesh": tuple(finished[key]["mesh"])})
 
     with ThreadPoolExecutor(2) as pool:  # the compiler uses about 1.5 cores
         table_rows = list(pool.map(one, batches))
-    return Scaling(outline.config, len(outline.arms), outline.bucket, table_rows, refused)
+    return Scaling(outline.config, arms, outline.bucket, table_rows, refused)
 
 
 def compiled_row(outline: Outline, topology: Topology, batch: int) -> Row:
     """Compile the training step of a global batch for a slice with full effort."""
-    chip = topology.chip
-    config = outline.config.changed({"batch.size": batch})
-    placement = placement_of(config, len(outline.arms), tpu_devices(topology))
+    chip, config = topology.chip, outline.config.changed({"batch.size": batch})
+    placement = placement_of(config, len(outline.arms), compiling.tpu_devices(topology))
     task = training_task(outline, placement, batch)
-    compiled = compile_program(task.program, placement.mesh, "full", chip)
-    mesh = (placement.mesh.shape[ARM], placement.mesh.shape[DATA])
+    compiled = compiling.compile_program(task.program, placement.mesh, "full", chip)
     computing = compiled.estimate.bound if compiled.estimate else None
     exposed, hidden = exposed_communication(compiled, computing or 0.0, chip.interconnect)
     spent = computing + exposed if computing is not None else None
     return Row(
         topology=topology.name,
-        mesh=mesh,
+        mesh=(placement.mesh.shape[ARM], placement.mesh.shape[DATA]),
         batch=batch,
         memory=compiled.total,
         usable=usable(chip),
@@ -196,21 +175,19 @@ def compiled_row(outline: Outline, topology: Topology, batch: int) -> Row:
 def exposed_communication(compiled: Compiled, computing: float, bandwidth: float) -> tuple[float, float]:
     """Return the milliseconds of exposed communication, and the share of the communication's time that is hidden.
 
-    Asynchronous collectives are hidden for at most `computing` milliseconds. Synchronous ones are never hidden.
+    Asynchronous collectives are hidden for at most `computing` milliseconds, synchronous ones never.
     """
-    apart, beside = 0.0, 0.0
+    spent = {True: 0.0, False: 0.0}  # by whether it is asynchronous
     for collective in compiled.collectives or ():
-        spent = 1e3 * collective.received * collective.times / bandwidth
-        apart, beside = (apart, beside + spent) if collective.asynchronous else (apart + spent, beside)
-    exposed = apart + max(0.0, beside - computing)
-    return exposed, 1.0 - exposed / (apart + beside) if apart + beside else 1.0
+        spent[collective.asynchronous] += 1e3 * collective.received * collective.times / bandwidth
+    exposed, whole = spent[False] + max(0.0, spent[True] - computing), sum(spent.values())
+    return exposed, 1.0 - exposed / whole if whole else 1.0
 
 
 HEADINGS = "slice,chips,mesh,batch,rows a chip,memory,step,exposed,traffic,hidden,of peak,samples/s,chip-hours"
 
 
 def to_text(scaled: Scaling) -> str:
-    """Return the table for the terminal, with the recommendation and what the figures mean."""
     words, tokens = scaled.bucket
     table = [HEADINGS.split(","), *map(_cells, scaled.rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -233,9 +210,8 @@ def to_text(scaled: Scaling) -> str:
         )
         if not scaled.config.train.epochs:
             samples = scaled.config.train.steps * scaled.config.batch.size
-            lines.append(
-                f"  the configuration's {samples:,} samples take {best.chip_hours(samples):.2f} chip-hours there"
-            )
+            hours = best.chip_hours(samples)
+            lines.append(f"  the configuration's {samples:,} samples take {hours:.2f} chip-hours there")
     else:
         lines.append("no slice of the table fits: parallel.fsdp=True, model.remat=True or fewer rows a chip may help")
     return "\n".join(lines)
@@ -272,6 +248,5 @@ def _read(path: epath.Path | None) -> dict[str, Any]:
         return parse_json(path.read_text())["scaling"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: is not the table of an earlier preflight of several slices, so it cannot be resumed; give --json "
-            "another name, or delete the file."
+            f"{path}: is not the table of an earlier preflight of slices; give --json another name, or delete it."
         ) from error
