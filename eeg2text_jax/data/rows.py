@@ -161,7 +161,8 @@ def rows_to_samples(
         checked = features_of(sample.features, name)
         width = width or checked.shape[1]
         if width != checked.shape[1]:
-            raise UserError(f"{name}: has {checked.shape[1]} features a word, but the rows before have {width}.")
+            said = f"{checked.shape[1]} features a word, but the rows before have {width}"
+            raise UserError(f"{name}: has {said}; expected the same number in every row.")
         numbers.compare(sample)
         shapes.add(checked.shape)
         words.add(len(sample.sentence.split()))

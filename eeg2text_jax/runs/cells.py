@@ -111,7 +111,8 @@ def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Sl
     edges, slices = np.unique(np.asarray(edges, int)), []
     if len(n_words) and n_words.max() > edges[-1]:
         raise UserError(
-            f"batch.buckets: the widest has {edges[-1]} words but a test sample has {n_words.max()}; add a wider one."
+            f"batch.buckets: the widest has {edges[-1]} words but a test sample has {n_words.max()}; add a wider one, "
+            "or lower data.max_words."
         )
     bucket = np.searchsorted(edges, n_words)
     for b, width in enumerate(edges):

@@ -344,7 +344,7 @@ def unique_subj(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
     sr = [task for task in tasks if _SR.search(task)]
     if not sr:
         raise UserError(
-            f"{data.path}: split 'unique_subj' needs task SR of ZuCo 1.0, found {', '.join(tasks)}; use a or f."
+            f"{data.path}: split 'unique_subj' needs task SR of ZuCo 1.0, found {', '.join(tasks)}; use method a or f."
         )
     inside, part = np.isin(data.task.astype(str), sr), np.full(len(data), LEFT_OUT)
     for k, name in enumerate(PARTS):
@@ -512,6 +512,8 @@ def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: Generator) -
 def check_ratio(ratio: Sequence[float]) -> tuple[float, float, float]:
     """Return the shares of train, dev and test. Raises UserError unless they are positive and add up to 1."""
     if not shares().holds(tuple(ratio)):
-        raise UserError(f"split.ratio is {tuple(ratio)}; expected three positive shares that add up to 1.")
+        raise UserError(
+            f"split.ratio is {tuple(ratio)}; expected three positive shares (train, dev, test) that add up to 1."
+        )
     train, dev, test = map(float, ratio)
     return train, dev, test

@@ -193,7 +193,8 @@ class SplitFile:
         for part in PARTS:
             for name in names[parts[part]].tolist():
                 if name in where:
-                    raise UserError(f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}.")
+                    said = f"sample {name!r} is in part {where[name]} and again in part {part}"
+                    raise UserError(f"{self.path}: {said}; remove one of the two.")
                 where[name] = part
         seed = self.record.get("seed", 0)
         return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)

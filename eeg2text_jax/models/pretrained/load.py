@@ -90,7 +90,8 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     place = feeding.base  # a path begins with a dot, and is relative to the export
     base = checkpoint_folder(os.path.normpath(folder / place) if place.startswith(".") else place)
     if feeding.base_fingerprint not in ("", fingerprint(base)):
-        raise UserError(f"{base}: its weights are not those that {folder} was trained with; restore the original ones.")
+        said = f"its weights are not the weights that {folder} was trained with"
+        raise UserError(f"{base}: {said}; restore the original weights.")
     spec = as_stored(spec_of(read_config(base), base), base)
     names = backbone_table(spec)
     spec = export_files.with_adapters(folder, spec, names)
