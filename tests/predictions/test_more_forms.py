@@ -550,6 +550,14 @@ def test_labels_in_angles_and_behind_hyphens(write):
     assert pairs(read_any(write(hyphens))) == PAIRS
 
 
+def test_utf_7_of_any_script_is_text(write):
+    rows = [(f"\u0434\u0430 \u043d\u0435\u0442 {r}", p) for r, p in PAIRS]
+    text = "reference,prediction\n" + "".join(f"{r},{p}\n" for r, p in rows)
+    assert pairs(read_any(write(text.encode("utf-7")))) == rows
+    calls = [(f"call +4930123456{i} or +word and", p) for i, (_, p) in enumerate(PAIRS)]
+    assert pairs(read_any(write("reference,prediction\n" + "".join(f"{r},{p}\n" for r, p in calls)))) == calls
+
+
 def test_syllables_of_hangul_are_no_phonemes(write):
     rows = [
         {

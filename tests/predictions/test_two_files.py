@@ -204,3 +204,8 @@ def test_numbers_of_one_name_that_lack_some_are_asked_about(read):
     )
     with pytest.raises(UserError, match=r"'item' and 'item' .* hold the same values in another order"):
         read(outputs, references, ("out.csv", "ref.csv"), columns=["true", "said"])
+
+
+def test_quotes_around_one_text_before_an_id_are_of_the_text(read):
+    outputs, references = ('"a one" (s1)\nb one (s2)\n', "A two (s1)\nB two (s2)\n")
+    assert read(outputs, references)[0] == [("A two", '"a one"'), ("B two", "b one")]

@@ -346,7 +346,11 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
         return plain
     texts = unquoted([match["text"] if match else "" for match in found])
     for i, match in enumerate(found):
-        quoted = match and match.string[: match.start("text")].rstrip()[-1:] in ",;|" and FIELD.fullmatch(texts[i])
+        quoted = (
+            match
+            and match.string[: match.start("text")].rstrip().endswith((",", ";", "|"))
+            and FIELD.fullmatch(texts[i])
+        )
         texts[i] = quoted[1].replace('""', '"') if quoted else texts[i]
     rows = [*zip(ids, texts, strict=True)]
     return dataclasses.replace(plain, kind="texts by id", rows=rows, numbers=(), coded=True)

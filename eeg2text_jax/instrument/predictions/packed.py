@@ -10,6 +10,7 @@ import json
 import os
 import re
 import time
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,7 @@ DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries for damaged files
     OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error,
     SyntaxError,  # among them the ParseError of XML
 )  # fmt: skip
+UTF_7 = re.compile(rb"\+[A-Za-z0-9/][A-Za-z0-9+/]+")
 TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
 Rows = Iterator[Sequence[Any]]
 
@@ -92,10 +94,11 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     kinds += [("a tar archive", "unpack it, and give one of its files")] if data[257:262] == b"ustar" else []
     for kind, cure in kinds:
         raise UserError(f"{path}: {kind}; {cure}.")
-    utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    if utf_16 or (data.isascii() and len(re.findall(rb"\+A[A-Za-z0-9+/]{2}-", data[:500])) > 3):
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (data.isascii() and len(UTF_7.findall(data[:2000])) > 3):
         with contextlib.suppress(UnicodeDecodeError):
-            return data.decode("utf-16" if utf_16 else "utf-7").encode(), TEXT
+            text = data.decode("utf-7" if data.isascii() else "utf-16")
+            if not data.isascii() or all(char.isascii() or unicodedata.category(char)[0] in "LMPZ" for char in text):
+                return text.encode(), TEXT
     if data.startswith(b"PAR1"):
         return as_csv(parquet_rows(data, path), path), "Parquet"
     if data.startswith(b"\x89HDF"):
