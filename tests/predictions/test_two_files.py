@@ -179,7 +179,7 @@ def test_ids_of_segments_and_of_conll_u_join_the_files(read, form):
 
 
 def test_lines_of_json_strings_are_texts_without_escapes(read):
-    pairs, _ = read('"\\u0925 fa\\u00e7on"\n"\\"Yes,\\" he said"\n', "one of it\ntwo of it\n")
+    pairs, _ = read('"\\u0925 fa\\u00e7on"\n"\\"Yes,\\" he said"\n', "one of it\ntwo of it\n", ("o.jsonl", "r.txt"))
     assert [said for _, said in pairs] == ["\u0925 fa\u00e7on", '"Yes," he said']
 
 
@@ -209,3 +209,9 @@ def test_numbers_of_one_name_that_lack_some_are_asked_about(read):
 def test_quotes_around_one_text_before_an_id_are_of_the_text(read):
     outputs, references = ('"a one" (s1)\nb one (s2)\n', "A two (s1)\nB two (s2)\n")
     assert read(outputs, references)[0] == [("A two", '"a one"'), ("B two", "b one")]
+
+
+def test_references_in_both_files_are_said(read):
+    rows = "".join(f'{{"id": {i}, "ModelOutput": "b {i}", "Sentence": "A {i} of it"}}\n' for i in range(3))
+    _, said = read(rows, rows.replace("ModelOutput", "other"), ("o.jsonl", "r.jsonl"))
+    assert "every prediction is its reference; if both are the references, name the column of the outputs" in said

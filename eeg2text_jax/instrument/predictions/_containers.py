@@ -325,6 +325,9 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
         raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
     if layout != "P" and lines.path.suffix.lower() == ".csv" and any(text[:1] == '"' for text in texts):
         texts = [cell for (cell,) in single_cells(texts, NO_MARK, lines.path)] or texts
+    if layout != "P" and lines.path.suffix.lower() in (".json", ".jsonl"):
+        strings = [*map(literal, texts)]
+        texts = strings if all(isinstance(text, str) for text in strings) else texts
     texts = texts if layout == "P" else unquoted(texts)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
@@ -359,10 +362,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
 def unquoted(texts: list[str]) -> list[str]:
     """Return texts without the quotes around them, if each of several has some (`'a'`, `"a"` or, of bytes, `b'a'`)."""
     inner = [QUOTED.fullmatch(text) for text in texts]
-    if len(texts) < 2 or not all(inner):
-        return texts
-    values = [literal(text) if "\\" in text else None for text in texts]  # as JSON or Python escapes characters
-    return [value if isinstance(value, str) else found[1] for value, found in zip(values, inner, strict=True)]
+    return [found[1] for found in inner] if len(texts) > 1 and all(inner) else texts
 
 
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:

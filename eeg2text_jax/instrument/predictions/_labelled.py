@@ -529,7 +529,7 @@ def on_one(text: Printed) -> Pairs:
         said = f"each line has a label several times, such as {text.lines[twice[0]].strip()!r:.160}"
         raise text.error(twice[0], f"{said}; name two with --labels=TRUE,PREDICTED.")
     left, right = rows[0]
-    for mark in ("->", "<", "|", ";", ",", "/"):
+    for mark in ("->", "<", "**", "|", ";", ",", "/"):
         if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):
             more = mark in "|;" and all(f" {mark} " in row[right] for row in rows)
             for row in rows:

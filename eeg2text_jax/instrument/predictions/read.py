@@ -499,6 +499,8 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
     if bare and 10 * len(bare) < len(rows):
         said = count_of(len(bare), "reference has", "references have")
         yield f"{said} no letter, such as {bare[0]!r:.40}: scored as any other"
+    if len(rows) > 1 and all(p.reference == p.prediction for p in rows):
+        yield "every prediction is its reference; if both are the references, name the column of the outputs"
     if 2 * (silent := sum(not p.prediction.strip() for p in rows)) >= len(rows):
         yield f"{silent} of {len(rows)} predictions are empty"
     if empty := sum(not p.reference.strip() for p in rows):
