@@ -42,7 +42,11 @@ def check_addresses(arguments: Sequence[str]) -> None:
 
 
 def check_outputs(command: str, arguments: Sequence[str]) -> None:
-    """Raise UserError for an output that is no file name, is an input or named twice, or cannot be written."""
+    """Raise UserError for an output that cannot be written, before any work.
+
+    It is empty, `-`, a link, a device, a folder in place of a file, an input of the same command, named twice, or in a
+    missing folder.
+    """
     if {"-h", "--help"} & set(arguments):
         return
     outputs, inputs = _divide(arguments)

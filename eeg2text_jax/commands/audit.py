@@ -110,7 +110,10 @@ def read_plan(flags: argparse.Namespace) -> str:
 
 
 def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
-    """Return the options of the audit that the flags state for texts and for rankings alike."""
+    """Return the options of the audit that the flags state for texts and for rankings alike.
+
+    Raises UserError if a name in `--deciding` is not a control of the files.
+    """
     deciding = [name.strip() for name in flags.deciding.split(",")] if flags.deciding else None
     if unknown := [name for name in deciding or () if name not in controls]:
         raise UserError(

@@ -61,7 +61,10 @@ def two_sided(pair: Contrast) -> float:
 def compare_systems(
     systems: Mapping[str, Sequence[Prediction]], *, endpoint: Endpoint = WORDS, mode: str | None = None
 ) -> Systems:
-    """Compare decoders, name -> predictions, over the sentences that all have; their numbers of rows may differ."""
+    """Compare decoders, name -> predictions, over the sentences that all have; their numbers of rows may differ.
+
+    Raises UserError if the systems share no sentence, or too few.
+    """
     aligned = align(systems, mode=mode, rows_alike=False)
     strata = Strata(strata_members(aligned.strata))
     scores = text_scorer(aligned, endpoint)

@@ -323,7 +323,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
 
 
 def parse_ratio(text: str) -> tuple[float, ...]:
-    """Parse shares of train, dev and test, separated by commas."""
+    """Parse shares of train, dev and test, separated by commas. Raises UserError, which names --ratio."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
@@ -384,7 +384,10 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> None:
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return column -> labels of all samples, object `[N]`, from a CSV whose column `reference` has the sentences."""
+    """Return column -> labels of all samples, object `[N]`, from a CSV whose column `reference` has the sentences.
+
+    Raises UserError without this column, or a line for each sentence.
+    """
     lines = list(read_metadata(path))
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
         raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")

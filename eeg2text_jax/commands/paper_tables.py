@@ -380,7 +380,8 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
     as some of its figures suggest.
     """
     readings = readings_of(data)
-    published = {row[:2]: row[-1].split(" / ")[not data.is_windows] for row in TABLES["fair-1"].rows}
+    kind = 0 if data.is_windows else 1  # of the paper's cells "fMRI / EEG"
+    published = {row[:2]: row[-1].split(" / ")[kind] for row in TABLES["fair-1"].rows}
     rates_of: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
     for method in "abcdef":

@@ -136,7 +136,11 @@ def check_name(name: str) -> None:
 
 
 def push_folder(folder: str, name: str) -> str:
-    """Upload a folder as a model of the Hub, in one commit, and return the repository's URL; a new one is private."""
+    """Upload a folder as a model of the Hub, in one commit, and return the repository's URL; a new one is private.
+
+    The token comes from HF_TOKEN or `hf auth login`. Raises UserError without a token that may write there, or if the
+    Hub cannot be reached.
+    """
     from huggingface_hub import HfApi  # takes 0.3 s, which an export without --push need not wait for
 
     api = HfApi()

@@ -221,7 +221,10 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 
 
 def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None:
-    """Add a file's folder or name as `label` if two files have the same cell, else they would count as two seeds."""
+    """Add a file's folder or name as `label` if two files have the same cell, else they would count as two seeds.
+
+    Raises UserError if one file is a copy of the other.
+    """
     first: dict[tuple, dict[str, Any]] = {}
     for cell in cells:
         other = first.setdefault((cell.get("label"), *cell_key(cell)), cell)

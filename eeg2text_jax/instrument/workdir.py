@@ -461,7 +461,8 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
     """Return whether digests tie predictions or rankings to configuration, split and checkpoint of their workdir.
 
-    Every sample must be in the test part, too. A workdir that is forged as a whole is not detected.
+    A header alone could be forged. Every sample must be in the test part, too. A workdir that is forged as a whole is
+    not detected.
     """
     workdir = Workdir(epath.Path(read.path).parent)
     rows: Sequence[Prediction | Ranking]

@@ -457,6 +457,8 @@ def test_phonemes_with_bars_between_words_are_not_cut(write):
     assert [row.reference for row in found.predictions] == spelled
     letters = read_any(write("reference,prediction\n" + "".join(f"{' '.join(r)},a b c d e f\n" for r, _ in 2 * PAIRS)))
     assert "the references are letters apart; each counts as a word" in describe(letters)
+    empty = read_any(write("reference,prediction\n" + ",a b c d e f\n" * 20))
+    assert "letters apart" not in describe(empty), "no references have no letters"
 
 
 @pytest.mark.parametrize("mark", [",", ";", "|", "/"])

@@ -385,7 +385,7 @@ def workbook():
     return out.getvalue()
 
 
-REFUSALS = {  # words of the page -> a file that is refused with them, and options
+REFUSALS = {  # words of the message -> a file that is refused with them, and options
     "give its references with --reference=FILE": (lines(OUTPUTS), {}),
     "texts by id without references": (json.dumps(dict(zip("abcdef", OUTPUTS, strict=True))), {}),
     "5 texts, and 6 references in ...; expected as many": (lines(OUTPUTS[:5]), {"reference": lines(REFERENCES)}),

@@ -186,6 +186,8 @@ def test_lines_of_json_strings_are_texts_without_escapes(read):
 def test_a_file_of_one_subtitle_has_one_text(read):
     one = "1\n00:00:00,000 --> 00:00:01,500\n{} there\n"
     assert read(one.format("hello"), one.format("hallo"))[0] == [("hallo there", "hello there")]
+    head = "WEBVTT\nKind: captions\n\n00:00:00.000 --> 00:00:01.500 align:start\n{} there\n"
+    assert read(head.format("hello"), one.format("hallo"))[0] == [("hallo there", "hello there")]
 
 
 def test_an_index_and_a_column_that_join_differently_are_asked_about(read):
@@ -215,3 +217,23 @@ def test_references_in_both_files_are_said(read):
     rows = "".join(f'{{"id": {i}, "ModelOutput": "b {i}", "Sentence": "A {i} of it"}}\n' for i in range(3))
     _, said = read(rows, rows.replace("ModelOutput", "other"), ("o.jsonl", "r.jsonl"))
     assert "every prediction is its reference; if both are the references, name the column of the outputs" in said
+
+
+@pytest.mark.parametrize("mark", ["<seg>x</seg>", "<seg id='1'>x</seg>"])
+def test_one_segment_within_a_text_is_no_file_of_segments(read, mark):
+    outputs, references = (
+        f"{side} {mark} of it\n" + "".join(f"{side} {i} of it\n" for i in range(3)) for side in ("said", "wrote")
+    )
+    assert len(read(outputs, references)[0]) == 4
+
+
+def test_many_ids_of_conll_u_without_a_text_are_read_at_once(read):
+    """The search took 19 s for 20,000 lines."""
+    assert len(read("# sent_id = 5\n" * 20_000, "# sent_id = 5\n" * 20_000)[0]) == 20_000
+
+
+def test_words_of_the_references_are_no_ids_of_lines_without_texts(read):
+    words = [f"w_{i}" for i in range(10)]
+    references = "id,reference\n" + "".join(f"u{i},{word}\n" for i, word in enumerate(words))
+    said = [*words[:7], "tree", "dog", "cat"]
+    assert read("\n".join(said) + "\n", references, ("out.txt", "ref.csv"))[0] == list(zip(words, said, strict=True))

@@ -93,7 +93,10 @@ class Compiled:
 
 
 def tpu_devices(topology: Topology) -> list[jax.Device]:
-    """Return descriptions of a slice's devices. Raises UserError if libtpu is not installed, or does not know it."""
+    """Return descriptions of a slice's devices: programs can be compiled for them, but not run.
+
+    Raises UserError if libtpu is not installed, or does not know the slice.
+    """
     require_libtpu()
     # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
     options: dict[str, Any] = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}

@@ -145,8 +145,8 @@ def make_outline(config: Settings) -> Outline:
     """
     if config.objective != "generate":
         raise UserError(
-            f"preflight compiles training and decoding of objective=generate; that of {config.objective!r} fits "
-            "wherever a generative model does."
+            f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
+            "encoder fits wherever a generative model does."
         )
     features, channels = feature_shape(config.data), made_up_channels(config.data)
     if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices

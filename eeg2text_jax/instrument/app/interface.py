@@ -58,7 +58,10 @@ class _Job:
 
 
 class Turns:
-    """One job at a time: next is one of the visitor whose last job ended first. All wait for one job of each other."""
+    """One job at a time, in turns: next is a job of the visitor whose last job ended first, or who had none.
+
+    So a visitor waits for the running job and for at most one job of each other visitor, however many those ask for.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

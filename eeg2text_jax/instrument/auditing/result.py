@@ -188,8 +188,9 @@ Table = list[tuple[str, ...]]  # of text; the headings first
 
 def condition_table(result: AuditResult) -> Table:
     """Return a table of the conditions; for rankings, the last row is a baseline."""
-    figures = ("score", "others") if result.chance is None else ("top-1", "top-5", "rank", "others")
-    rows: Table = [("condition", "rows", *figures, "content", "p", *["distinct"][: result.chance is None])]
+    rows: Table = [("condition", "rows", "top-1", "top-5", "rank", "others", "content", "p")]
+    if result.chance is None:
+        rows = [("condition", "rows", "score", "others", "content", "p", "distinct")]
     for c in result.conditions:
         of, digits = c.content, 2 if c.figures is None else 1
         scores = of.scores[:1] if c.figures is None else dataclasses.astuple(c.figures)

@@ -222,7 +222,8 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`: an entry for each pair of conditions, seed and mode.
 
-    If all texts are empty it has no metrics, but `unscored`, the reason. Options: `score_predictions`.
+    `rows` counts predictions, `sentences` distinct sentences. An entry whose texts are all empty has no metrics, but
+    `unscored`, the reason. Options and errors are those of `score_predictions`.
     """
     cells = []
     for cell, rows in cells_of(predictions):
@@ -305,7 +306,10 @@ TOP = (1, 5)  # the k of top-k accuracy
 
 
 def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count candidates above and equal to candidates `indices` `[m]` in every row of scores `[R, N]`: int `[R, m]`."""
+    """Count candidates above and equal to candidates `indices` `[m]` in every row of scores `[R, N]`: int `[R, m]`.
+
+    A candidate counts as equal to itself.
+    """
     above, equal = np.empty((2, len(scores), len(indices)), int)
     for row, values in enumerate(scores):
         ordered, wanted = np.sort(values), values[indices]
@@ -315,7 +319,10 @@ def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, n
 
 
 def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return the `STATISTICS` of candidates `indices` `[m]` under scores `[R, N]`, `[R, m, 4]`; ties count half."""
+    """Return the `STATISTICS` of candidates `indices` `[m]` under scores `[R, N]`, float `[R, m, 4]`.
+
+    The percentile rank is the share of other candidates with a lower score; tied ones count half.
+    """
     above, equal = counts_above(scores, indices)
     n = scores.shape[1]
     shares = [np.clip(k - above, 0, equal) / equal for k in TOP]
@@ -331,7 +338,8 @@ def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
 def chance_interval(probability: float, sentences: int, level: float = 0.95) -> tuple[float, float]:
     """Return the binomial interval of top-k accuracy under chance, as shares; `probability` is the chance level.
 
-    The sample size is the number of sentences, as readers of one sentence may err together.
+    The sample size is the number of sentences, as readers of one sentence may err together. If lists differ in size,
+    the accuracy varies less than a binomial share, so the interval is not too narrow.
     """
     from scipy import stats  # slow to import, and not needed to score texts
 

@@ -136,7 +136,9 @@ def summary(cells: Cells, figure: str, digits: int = 2) -> str:
 def ratio(forced: Cells, free: Cells, figure: str) -> str:
     """Format teacher-forced mean / free-running mean; a dash if a mean is missing or the divisor is 0."""
     above, below = values(forced, figure), values(free, figure)
-    return f"{statistics.mean(above) / divisor:.2f}" if above and below and (divisor := statistics.mean(below)) else "–"
+    if not above or not below or statistics.mean(below) == 0:
+        return "–"
+    return f"{statistics.mean(above) / statistics.mean(below):.2f}"
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:

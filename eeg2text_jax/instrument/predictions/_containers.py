@@ -40,10 +40,11 @@ MARKED = {  # what a file of texts among marks is -> the pattern of a text
     ),
     "lines of Moses": re.compile(r"^\d+ \|\|\| (?P<text>.*?) \|\|\| .*\n", re.MULTILINE),
     "texts of CoNLL-U": re.compile(
-        r"^(?:# sent_id = (?P<id>.*)\n(?:# (?!text =).*\n)*)?# text = (?P<text>.*)\n", re.MULTILINE
+        r"^(?:# sent_id = (?P<id>.*)\n(?:# (?!text =|sent_id =).*\n)*)?# text = (?P<text>.*)\n", re.MULTILINE
     ),
 }
 COMMENT = re.compile(r";;|# (?!text = )|\d[\d.-]*\t(?:[^\t]*\t){8}")  # and the words of CoNLL-U
+BESIDE = re.compile(r"\AWEBVTT.*\n(?:.+\n)*|<[^>]*>|\d+")
 TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of other kinds, and texts with tags
 # Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
@@ -375,8 +376,11 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         return Table(path, "P", "texts by id", None, rows, coded=True)
     for kind, pattern in MARKED.items():
         tagged = kind in TAGGED
-        found = [*pattern.finditer(re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text)]
-        if found and (tagged or 1 < len(found) == len(filled)):
+        searched = re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text
+        found = [*pattern.finditer(searched)]
+        # One alone may be a word of a text, unless there are only tags, numbers and the head of WebVTT beside it.
+        alone = tagged and len(found) == 1 and not BESIDE.sub("", pattern.sub("", searched)).strip()
+        if alone or (len(found) > 1 and (tagged or len(found) == len(filled))):
             texts = (html.unescape(re.sub(r"<[^>]*>", "", one["text"])) if tagged else one["text"] for one in found)
             rows = [[" ".join(one.split())] for one in texts]
             ids = [one.groupdict().get("id") for one in found]

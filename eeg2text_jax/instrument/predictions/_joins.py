@@ -107,10 +107,13 @@ def lines_of_ids(lines: Table, references: Table) -> Table:
         ids = {*map(str, column)} if is_id(column) else set()
         split = ((*str(row[0]).split(None, 1), "", "")[:2] for row in lines.rows)
         rows = {number: pair for number, pair in zip(lines.numbers, split, strict=True) if pair[0] in ids}
-        if 2 * len({key for key, _ in rows.values()}) > len(ids) > 1 and len(rows) < len(lines.rows):
+        spoken = sum(bool(text) for _, text in rows.values())  # words of the references are no ids
+        most = 2 * len({key for key, _ in rows.values()}) > len(ids) > 1 and 2 * spoken > len(rows)
+        if most and len(rows) < len(lines.rows):
             note = f"{len(lines.rows) - len(rows)} lines that do not begin with an id of the references are not used"
-            kind, cells = "lines that begin with an id of the references", [*rows.values()]
-            return dataclasses.replace(lines, kind=kind, rows=cells, numbers=[*rows], notes=(note,), coded=True)
+            kind, notes = "lines that begin with an id of the references", (*lines.notes, note)
+            cells, numbers = [*rows.values()], [*rows]
+            return dataclasses.replace(lines, kind=kind, rows=cells, numbers=numbers, notes=notes, coded=True)
     return lines
 
 

@@ -455,9 +455,8 @@ def pairs(text: Printed) -> Pairs:
     strays = [i for i, marks in enumerate(text.marks) if not marks and text.lines[i].strip() and not text.rules[i]]
     begins = {i: mark[1] or mark[2] or mark[3] for i in strays if (mark := MARKED.match(text.lines[i].strip()))}
     heads = {head for head, n in Counter(begins.values()).items() if 2 * n * len(text.core) >= len(order)}
-    for (
-        name
-    ) in text.core:  # `fMRI pred:` beside `Dinov2 pred:`, of which one is a known name behind what may be a prefix
+    # `fMRI pred:` beside `Dinov2 pred:`, of which one is a known name behind what may be a prefix.
+    for name in text.core:
         if alike := [head for head in heads if normalize(head).endswith(f"_{name}")]:
             i = next(i for i, marks in enumerate(text.marks) if marks and marks[0].name == name)
             raise text.several([text.lines[i][: text.marks[i][0].text].strip(" :"), *alike])

@@ -553,7 +553,7 @@ def other_marks(rows: Sequence[Prediction]) -> Iterator[str]:
     if pieces := [side for side in SIDES if 20 * sum(map(bool, map(PIECES.search, texts[side]))) > len(rows)]:
         yield f"the {' and the '.join(f'{side}s' for side in pieces)} hold word pieces, which are scored as words"
     parts = [part for text in texts["reference"] for part in text.split()]
-    if len(rows) >= FEW and 10 * sum(len(part) == 1 and part.isascii() for part in parts) >= 9 * len(parts):
+    if parts and len(rows) >= FEW and 10 * sum(len(part) == 1 and part.isascii() for part in parts) >= 9 * len(parts):
         yield "the references are letters apart; each counts as a word, so that WER is a rate of letters"
     references = {*texts["reference"]}
     long = sum(len(text) >= 12 and len(text.split()) == 1 for text in references)
