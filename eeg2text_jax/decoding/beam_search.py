@@ -457,7 +457,10 @@ def can_improve(state: BeamState, spec: GenerationSpec) -> Array:
 
 
 def length_divisors(spec: GenerationSpec) -> Array:
-    """Return `generated ** length_penalty` for 0 to T tokens, of which `decoder_prompt` is not generated: `[T + 1]`."""
+    """Return `generated ** length_penalty` for 0 to T tokens, float32 `[T + 1]`, rounded from float64.
+
+    Tokens of `decoder_prompt` do not count as generated.
+    """
     generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64) - len(spec.decoder_prompt), 1)
     return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
 
@@ -483,7 +486,7 @@ class SampleState(NamedTuple):
 
 
 def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: Array | None = None) -> Hypotheses:
-    """Append the most probable token, or with `keys` a drawn one, to each of N = B * num_return_sequences rows.
+    """Append the most probable token, or one drawn with `keys [N]`, to N = B * num_return_sequences rows until all end.
 
     Scores are summed log-probabilities after all processors, which here work on logits, as in transformers.
     """

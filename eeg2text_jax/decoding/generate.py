@@ -22,7 +22,10 @@ INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", 
 
 
 class Generated(NamedTuple):
-    """Generated sequences, padded, N = B * num_return_sequences rows, those of one sentence adjacent, best first."""
+    """Generated sequences, N = B * num_return_sequences rows, those of one sentence adjacent, best first.
+
+    Every sequence begins with the decoder's start token and is padded after its end.
+    """
 
     sequences: Array  # int32 [N, max_length]
     lengths: Array  # int32 [N], start and end token included

@@ -127,7 +127,10 @@ class GenerationSpec:
     def from_checkpoint(
         cls, folder: str | os.PathLike[str], model: TokenIds, overrides: Mapping[str, Any] | None = None
     ) -> "GenerationSpec":
-        """Return a spec of a checkpoint's `generation_config.json`, which `folder` may be; `overrides` win."""
+        """Return a spec with the settings of a checkpoint's `generation_config.json`; `folder` may be the file itself.
+
+        `model` has the token ids that the file lacks; settings in `overrides`, such as `config.decode`, win.
+        """
         path = Path(folder)
         path = path if path.suffix == ".json" else path / "generation_config.json"
         try:

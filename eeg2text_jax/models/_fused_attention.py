@@ -232,8 +232,9 @@ def attend_cached(
 ) -> Array:
     """Return attention `[B*K, H*Dh]` of K beams of B sentences, queries `[B*K, H*Dh]`, over a cache of E entries.
 
-    Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`, as values; `bias` is `[B, H or 1, K or 1, E]`. Only
-    the first `filled` entries, at least 1, are written and read. There is no gradient; tests `interpret` the kernel.
+    Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`, as values; `bias` is float32 `[B, H or 1, K or 1,
+    E]`. Only the first `filled` entries (int32, at least 1) are written and read. There is no gradient; tests
+    `interpret` the kernel.
     """
     batch, heads, entries, head_dim = values.shape
     split = queries.astype(values.dtype).reshape(batch, -1, heads, head_dim)

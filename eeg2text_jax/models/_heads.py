@@ -43,7 +43,10 @@ def attend_apart(
     dropout_key: Array | None,
     cap: float = 0.0,
 ) -> Array:
-    """Return attention `[N*Tq, H*Dh]` with heads on an axis; keys and values may have fewer heads, which are shared."""
+    """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]`, computed with an axis of heads.
+
+    Keys and values `[N*Tk, ...]` may have fewer heads than queries, each shared by a group of query heads.
+    """
 
     def split(x: Array) -> Array:
         # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost

@@ -416,7 +416,8 @@ def _group_heads(layer: LayerCache) -> LayerCache:
 def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
     """Return the cache with room for `length` positions of `beams` rows: zeros are appended, or the last are dropped.
 
-    New rows share the entry of a cache of one position. On a TPU, a longer one that grows gets grouped heads.
+    New rows share the first entry of a cache of one position. On a TPU, the heads of cross-attention are grouped when a
+    cache of several positions grows.
     """
     rows, before = cache.ancestors.shape[1:]
     later, ancestors = on_tpu and 1 < before < length, _resized(cache.ancestors[:, :beams], 2, length - before)

@@ -251,7 +251,10 @@ def divide(params: Params) -> Divided:
 
 
 def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
-    """Return how the frozen language model is stored; with "int8" scales are float32, other parameters bfloat16."""
+    """Return the shapes and dtypes of the frozen language model, stored as `dtype` (`model.frozen_dtype`) says.
+
+    With "int8", kernels of dense layers are int8, their scales float32, and the other parameters bfloat16.
+    """
     floats = jnp.dtype("bfloat16" if dtype == "int8" else dtype)
 
     def stored(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -392,7 +395,8 @@ def search_flops(
 ) -> float:
     """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
-    Every beam attends to the entries of all beams of its sentence in a cache with the successive `sizes` in positions.
+    Every beam attends to the entries of all beams of its sentence in a cache with the successive `sizes` in positions;
+    by default, it has `length` from the beginning.
     """
     source, stack = source_length(model, words), model.spec.decoder
     cross = stack.layers * 4.0 * source * stack.width * stack.inner
@@ -466,7 +470,10 @@ def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
 
 
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
-    """Return the FLOPs of a stack for `queries` positions, which attend to `keys`, in cross-attention to `context`."""
+    """Return the FLOPs of a stack for `queries` positions, which attend to `keys`, in cross-attention to `context`.
+
+    The projections of `context` to keys and values count if `project_context`.
+    """
     inner = stack.inner
     shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head
     self_attention = 4.0 * (1 + shared) * queries * stack.width * inner + 4.0 * queries * keys * inner

@@ -60,7 +60,10 @@ def column_sums(x: Array, stored: bool = False) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(x: Array, scale: Array | None, shift: Array | None, dtype: jnp.dtype) -> Array:
-    """Return `x [..., D] * scale + shift` in `dtype`, that of `x` without a scale; scale and shift `[D]` or None."""
+    """Return `x [..., D] * scale + shift` in `dtype`, that of `x` without a scale; scale and shift `[D]` or None.
+
+    The gradients of scale and shift are `column_sums` of products in `dtype`.
+    """
     ones = (1,) * (x.ndim - 1)
     y = x if scale is None else x * scale.reshape(*ones, -1)
     return (y if shift is None else y + shift.reshape(*ones, -1)).astype(dtype)
@@ -109,7 +112,10 @@ def product(x: Array) -> Array:
 
 
 def dropout(x: Array, rate: float, key: Array | None, site: int = 0) -> Array:
-    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; another `site` draws another mask."""
+    """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; `key=None` returns `x`.
+
+    Calls with one key and different `site` numbers draw different masks.
+    """
     return drop(x, draw_kept(x.shape, rate, key, site), rate)
 
 
@@ -213,7 +219,10 @@ class Norm(nnx.Module):
 
 
 def int8_of(weights: Array, axis: int) -> tuple[Array, Array]:
-    """Round weights to int8, the largest of each slice along `axis` to 127; also return a float32 scale for each."""
+    """Round weights to int8, the largest of each slice along `axis` to 127; return the values and their scales.
+
+    `values * scale` are the rounded weights; scales, float32, lack the axis `axis`.
+    """
     wide = weights.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
     return jnp.round(wide / scale).astype(jnp.int8), scale.squeeze(axis)

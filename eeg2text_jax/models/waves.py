@@ -333,7 +333,10 @@ class ReveEncoder(PatchEncoder):
 
 
 def places_in_time(waves: WaveSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return x, y, z and number of each patch, `[C, P, 4]`, and cosines and sines of all sums of frequencies."""
+    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`.
+
+    It has the cosines and sines of all combinations of frequencies along these four axes.
+    """
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
     places = np.empty((len(waves.places), count, 4), np.float32)
     places[..., :3], places[..., 3] = np.array(waves.places)[:, None], np.arange(count)
@@ -354,6 +357,8 @@ ENCODER_CLASSES = {
 def positions_of(eeg: EEGSpec, words: int) -> int:
     """Return the number of positions that a recording of `words` words, or samples, has in the language model."""
     waves = eeg.waves
-    if waves is None or waves.strides:
-        return shorter(words, waves.strides if waves else ())
+    if waves is None:
+        return words
+    if waves.strides:
+        return shorter(words, waves.strides)
     return count_patches(waves, words) * (1 if waves.pooled else len(waves.used))

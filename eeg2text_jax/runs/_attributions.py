@@ -32,10 +32,10 @@ from eeg2text_jax.training.study import Study
 
 
 class ChannelShares:
-    """Share of each channel (of waves: and second) in the attribution; `add` takes the arms wave by wave.
+    """Share of each channel in the attribution, for each training condition; `add` takes the arms wave by wave.
 
-    `places` is empty, and nothing can be added, without positions of electrodes or the evaluation condition `eeg`. The
-    last second has what is after it.
+    For waves it is the share of each second of a sentence and channel; the last second has what is after it. `places`
+    is empty, and nothing can be added, without positions of electrodes or the evaluation condition `eeg`.
     """
 
     def __init__(self, study: Study):
@@ -60,9 +60,8 @@ class ChannelShares:
 
         labels = labels.reshape(n_arms, len(rows), -1)
         sizes = over_slices(study, rows, "eeg", mesh, run, "attribute texts to channels", labels)
-        for arm, arm_sizes in zip(
-            study.arms, sizes, strict=True
-        ):  # [N, F = bands * channels] or [N, seconds, channels]
+        for arm, arm_sizes in zip(study.arms, sizes, strict=True):
+            # --> [N, seconds, bands, channels] from [N, F = bands * channels] or [N, seconds, channels]
             parts = arm_sizes.reshape(len(rows), self._seconds, -1, len(self.places))
             share = mean_share(parts.sum(axis=2, dtype=np.float64).reshape(len(rows), -1), study.data.subject[rows])
             self._of_arms[arm.condition].append(share.reshape(self._seconds, -1))

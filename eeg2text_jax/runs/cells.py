@@ -106,7 +106,8 @@ class Slice(NamedTuple):
 def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Slice]:
     """Cut samples of `n_words [N]` EEG positions into slices of `size`, shortest first: similar lengths share a slice.
 
-    `edges` are the widths of the buckets. Raises UserError if a sample has more words than the widest bucket.
+    `edges` are the widths of the buckets; a bucket's last slice is padded. Raises UserError if a sample has more words
+    than the widest bucket.
     """
     edges, slices = np.unique(np.asarray(edges, int)), []
     if len(n_words) and n_words.max() > edges[-1]:
@@ -159,7 +160,10 @@ def slices_of(
 
 
 def decode_dataset(slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, arms: int = 1) -> Any:
-    """Return the results of `decode` on all slices as NumPy arrays `[A, N, ...]`, in the order of the samples."""
+    """Return the results of `decode` on all slices as NumPy arrays `[A, N, ...]`, in the order of the samples.
+
+    `decode` returns device arrays `[A, size, ...]`, whose other axes have the same size in every slice.
+    """
     total, start = sum(part.real for part in slices), time.monotonic()
     parts, done = [], 0
     dispatched = ((part, decode(part)) for part in slices)

@@ -109,7 +109,8 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
     study = dataclasses.replace(study, workdir=folder)
     if ranked := isinstance(stored, RankingSet):
         rows = pipeline.ranked_rows(study, pipeline.candidates_of(study))
-        write_rankings(written := scratch.rankings, pipeline.header_of_rankings(study), rows)
+        written = scratch.rankings
+        write_rankings(written, pipeline.header_of_rankings(study), rows)
     else:
         header = pipeline.header_of_predictions(study)
         theirs = stored.header.get("decode")
@@ -124,7 +125,8 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
                 f"{stored.path}: {place} in its header is not what its configuration and data give; another version of "
                 f"eeg2text_jax or of tokenizers may have written it; {AS_IT_IS}."
             )
-        write_predictions(written := scratch.predictions, header, pipeline.decoded_rows(study))
+        written = scratch.predictions
+        write_predictions(written, header, pipeline.decoded_rows(study))
     count = compare_files(epath.Path(stored.path), written)
     checks.checked.insert(0, "the header and every field of every row are what these checkpoints, this configuration "
                              f"and these data give again (computed numbers within {TOLERANCE:.1%})")  # fmt: skip

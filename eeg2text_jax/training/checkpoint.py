@@ -178,7 +178,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return step, restored["state"], restored["info"]
 
     def _newest_undamaged(self) -> int:
-        """Return its step or `_NONE`; rename damaged checkpoints newer than it."""
+        """Return the step of the newest undamaged checkpoint, or `_NONE`; rename damaged ones newer than it."""
         for step in sorted(self._manager.all_steps() if self._manager else (), reverse=True):
             folder = self.directory / f"step_{step}"
             if (damage := find_damage(folder)) is None:

@@ -198,6 +198,7 @@ def load_config(place: str) -> ConfigDict:
     """Return the configuration that a file's `get_config` makes, locked against new fields.
 
     `place` is a file or the name of a configuration in the package, with `:ARGUMENT` for `get_config`: `demo:null`.
+    Raises UserError if there is no such file, or it fails.
     """
     name, colon, argument = place.partition(":")
     path = find_config(name)

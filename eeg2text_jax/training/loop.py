@@ -124,14 +124,14 @@ class DevLoss:
     def __init__(
         self, study: Study, program: GridProgram, arrays: StudyArrays | None = None, rows: np.ndarray | None = None
     ):
-        config, place = study.config.batch, study.placement.mesh
+        config, mesh = study.config.batch, study.placement.mesh
         rows = study.split.parts["dev"] if rows is None else rows
-        shapes = config.buckets, config.size, own_rows(place, config.size)
+        shapes = config.buckets, config.size, own_rows(mesh, config.size)
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, *shapes)
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jit_once(program.eval_step)
-        self._place = functools.partial(put_batch, mesh=place, size=config.size)
+        self._place = functools.partial(put_batch, mesh=mesh, size=config.size)
         self._arrays = arrays or grid_program.study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:

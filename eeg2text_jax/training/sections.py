@@ -355,7 +355,7 @@ def _problems(c: ConfigDict) -> Iterator[str]:
 
 
 def _wrong(config: ConfigDict, names: str, expected: str) -> str:
-    """Return a message with the values of the fields `names`, and what is expected of the first."""
+    """Return a message with the values of the fields `names` (separated by spaces), and what is expected."""
     shown = " and ".join(f"{name} {shortly(field_at(config, name))}" for name in names.split())
     return f"{shown.replace(' ', ' is ', 1)}; expected {expected}."
 
@@ -371,9 +371,9 @@ def _model_problems(c: ConfigDict) -> Iterator[str]:
     conditions = {*c.grid.train_conditions, *c.grid.eval_conditions}
     if "prompt_only" in conditions and (not alone or c.objective != "generate"):
         yield "grid has the condition prompt_only; expected a decoder-only model, which can read a prompt alone."
-    heads = model.encoder_layers and model.encoder in ("transformer", "unicorn") and model.encoder_heads
-    if heads and model.encoder_width % heads:
-        yield wrong("model.encoder_width", f"a multiple of model.encoder_heads ({heads}), or 0")
+    divided = model.encoder in ("transformer", "unicorn") and model.encoder_layers
+    if divided and model.encoder_width % model.encoder_heads:
+        yield wrong("model.encoder_width", f"a multiple of model.encoder_heads ({model.encoder_heads}), or 0")
     if model.encoder_checkpoint and model.encoder not in WAVE_ENCODERS[1:]:
         yield wrong("model.encoder_checkpoint model.encoder", f"one of {pretrained}, or no checkpoint")
     if model.encoder_train != "all" and not model.encoder_checkpoint:

@@ -29,7 +29,10 @@ BLOCK = 1 << 26  # bytes of float32 logits in one block of `summed_loss_by_block
 
 
 def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
-    """Return the negative log-likelihood in nats of labels `[B, T]` under logits `[B, T, V]`, float32 `[B, T]`."""
+    """Return the negative log-likelihood in nats of labels `[B, T]` under logits `[B, T, V]`, float32 `[B, T]`.
+
+    `label_smoothing` is the share of the target distribution spread evenly over the vocabulary.
+    """
     logits = shard_rows(logits.astype(jnp.float32))
     log_norm = _log_norm(logits)
     # A masked sum, because XLA may partition a gather from sharded logits across the arms.

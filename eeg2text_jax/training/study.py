@@ -99,7 +99,10 @@ def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.
 
 
 def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
-    """Return the model with the prompt, adapters and frozen weights of `config`; UserError if it is too short."""
+    """Return the model with the prompt, adapters and frozen weights that `config` asks for.
+
+    Raises UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
+    """
     if config.optim.trainable in ("bridge", "lora"):
         model = dataclasses.replace(model, shared_frozen=True, divided=config.parallel.tensor_parallel)
     if config.optim.trainable == "lora":

@@ -153,6 +153,7 @@ def test_channels_that_no_encoder_knows(tmp_path: Path) -> None:
         ({"encoder": "cbramod", "encoder_width": 4}, "expected a multiple of 40 for cbramod"),
         ({"encoder": "cbramod", "encoder_heads": 1}, "expected even numbers for cbramod"),
         ({"encoder": "reve", "encoder_width": 600}, "expected an even number up to 512 for reve"),
+        ({"encoder": "reve", "encoder_width": 17}, "expected an even number up to 512 for reve"),
         ({"encoder": "conv", "encoder_width": 18}, "encoder_heads is 4, which does not divide the width 18 of conv"),
         ({"encoder": "whisper"}, "model.encoder_checkpoint is empty; expected a Whisper, or model.encoder=conv"),
     ],

@@ -101,7 +101,8 @@ def brain_spec(
 def backbone_module(name: str) -> Any:
     """Return the module of the backbone `name`, or for a decoder-only model an object with the same interface.
 
-    Each has `spec_from_config`, `random_config` and `table`, some `as_stored` or `only_exported`.
+    Each has `spec_from_config`, `random_config` and `table`, some `as_stored` or `only_exported`. Raises UserError if
+    there is no such backbone.
     """
     if name not in BACKBONES:
         raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")

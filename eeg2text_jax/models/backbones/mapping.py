@@ -116,9 +116,10 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
                 names = [spelled[rule.otherwise]]
             if not names and not rule.optional:
                 missing.append(rule.source)
-            first = tensors[names[0]] if names else None
-            same = (tensors[name] is first or np.array_equal(tensors[name], first) for name in names[1:])
-            differing += [f"{name} and {names[0]}" for name, equal in zip(names[1:], same, strict=True) if not equal]
+            for name in names[1:]:
+                one, first = tensors[name], tensors[names[0]]
+                if one is not first and not np.array_equal(one, first):
+                    differing.append(f"{name} and {names[0]}")
             pieces = names[:1]
         other += [f"{name} ({tensors[name].dtype})" for name in pieces if tensors[name].dtype.name not in FLOATING]
         expected = shapes[rule.target]

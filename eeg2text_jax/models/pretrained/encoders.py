@@ -97,7 +97,7 @@ class TextEncoder(PureModel):
     dtype: str = "float32"  # compute dtype
 
     def hidden(self, params: Params, ids: Array, mask: Array) -> Array:
-        """Return hidden states `[B, T, D]` after the last layer; those at padding have no meaning."""
+        """Map ids int32 `[B, T]` and their mask `[B, T]` to hidden states `[B, T, D]`, without a meaning at padding."""
         return self._module(params)(ids, mask)
 
     def _make(self) -> functools.partial:
@@ -144,8 +144,8 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -
     sources = match(_cut_table(whole, n_layers, config), read_tensors(folder), tensor_shapes(shapes), str(folder))
     # RoBERTa's first word, too, follows a space; in the tokenizer's calls, transformers 5 ignores this option.
     tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if whole.model_type == "roberta" else {}))
-    about = tokenizer, folder, weights_digest(folder), layer is not None or short in BEST_LAYERS, n_layers == depth
-    return LoadedEncoder(short, encoder, assemble(sources, shapes), *about)
+    params, digest, tuned = assemble(sources, shapes), weights_digest(folder), layer is not None or short in BEST_LAYERS
+    return LoadedEncoder(short, encoder, params, tokenizer, folder, digest, tuned, n_layers == depth)
 
 
 def weights_digest(folder: Path) -> str:
@@ -245,18 +245,17 @@ class TextEmbedder:
             for place, state in zip(places, to_host(batch), strict=False):
                 states[place] = state[: len(ids[place])].copy()
 
-        rows, pending = NamedSharding(self._mesh, P("data")), None
+        rows = NamedSharding(self._mesh, P("data"))
+        pending: tuple[np.ndarray, Array] | None = None
         for places, width, size in plan_batches([len(one) for one in ids], len(jax.local_devices())):
             block = np.full((size, width), self.loaded.encoder.spec.pad_token, np.int32)
             lengths = np.ones(size, np.int32)  # padding rows have length 1
             for row, place in enumerate(places):
                 block[row, : len(ids[place])], lengths[row] = ids[place], len(ids[place])
-            before, pending = (
-                pending,
-                (places, _encode(self.loaded.encoder, self._params, *jax.device_put((block, lengths), rows))),
-            )
-            if before:
-                read(*before)
+            dispatched = _encode(self.loaded.encoder, self._params, *jax.device_put((block, lengths), rows))
+            if pending:
+                read(*pending)
+            pending = places, dispatched
         if pending:
             read(*pending)
         return states
@@ -311,7 +310,7 @@ POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "weightedmean": lambda states: np.arange(1, len(states) + 1) @ states / (len(states) * (len(states) + 1) / 2),
     "lasttoken": lambda states: states[-1],
 }
-# Flag in files of older versions of sentence-transformers -> name in POOLINGS.
+# Flag in files of older versions of sentence-transformers -> name in POOLINGS, in the same order.
 _FLAGS = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 FLAGS = {f"pooling_mode_{flag}": name for flag, name in zip(_FLAGS, POOLINGS, strict=True)}
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {

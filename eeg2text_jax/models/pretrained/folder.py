@@ -56,12 +56,15 @@ def map_file(path: Path) -> mmap.mmap:
 def not_weights(path: Path, start: bytes, expected: str, problem: str) -> UserError:
     """Return the error for a file that should be `expected`; `problem` says what it is, `start` are its first bytes."""
     pointer = start.startswith(b"version https://git-lfs")
-    advice = "it is a Git LFS pointer: run `git lfs pull` in its folder" if pointer else f"{problem}; copy it again"
-    return UserError(f"{path}: expected {expected}, but {advice}.")
+    found = "it is a Git LFS pointer: run `git lfs pull` in its folder" if pointer else f"{problem}; copy it again"
+    return UserError(f"{path}: expected {expected}, but {found}.")
 
 
 def open_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return read-only views on the tensors of a safetensors file, in the file's types, by name."""
+    """Return read-only views on the tensors of a safetensors file, in the file's types, by name.
+
+    Raises UserError if it is no such file, is cut short, or holds a type that no checkpoint has.
+    """
     return _open_safetensors(path)[0]
 
 

@@ -180,7 +180,8 @@ def assemble(
         except _NotANumberError as error:
             name = source.names[error.args[0]]
             raise UserError(
-                f"{source.where}: {name} holds values that are not a number (NaN); take a checkpoint without them."
+                f"{source.where}: {name} holds values that are not a number (NaN); copy the checkpoint again, or take "
+                "one from before its training failed."
             ) from None
 
     kernels = [path for path in sources if flat[path].dtype == np.int8]

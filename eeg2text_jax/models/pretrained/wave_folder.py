@@ -44,7 +44,11 @@ Fields = Mapping[str, Any]
 
 
 def wave_spec(config: ModelSettings, features: int, channels: Channels, d_model: int) -> WaveSpec:
-    """Return the description of the encoder of waves that the section `model` asks for, if folder and data fit."""
+    """Return the description of the encoder of waves that the section `model` asks for.
+
+    Raises UserError if a field is not usable, the folder of `encoder_checkpoint` is of another encoder, or the channels
+    or the rate of the data do not fit.
+    """
     kind, name = config.encoder, config.encoder_checkpoint
     sizes = {"layers": config.encoder_layers, "heads": config.encoder_heads, "ffn": config.encoder_ffn,
              "width": config.encoder_width or _WIDTH.get(kind, d_model), "patch": config.waves.patch,
@@ -231,7 +235,8 @@ def _reve(config: ModelSettings, fields: Fields, sizes: dict[str, int]) -> WaveS
     patch, overlap, width, frequencies = sizes["patch"], sizes["overlap"], sizes["width"], int(fields.get("freqs", 4))
     if overlap >= patch:
         raise UserError(f"config.model.waves.overlap is {overlap}; expected less than model.waves.patch ({patch}).")
-    if width % 2 or width > (most := 2 * frequencies**4):
+    most = 2 * frequencies**4
+    if width % 2 or width > most:
         raise UserError(f"config.model.encoder_width is {width}; expected an even number up to {most} for reve.")
     sizes["ffn"] = int(width * fields["mlp_dim_ratio"]) if fields else sizes["ffn"]
     gated = bool(fields.get("use_geglu", True))

@@ -79,8 +79,10 @@ class DonorTable:
         shares = [(np.mean(self.level[rows] == level), name) for level, name in enumerate(LEVELS)]
         levels = ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
         gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
-        other = f"; {np.mean(gap > 0):.1%} have another length, by {{:.1f}} {self.unit} on average"
-        return levels + other.format(gap[gap > 0].mean()) if gap.any() else levels
+        if not gap.any():
+            return levels
+        mean = gap[gap > 0].mean()
+        return f"{levels}; {np.mean(gap > 0):.1%} have another length, by {mean:.1f} {self.unit} on average"
 
 
 def lengths_of(data: DataFile) -> tuple[np.ndarray, str]:
@@ -104,7 +106,8 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
         if len(np.unique(text[part])) < 2:
             raise UserError(
-                f"{data.path}: a part has a single text, so 'shuffled' has no other; give more, or leave it out."
+                f"{data.path}: a part has a single text, so 'shuffled' has no other to feed; give more sentences, or "
+                "leave the condition out."
             )
         stratum = np.stack([subject[part], task[part], length[part]], axis=1)
         order = np.argsort(data.sentence_index[part], kind="stable") if data.is_windows else rng.permutation(len(part))
@@ -136,7 +139,8 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
     if len(texts) < 2:
         raise UserError(
-            f"{data.path}: the train part has a single text; give more, or leave the condition 'label_shuffle' out."
+            f"{data.path}: the train part has a single text, so 'label_shuffle' has nothing to exchange; give more "
+            "sentences, or leave the condition out."
         )
     rng = stream_rng(seed, "label_rows")
     length = np.array([len(data.sentence[i].split()) for i in train[first]])
@@ -391,7 +395,8 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
     """Return for each sample the nearest sample in time with another sentence, of the same recording.
 
     Else it is the one at the nearest place of another recording, or the donor of `shuffled`, in `donors [N]`. Lengths
-    that differ by at most `TOLERANCE` are preferred. `parts` has the rows of train, dev and test.
+    that differ by at most `TOLERANCE` are preferred. `parts` has the rows of train, dev and test: for a train sample it
+    is one of train, for a dev sample one of train or dev, for a test sample any of the file.
     """
     clock = known_clock(data, NEEDS_TIME.format("neighbor"))
     clash = clashes(data, _text_numbers(data), np.unique(data.task.astype(str), return_inverse=True)[1])
