@@ -93,7 +93,8 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Hold a lock on the file `path`, into which the holder's name is written, until the block ends.
 
     The kernel releases the lock (`flock`) when the process ends. On a file system without locks the block runs
-    unlocked, with one warning. Raises UserError if another process holds the lock; the message calls it `what`.
+    unlocked, with one warning; network file systems lock between machines if they are mounted with locks. Raises
+    UserError if another process holds the lock; the message calls the locked thing `what`.
     """
     descriptor = _lock(path, what)
     if descriptor is None:

@@ -46,7 +46,7 @@ class Clock:
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
         """Make a Clock of `columns` (name -> N values); a recording without `order` gets the order of its onsets.
 
-        Raises UserError if both contradict each other.
+        Raises UserError if onset and order of a recording contradict each other.
         """
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)

@@ -77,11 +77,12 @@ class DataWriter:
         if not np.isfinite(features).all():
             raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
         fields = {name: getattr(sample, name) for name in self._columns}
+        self._check_texts(fields)
+        self._offsets.append(self._append(features))  # may refuse the sample, which then leaves no values behind
         self._add_values(fields)
-        self._offsets.append(self._append(features))
 
-    def _add_values(self, fields: Mapping[str, Any]) -> None:
-        """Append a sample's fields. Raises UserError for a text that HDF5 cannot store."""
+    def _check_texts(self, fields: Mapping[str, Any]) -> None:
+        """Raise UserError for a text with a NUL character or half a surrogate pair, which HDF5 cannot store."""
         for name, value in fields.items():
             odd = re.search("[\0\ud800-\udfff]", value) if isinstance(value, str) else None
             if odd:
@@ -91,6 +92,8 @@ class DataWriter:
                     f"{subject}/{task}/{fields['sentence_index']}: {name} has {what} ({value!r:.80}); HDF5 cannot "
                     "store it. Remove it from the text."
                 )
+
+    def _add_values(self, fields: Mapping[str, Any]) -> None:
         for name, values in self._columns.items():
             values.append(fields[name])
 
@@ -194,5 +197,6 @@ class VolumeWriter(DataWriter):
         fields = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
                   "starts": start, "text_group": text_group, "recording": recording, "onset": onset,
                   "duration": duration, "order": -1}  # fmt: skip
-        self._add_values(fields)
+        self._check_texts(fields)
         self._offsets.append(self._offsets[-1] + length)
+        self._add_values(fields)

@@ -77,7 +77,10 @@ def check_own(group: h5g.GroupID, name: bytes) -> None:
 
 
 class PatientFile(io.FileIO):
-    """A file for `h5py.File(file, "w")`: after a write fails, writes go to memory; `check` raises the error."""
+    """A binary file for `h5py.File(file, "w")` whose writes never raise; `check` raises the first write error.
+
+    After the error, writes go to memory for HDF5 to read back; frequent calls of `check` limit this memory.
+    """
 
     _error: OSError | None = None
 
@@ -220,7 +223,10 @@ _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErro
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A data file in memory, but features of waves and volumes; `offsets` int64 `[N + 1]`, other columns `[N]`."""
+    """A data file; features of waves and volumes stay on disk. `offsets` are int64 `[N + 1]`, other columns `[N]`.
+
+    A position of waves is one moment of C channels. Samples of volumes are windows of `W` frames, which may overlap.
+    """
 
     path: Path
     features: np.ndarray | Frames  # float32 [sum W, F]; of waves [sum W, C], of volumes [frames, X, Y, Z]
@@ -233,7 +239,7 @@ class DataFile:
     provenance: dict[str, Any]
     recording: str = "eeg"  # kind of recording: eeg | fmri
     starts: np.ndarray | None = None  # int64 [N], first frame of each window; None for EEG
-    text_group: np.ndarray | None = None  # [N], story of each window; None for EEG
+    text_group: np.ndarray | None = None  # [N], the story that each window's stimulus tells; None for EEG
     clock: Clock | None = None  # when each sample was recorded; None if the file has no columns of time
 
     def __len__(self) -> int:
@@ -359,7 +365,10 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
 
 
 def read_outline(path: str | os.PathLike[str]) -> DataFile:
-    """Read a data file without its features, which may exceed memory: `features` is `[0, F]`, and not checked."""
+    """Read a data file without its features, which may exceed memory: `features` is `[0, F]`, and not checked.
+
+    Raises UserError if the file is missing, no data file or truncated.
+    """
     data, stated = _load(Path(path), slice(0))
     _check_sums(data, stated, {name: digest for name, digest in data.digests.items() if name != "features"})
     return data
@@ -402,7 +411,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
     except _ERRORS as error:
         raise UserError(
             f"{path}: cannot be read as an eeg2text data file, it may be cut short ({first_line(error)}); make it "
-            "again."
+            "again with `eeg2text prepare`."
         ) from error
 
 

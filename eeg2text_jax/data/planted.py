@@ -530,7 +530,7 @@ def _write(folder: Path, subject: str, how: str, raw: Any, plan: Plan) -> None:
         marks.append((plan.begins[i], plan.end(i) - plan.begins[i], "sentence", i))
         marks += [(time, WORD, "word", i) for time in plan.word_times(i)]
         marks.append((plan.end(i), 0.0, "end", i))
-    table, begin = folder / f"{subject}_events.tsv", ""
+    table, bom = folder / f"{subject}_events.tsv", ""  # `bom`: a byte order mark
     if how in ("fif", "edf"):
         marks = [mark for mark in marks if mark[2] != "end"]
     if how == "fif":
@@ -546,7 +546,7 @@ def _write(folder: Path, subject: str, how: str, raw: Any, plan: Plan) -> None:
         raw.info["line_freq"] = 50
         path = mne_bids.BIDSPath(subject=subject, task="reading", datatype="eeg", root=folder)
         mne_bids.write_raw_bids(raw, path, format="BrainVision", allow_preload=True, overwrite=True, verbose="error")
-        table, begin = path.copy().update(suffix="events", extension=".tsv").fpath, "\ufeff"  # a byte order mark
+        table, bom = path.copy().update(suffix="events", extension=".tsv").fpath, "\ufeff"
     else:
         raw.export(folder / f"{subject}.{'edf' if how == 'edf' else 'vhdr'}", verbose="error")
     if how == "edf":
@@ -555,4 +555,4 @@ def _write(folder: Path, subject: str, how: str, raw: Any, plan: Plan) -> None:
         codes = [{"sentence": "begin"} if how == "brainvision" else {"sentence": 1000 + i, "end": 9} for *_, i in marks]
         cells = [(onset, 0.0, code.get(kind, kind)) for (onset, _, kind, _), code in zip(marks, codes, strict=True)]
     header = ("onset", "duration", "trial_type", "text") if how == "edf" else ("onset", "duration", "value")
-    table.write_text(begin + "".join("\t".join(map(str, row)) + "\n" for row in (header, *cells)), encoding="utf8")
+    table.write_text(bom + "".join("\t".join(map(str, row)) + "\n" for row in (header, *cells)), encoding="utf8")

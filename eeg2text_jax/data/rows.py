@@ -341,7 +341,8 @@ def _check_sizes(path: Path) -> None:
     free, packed = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), max(path.stat().st_size, 1)
     if total > free:
         raise UserError(
-            f"{path}: unpacks to {total / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free; divide it."
+            f"{path}: unpacks to {total / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free; divide it "
+            "into several archives, which are read one after the other."
         )
     if total > PLAUSIBLE and total > RATIO * packed:
         raise UserError(

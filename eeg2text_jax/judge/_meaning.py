@@ -224,9 +224,10 @@ class Similarity(Metric):
 class MeaningMetrics:
     """A factory of BERTScore and sentence similarity that loads the encoder once; call it with the references.
 
-    `encoder` is a checkpoint's folder, its name on the Hub, or `minilm`. For BERTScore, `layer` is compared (None: the
-    one that bert-score recommends), `idf` weights tokens by inverse document frequency in the references, and `rescale`
-    is a baseline file of bert-score. Raises UserError if encoder, layer or baseline does not exist.
+    `names` are `bertscore`, `similarity` or both; `encoder` is a checkpoint's folder, its name on the Hub, or `minilm`.
+    For BERTScore, `layer` is compared (None: the one that bert-score recommends), `idf` weights tokens by inverse
+    document frequency in the references, and `rescale` is a baseline file of bert-score. Raises UserError if encoder,
+    layer or baseline does not exist.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ DRAWS = 1000  # resamples of a bootstrap interval
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the area under the ROC curve, in which ties count half; None if there is only one class."""
+    """Return the probability that a preserved pair scores above a lost one, ties half; None without both classes."""
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     n_yes, n_no = int(labels.sum()), int((~labels).sum())
     if not n_yes or not n_no:

@@ -377,7 +377,10 @@ class Asker:
         self.encoder = frozen.encoder(wording, labels, len(prompt), truncate)
 
     def scores(self, pairs: Sequence[tuple[str, str]], where: str = "row") -> np.ndarray:
-        """Return the probability that each (reference, hypothesis) keeps the meaning; `where` names pairs in errors."""
+        """Return the probability that each (reference, hypothesis) keeps the meaning, float64 `[N]`.
+
+        Raises UserError if a pair (named by `where` and its number) is too long, or a score is not finite.
+        """
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)
         probabilities, nothing = np.zeros(len(distinct)), np.zeros(len(distinct), bool)

@@ -157,7 +157,7 @@ def to_markdown(results: Mapping[str, Any]) -> str:
     if sizes := results.get("parameters"):
         rows.append(["parameters", "", "", *(f"{sizes[name] / 1e6:,.1f} M" for name in names)])
     for row in results["slices"]:
-        cells = [_auc_cell(*row["auc"][name].values()) for name in names]
+        cells = [_auc_cell(**row["auc"][name]) for name in names]
         rows.append([row["slice"], str(row["n"]), str(row["preserved"]), *cells])
     lines += table_lines(["slice", "n", "preserved", *names], rows)
     if speakers := results.get("speakers"):

@@ -15,8 +15,10 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.batches import Samples, feature_scale, make_batch
 from eeg2text_jax.data.check import check_datafile, names_of
+from eeg2text_jax.data.data_writer import WaveWriter
 from eeg2text_jax.data.datafile import Frames, read_datafile
 from eeg2text_jax.data.planted import Plan, write_recordings
+from eeg2text_jax.data.source import Sample
 
 RNG = np.random.default_rng(3)
 NAMES = ("Fz", "Cz", "Pz", "Oz", "C3", "C4")
@@ -238,6 +240,12 @@ def test_values_beyond_float16_are_refused_or_dropped(tmp_path, capsys):
         for order in (rows, rows[::-1]):
             with pytest.raises(UserError, match=re.escape("65504")):
                 data_package.write(tmp_path / "a.h5", order, provenance={"sfreq": 10.0})
+        with WaveWriter(tmp_path / "a.h5", 2, "") as writer:
+            with pytest.raises(UserError, match=re.escape("65504")):
+                writer.add(Sample(np.full((9, 2), large), "a", "S1", "T1", 0))
+            writer.add(Sample(np.ones((9, 2)), "b", "S1", "T1", 1))
+            writer.provenance = {"sfreq": 10.0, "channels": ["Fz", "Cz"]}
+        assert read_datafile(tmp_path / "a.h5").sentence.tolist() == ["b"]  # a refused sample leaves nothing behind
     mne = pytest.importorskip("mne")
     steps = np.where(np.arange(1200) < 300, 0.0, 0.2) + np.zeros((3, 1)) * 1.0
     steps[:] *= np.array([[1.0], [-1.0], [0.5]])

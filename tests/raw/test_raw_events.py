@@ -207,3 +207,5 @@ def test_a_table_of_texts_that_fits_no_recording_says_in_what(tmp_path):
     assert "its column subject has 1; the recordings' subject is VP01" in said
     said = Texts(path, "text").mismatch([RawFile(Path("1.vhdr"), "1", "reading")])
     assert said.endswith("no row has the subject and trial of a sentence here.")
+    path.write_text("trial\ttext\n")
+    assert Texts(path, "text").mismatch([]).endswith("no row has the trial of a sentence here.")

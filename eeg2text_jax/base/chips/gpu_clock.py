@@ -3,7 +3,8 @@
 The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: "sol" for matrix
 products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are wrong by
 orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms in place
-of 0.19 for products with float32 results), those of small kernels too short. `tools/calibrate_gpu.py` corrects them.
+of 0.19 for products with float32 results), those of small kernels too short. The corrections by kind of kernel come
+from times measured on a GPU: `tools/calibrate_gpu.py` measures and writes them.
 """
 
 import contextlib
@@ -88,7 +89,7 @@ PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "o
 
 
 class Correction(NamedTuple):
-    """Predicts the measured time of a kernel of one kind from its estimate, in microseconds."""
+    """Predicts the microseconds of a kernel of one kind from its estimate: `max(least, factor * estimate)`."""
 
     factor: float = 1.0
     least: float = 0.0

@@ -51,7 +51,8 @@ def join(parallel: ParallelSettings) -> None:
         jax.distributed.initialize(**arguments, **seconds)
     except (RuntimeError, ValueError) as error:
         raise HostLost(
-            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start all hosts again."
+            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start the same command "
+            "on all hosts again."
         ) from error
 
 

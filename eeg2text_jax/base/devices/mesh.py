@@ -38,7 +38,10 @@ def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, 
     arm = arm or (n_devices // data if data else 0) or math.gcd(n_arms, n_devices)
     data = data or n_devices // arm
     if arm * data != n_devices:
-        raise UserError(f"parallel.mesh = {tuple(wanted)} does not use all {n_devices} devices; set an entry to 0.")
+        raise UserError(
+            f"parallel.mesh = {tuple(wanted)} does not use all {n_devices} devices; set an entry to 0 to have it "
+            "chosen."
+        )
     if n_arms % arm:
         raise UserError(
             f"parallel.mesh puts {arm} devices along the arms, but {n_arms} arms do not divide evenly among them; set "

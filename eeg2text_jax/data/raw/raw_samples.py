@@ -278,7 +278,9 @@ def open_raw(sources: Sequence[str], spec: find.RawSpec, tally: Tally) -> Source
 class RawRecordings:
     """The samples of raw recordings; iterating reads them and completes `tally` and `provenance`.
 
-    The constructor reads all tables of events, so that their faults are reported before any signal is read.
+    The constructor reads all tables of events, so that their faults are reported before any signal is read. Iterating
+    raises UserError if channels differ between recordings, no sample is left, or, with `spec.strict`, a file is
+    unreadable.
     """
 
     def __init__(self, sources: Sequence[str], spec: find.RawSpec, tally: Tally):

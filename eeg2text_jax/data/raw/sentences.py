@@ -126,8 +126,9 @@ class Texts:
     def mismatch(self, files: Sequence[RawFile]) -> str:
         """Return a sentence on why no trial of the recordings has a text."""
         for place, name in enumerate(self.keys):
-            theirs = {key[place] for key in self._texts}
-            ours = theirs if name in ("trial", "code") else {_key(name, getattr(file, name)) for file in files}
+            if name in ("trial", "code"):
+                continue
+            theirs, ours = {key[place] for key in self._texts}, {_key(name, getattr(file, name)) for file in files}
             if not theirs & ours:
                 there, here = (", ".join(sorted(values)[:3]) for values in (theirs, ours))
                 what = f"its column {name} has {there}; the recordings' {name} is {here}"

@@ -284,7 +284,8 @@ class RecordingSpec:
 class Recordings:
     """The samples of ZuCo's files, ordered by task, subject, sentence; iterating completes `tally` and `provenance`.
 
-    A file is read completely before its first sample is yielded, so a damaged file yields none.
+    A file is read completely before its first sample is yielded, so a damaged file yields none. Iterating raises
+    UserError if no sample is found, or, with `strict`, for a damaged file.
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):

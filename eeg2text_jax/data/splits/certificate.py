@@ -219,7 +219,8 @@ def certify(
 ) -> dict[str, Any]:
     """Return the kept samples and the leakage of a split as a JSON object, without the texts.
 
-    `duplicates` and `shared_between_tasks` are there if texts are known, `time` (see `time_leakage`) if times are.
+    Its keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`) and `parts` (counts, ids and their SHA-256);
+    `duplicates` and `shared_between_tasks` if texts are known, `time` (see `time_leakage`) if times are.
     `groups`: name of a further grouping for `time` -> label of each sample `[N]`.
     """
     keys = text_keys(readings)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:  # who reads a split file need not open a data file
 
 
 def normalize(text: str) -> str:
-    """Return a text's letters and decimal digits, case-folded, without accents: all else varies in ZuCo's tasks."""
+    """Return the letters and decimal digits of a text, case-folded and without accents.
+
+    All else differs between ZuCo's tasks in one sentence: quotes, dashes, spacing, superscripts (`km²`, `km˝`).
+    """
     letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
     return unicodedata.normalize("NFKC", letters).casefold()
 
@@ -141,7 +144,10 @@ def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[s
     """Raise UserError if the checkpoint or predictions file at `path` states another data hash than ours, or none."""
     if stated != expected:
         carried = f"data {stated[:16]}" if stated else "no hash of its data"
-        raise UserError(f"{path}: carries {carried}, expected data {expected[:16]}; take another --workdir.")
+        raise UserError(
+            f"{path}: carries {carried}, expected data {expected[:16]}; use the data file that it was made from, or "
+            "another --workdir."
+        )
 
 
 # Split files: a certificate of ours, or made elsewhere. A JSON object with the parts `train`, `dev` (or `val`, `valid`,
