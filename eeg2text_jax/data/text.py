@@ -98,7 +98,7 @@ def encode_targets(
     n_special = tokenizer.num_special_tokens_to_add(pair=False)
     if max_tokens <= n_special:
         raise UserError(
-            f"text.max_tokens is {max_tokens}; expected {n_special + 1} or more, as {n_special} are special tokens."
+            f"text.max_tokens is {max_tokens}; expected at least {n_special + 1}, as {n_special} are special tokens."
         )
     encoded = tokenizer(list(sentences), truncation=True, max_length=max_tokens)["input_ids"]
     return [np.array(ids, np.int32) for ids in encoded]
