@@ -78,8 +78,8 @@ def check_request(inputs: dict[str, Array], spec: GenerationSpec, key: Array | N
     """Raise if the inputs, spec and key are not valid for `generate`."""
     if strangers := set(inputs) - INPUTS:
         raise UserError(
-            f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}, as it begins "
-            "with the start token alone; leave out labels and a decoder's prompt."
+            f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}, as it "
+            "begins with the start token alone; leave out labels and a decoder's prompt."
         )
     if spec.do_sample and key is None:
         raise ValueError("spec.do_sample needs a PRNG key")
