@@ -54,8 +54,8 @@ def batch_shapes(
 ) -> dict[str, Shape]:
     """Return the shapes and dtypes of a batch that `make_batch` makes, to compile programs in advance.
 
-    `feature_shape` is that of one EEG position, F or `(X, Y, Z)`; `optional` are further fields; `seeds` is S of a
-    training batch, 0 for a batch without the axis of seeds.
+    `feature_shape` is the shape of one EEG position, F or `(X, Y, Z)`; `optional` names further fields; `seeds` is the
+    number of seeds S of a training batch, 0 for a batch without the axis of seeds.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)

@@ -183,9 +183,9 @@ class Clock:
     ) -> np.ndarray:
         """Return for each sample of `rows` `[R]` the sample of another recording at the nearest place, int64 `[R]`.
 
-        Candidates are the row numbers `among`; places are compared in `form`, a key of `places`. Of the labels `[N]`, a
-        candidate has that of `within` of the sample, and another of `apart` (None: of the recording). The result is -1
-        for a sample of unknown time, or without a candidate.
+        `among` has the row numbers of the candidates; `form`, a key of `places`, says how places are compared. A sample
+        and its candidate have the same label in `within` `[N]`, and different labels in `apart` `[N]` (None: different
+        recordings). The result is -1 for a sample of unknown time, or without a candidate.
         """
         place, counterparts = self.places[form], np.full(len(rows), -1)
         label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]

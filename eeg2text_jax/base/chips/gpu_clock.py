@@ -126,8 +126,8 @@ _SHAPE = re.compile(r"\[([\d,]*)\]")
 class GpuEstimate(Estimate):
     """An estimate from XLA's cost models, with implausible times replaced and all times corrected as measured.
 
-    A time below the roofline or above `FAR` times the roofline is replaced by that of a kernel that reaches
-    `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch.
+    A time is implausible below the roofline or above `FAR` times the roofline. Its replacement is the time of a kernel
+    with `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch.
     """
 
     launched: Launches | None = None  # None without XLA's plan of the program

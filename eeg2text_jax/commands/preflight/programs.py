@@ -165,8 +165,8 @@ def make_outline(config: Settings) -> Outline:
 def feature_shape(data: DataSettings) -> tuple[int, ...]:
     """Return the feature shape of one position of the configured data.
 
-    It is read from the data file, or stated by the settings of other sources. For a missing file it is that of ZuCo's
-    EEG, or `data.fmri.grid` if the name is `narratives.h5`.
+    A data file has its shape; other sources state one in their settings. A missing file counts as ZuCo's EEG, or as
+    `data.fmri.grid` if its name is `narratives.h5`.
     """
     source = data.source
     if source == "synthetic":

@@ -251,7 +251,7 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
     """Return the recordings in files, folders and globs, ordered by task, subject, session and run.
 
     `names` is a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
-    `session`, `run`; with a slash it also matches folders. `task` is that of files whose names state none. `channels`
+    `session`, `run`; with a slash it matches folders, too. `task` is the task of files that state none. `channels`
     (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if there is no
     recording, two have one name, or a name does not fit `names`.
     """

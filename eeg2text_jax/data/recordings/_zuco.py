@@ -44,7 +44,7 @@ class RecordingFile:
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
     """Return the recordings in files, folders and globs, ordered by task and subject, and notes on ignored files.
 
-    Subfolders are searched, too. `task` is that of pickles whose names do not state it. Raises UserError if there is no
+    Subfolders are searched, too. `task` is the task of pickles whose names state none. Raises UserError if there is no
     recording, a file's name lacks subject or task, or two files have both in common.
     """
     if task and task not in TASKS:
