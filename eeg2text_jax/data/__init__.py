@@ -1,8 +1,7 @@
 """Convert recordings, tables and arrays to one HDF5 data file, divide it into parts, and read it in batches.
 
-In: recordings of any kind (`raw`, `recordings`, `fmri`, `rows`, `table_files`, `planted`). Out: a data file, a
-certified split (`splits`), batches `[B, W, F]`. For Python: `write` makes a data file from any iterable of samples,
-`read_datafile` opens one, and `write_recordings` writes synthetic EEG recordings.
+In: recordings (`raw`, `recordings`, `fmri`, `rows`, `table_files`, `planted`). Out: a data file, a certified split
+(`splits`), batches `[B, W, F]`.
 """
 
 from etils import epy

@@ -1,12 +1,11 @@
 """Fixed-shape batches in length buckets; their order depends on the seeds alone, so a resumed run repeats it.
 
-Each of the S seeds of a grid has its own order, so the first axis of a training batch is the seed. This transfers S
-times the data of one shared order (6 MB per seed and step at ZuCo's size: 32 sentences of 56 words).
+Each of the S seeds of a grid has its own order, and is a row of the first axis of training batches (6 MB per seed and
+step at ZuCo's size: 32 sentences of 56 words).
 
-A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its target.
-Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches; every sample is in it once.
-Samples left over in a bucket move up to the next one, so only one batch, in the largest bucket, may be partial, and all
-epochs have batches of the same shapes.
+A sample goes to the first bucket (words, tokens) that holds its EEG positions and its target. Each epoch shuffles the
+samples, fills batches bucket by bucket and shuffles the batches. Samples left over in a bucket move up to the next, so
+that one batch, in the largest, may be partial, and all epochs have the same shapes.
 """
 
 import dataclasses
@@ -29,15 +28,15 @@ Bucket = tuple[int, int]  # largest numbers of EEG positions and of target token
 
 
 class Batch(TypedDict, total=False):
-    """Fixed-shape arrays of `B` samples; those of a training batch have a leading axis `[S]` of seeds.
+    """Fixed-shape arrays of `B` samples; in training, with a leading axis `[S]` of seeds.
 
-    Rows that only fill the batch repeat the first row with weight 0. Free-running decoding gets a batch without labels.
+    Filling rows repeat the first one with weight 0. Batches for free-running decoding have no labels.
     """
 
     features: Required[np.ndarray | Array]  # float32 [B, W, F] or [B, W, X, Y, Z], standardized, 0 at padding
     mask: Required[np.ndarray | Array]  # bool [B, W], True at words
     sample_id: Required[np.ndarray | Array]  # int32 [B], row of the data file
-    weight: Required[np.ndarray | Array]  # float32 [B], 0 for rows that only fill the batch
+    weight: Required[np.ndarray | Array]  # float32 [B], 0 for filling rows
     labels: np.ndarray | Array  # int32 [B, T], target token ids; the padding token after the end token
     shuffled_labels: np.ndarray | Array  # int32 [B, T], labels of another sentence, for `label_shuffle`
     subject: np.ndarray | Array  # int32 [B], row of the table of subject means, for `subject_mean`
@@ -52,10 +51,10 @@ class Batch(TypedDict, total=False):
 def batch_shapes(
     bucket: Bucket, size: int, feature_shape: int | Sequence[int], *optional: str, seeds: int = 0
 ) -> dict[str, Shape]:
-    """Return the shapes and dtypes of a batch that `make_batch` makes, to compile programs in advance.
+    """Return the shapes and dtypes of a batch, to compile programs in advance.
 
-    `feature_shape` is the shape of one EEG position, F or `(X, Y, Z)`; `optional` names further fields; `seeds` is the
-    number of seeds S of a training batch, 0 for a batch without the axis of seeds.
+    `feature_shape` is that of a position, F or `(X, Y, Z)`; `optional` names further fields; `seeds` is the length of
+    the axis of seeds, 0 for none.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)
@@ -78,22 +77,22 @@ def batch_shapes(
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """A data file with all else that its batches need: token ids, feature scale, and inputs of the conditions."""
+    """A data file with all else that its batches need."""
 
     data: DataFile
-    targets: Sequence[np.ndarray] | None  # token ids of every sample, int32; None for decoding without targets
-    mean: np.ndarray  # float32 [F]; scalar for volumes, which are standardized in the file
+    targets: Sequence[np.ndarray] | None  # token ids of each sample, int32; None without targets
+    mean: np.ndarray  # float32 [F]; scalar for volumes
     scale: np.ndarray  # shaped as mean
     max_words: int
     pad_token: int
-    subject: np.ndarray | None = None  # [N], row of the sample's subject in the table of subject means
-    donors: np.ndarray | None = None  # [N], sample whose recording replaces the sample's own under `shuffled`
+    subject: np.ndarray | None = None  # [N], row in the table of subject means
+    donors: np.ndarray | None = None  # [N], sample whose recording is the input under `shuffled`
     label_rows: np.ndarray | None = None  # [N], sample whose text is the target under `label_shuffle`
-    clock: np.ndarray | None = None  # [N, F], codes of recording and time: the input at every word under `clock`
+    clock: np.ndarray | None = None  # [N, F], codes of recording and time: the input under `clock`
     neighbors: np.ndarray | None = None  # [N], sample whose recording is the input under `neighbor`
-    # For `nearest_in_time` and `same_place`: training sample whose text is copied, [N]; -1 outside test
+    # Control -> training sample whose text is copied, [N]; -1 outside test
     copies: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    donor_note: str = ""  # a sentence on how similar test samples and their donors are
+    donor_note: str = ""  # on how similar test samples and their donors are
     prompts: tuple[np.ndarray, np.ndarray] | None = None  # ids before and after each recording, int32 [N, P] each
 
     def features(self, i: int) -> np.ndarray:
@@ -102,34 +101,31 @@ class Samples:
         return (words - self.mean) / self.scale if self.mean.ndim else words
 
     def lent_features(self, donors: np.ndarray, i: int) -> np.ndarray:
-        """Return the features of sample `donors[i]`, truncated or repeated cyclically to the length of sample `i`."""
+        """Return the features of sample `donors[i]`, cut or repeated to the length of sample `i`."""
         donor = self.features(int(donors[i]))
         return donor[np.arange(self.n_words[i]) % len(donor)]
 
     @functools.cached_property
     def n_words(self) -> np.ndarray:
-        """The number of EEG positions of each sample, at most `max_words`, `[N]`."""
+        """Number of positions of each sample, at most `max_words`, `[N]`."""
         return np.minimum(self.data.n_words, self.max_words)
 
     def n_tokens(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of target tokens of samples `rows`; with `label_rows`, the larger of own and shuffled."""
+        """Return the number of target tokens of samples `rows`, own or shuffled, whichever is larger."""
         sources = [rows] if self.label_rows is None else [rows, self.label_rows[rows]]
         return np.max([[len(self.targets[i]) for i in source] for source in sources], axis=0)
 
 
 class FeatureScale(NamedTuple):
-    """How features are standardized: subtract `mean`, divide by `scale`.
-
-    Both are float32 `[F]`, or scalars for volumes, whose voxels were standardized over their run during preparation.
-    """
+    """Features are standardized by `mean` and `scale`, float32 `[F]`; scalars for volumes, standardized before."""
 
     mean: np.ndarray
-    scale: np.ndarray  # infinity for a constant feature, so that it is fed as 0
-    constant: np.ndarray  # numbers of the features whose value never changes
-    nearly: np.ndarray  # numbers of the features that vary only by rounding
+    scale: np.ndarray  # infinite for a constant feature, which is fed as 0
+    constant: np.ndarray  # numbers of features
+    nearly: np.ndarray  # numbers of those that vary by rounding
 
     def note(self) -> str:
-        """Return a sentence that lists the features that do not vary, or ""."""
+        """Return a sentence on the features that do not vary, or ""."""
         kinds = (("constant", self.constant), ("nearly constant", self.nearly))
         parts = [f"{len(numbers)} {kind} (number {shortlist(numbers, 10)})" for kind, numbers in kinds if len(numbers)]
         if not parts:
@@ -137,11 +133,11 @@ class FeatureScale(NamedTuple):
         return f"of {len(self.mean)} features, {' and '.join(parts)} over the train part: they are fed as 0."
 
 
-ROUNDING = 1e-6  # relative to a feature's largest magnitude; smaller deviations are float32 rounding of a constant
+ROUNDING = 1e-6  # of a feature's largest magnitude; smaller deviations are float32 rounding
 
 
 def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> FeatureScale:
-    """Return mean and deviation of each feature over samples `rows`; 0 and 1 for volumes or if not `standardize`."""
+    """Return mean and deviation of each feature over samples `rows`; 0 and 1 for volumes or without `standardize`."""
     if data.is_windows or not standardize:
         shape, none = () if data.is_windows else data.n_features, np.array([], int)
         return FeatureScale(np.zeros(shape, np.float32), np.ones(shape, np.float32), none, none)
@@ -158,7 +154,7 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
 
 
 def _wave_moments(data: DataFile, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return minimum, maximum, mean and deviation of each channel over waves, which are read sample by sample."""
+    """Return minimum, maximum, mean and deviation of each channel, reading sample by sample."""
     least, most = np.full(data.n_features, np.inf), np.full(data.n_features, -np.inf)
     total, squares, count = np.zeros(data.n_features), np.zeros(data.n_features), 0
     for i in np.sort(rows):
@@ -172,9 +168,9 @@ def _wave_moments(data: DataFile, rows: np.ndarray) -> tuple[np.ndarray, ...]:
 def make_batch(
     samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int, host_rows: np.ndarray | None = None
 ) -> Batch:
-    """Make a batch of the samples `rows`, filled up to `size` with copies of the first one that have weight 0.
+    """Make a batch of the samples `rows`, filled up to `size`.
 
-    `host_rows` are the rows of the batch to read and build, see `mesh.own_rows`; None: all.
+    `host_rows` are the rows of the batch to build, see `mesh.own_rows`; None: all.
     """
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
@@ -206,12 +202,12 @@ def make_batch(
 
 
 def given_prompts(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields `before` and `after` of a batch as keyword arguments of a model; empty without prompts."""
+    """Return a batch's prompts, if any, as keyword arguments of a model."""
     return {name: batch[name] for name in ("before", "after") if name in batch}
 
 
 def stack_features(of: Callable[[int], np.ndarray], rows: Sequence[int] | np.ndarray, words: int) -> np.ndarray:
-    """Stack the features `of(i)` of each sample of `rows`, padded with 0: `[rows, words, *feature_shape]`."""
+    """Stack the features `of(i)` of samples `rows`, padded with 0: `[rows, words, *feature_shape]`."""
     first = of(rows[0])
     padded = np.zeros((len(rows), words, *first.shape[1:]), first.dtype)
     for row, i in enumerate(rows):
@@ -223,9 +219,9 @@ def stack_features(of: Callable[[int], np.ndarray], rows: Sequence[int] | np.nda
 class EpochPlan:
     """The batches of every epoch, as sample numbers.
 
-    Samples of `words` positions and `tokens` tokens, `[N]` each, go to increasing `buckets`, `size` to a batch. `seed`
-    alone determines the order of the bucket shapes; with `grid_seed` it determines which samples are in which batch.
-    Raises UserError if a sample fits no bucket, or a bucket is not larger than the one before it.
+    Samples of `words` positions and `tokens` tokens, `[N]`, go to increasing `buckets`, `size` to a batch. `seed` alone
+    determines the order of shapes, with `grid_seed` also that of samples. Raises UserError if a sample fits no bucket,
+    or a bucket is not larger than the one before it.
     """
 
     def __init__(
@@ -249,7 +245,7 @@ class EpochPlan:
         self.batches_per_epoch = len(self.epoch(0))
 
     def epoch(self, number: int) -> list[tuple[np.ndarray, Bucket]]:
-        """Return the batches of an epoch in order, each as (sample numbers, bucket)."""
+        """Return the batches of an epoch: (sample numbers, bucket)."""
         order = np.random.default_rng([self._seed, number, 1 + self._grid_seed]).permutation(len(self._bucket_of))
         batches, left = [], np.array([], int)
         for k, bucket in enumerate(self._buckets):
@@ -259,12 +255,12 @@ class EpochPlan:
             left = rows[full:]
         if len(left):
             batches.append((left, self._buckets[-1]))
-        shared = np.random.default_rng([self._seed, number])  # same for all grid seeds: their batches are stacked
+        shared = np.random.default_rng([self._seed, number])  # same for all grid seeds, whose batches are stacked
         return [batches[i] for i in shared.permutation(len(batches))]
 
 
 def stack_seeds(batches: Sequence[Batch]) -> Batch:
-    """Stack one batch per seed of the grid, fields `[B, ...]`, as a training batch with fields `[S, B, ...]`."""
+    """Stack a batch per seed, fields `[B, ...]`, as a training batch, `[S, B, ...]`."""
     return cast(Batch, {name: np.stack([batch[name] for batch in batches]) for name in batches[0]})  # type: ignore[literal-required]
 
 
@@ -280,8 +276,8 @@ def training_batches(
 ) -> grain.IterDataset:
     """Return `steps` training batches `[S, B, ...]` of the samples `rows`; `B = size`, S is the number of grid seeds.
 
-    With `host_rows`, a host builds only these rows of each batch, see `mesh.own_rows`. Save and restore the iterator's
-    state to resume. The order for a grid seed depends only on it and on `seed`.
+    With `host_rows`, only these rows are built, see `mesh.own_rows`. The iterator's state resumes it. A grid seed's
+    order depends only on it and on `seed`.
     """
     words, tokens = samples.n_words[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]
@@ -308,7 +304,7 @@ def training_batches(
 def each_evaluation_batch(
     samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int, host_rows: np.ndarray | None = None
 ) -> Iterator[Batch]:
-    """Yield batches (see `make_batch`) with every sample of `rows` once, shortest bucket first."""
+    """Yield batches with every sample of `rows` once, shortest bucket first."""
     plan = EpochPlan(samples.n_words[rows], samples.n_tokens(rows), buckets, size, seed=0)
     for places, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):
         yield make_batch(samples, rows[np.sort(places)], bucket, size, host_rows)

@@ -1,4 +1,4 @@
-"""Summarize a data file and list all of its faults; `read_datafile` stops at the first one."""
+"""Summarize a data file and list all of its faults."""
 
 import collections
 import dataclasses
@@ -17,20 +17,19 @@ from eeg2text_jax.data.datafile import DataFile, Frames, read_datafile, read_out
 from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.source import first_texts, mark_notes
 
-ROUNDING = 1e-6  # relative to the largest magnitude; smaller deviations are float32 rounding of a constant
+ROUNDING = 1e-6  # of the largest magnitude; smaller deviations are float32 rounding
 COMMON = {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
-FEWEST_TEXTS = 10  # with fewer distinct texts, all of them may share a word by chance
-# Largest plausible ratio between two subjects' mean magnitudes; a larger one suggests different units.
+FEWEST_TEXTS = 10  # fewer may share a word by chance
 WRONG_SUM = "the checksum of its frames is not the one that the file states: the file is damaged or was edited."
-MOST_RATIO, MOST_POWER_RATIO = 100.0, 1000.0
+MOST_RATIO, MOST_POWER_RATIO = 100.0, 1000.0  # of subjects' mean magnitudes; larger ones suggest different units
 
 
 @dataclasses.dataclass
 class Findings:
-    """The result of checking a data file; the last three are set only for EEG."""
+    """The result of checking a data file; the last three are of EEG alone."""
 
     path: Path
-    problems: list[str] = dataclasses.field(default_factory=list)  # each makes the file unusable
+    problems: list[str] = dataclasses.field(default_factory=list)  # faults that make the file unusable
     notes: list[str] = dataclasses.field(default_factory=list)  # warnings
     table: list[str] = dataclasses.field(default_factory=list)  # lines of the summary
     mean: np.ndarray | None = None  # [F], means
@@ -38,7 +37,7 @@ class Findings:
     features_are: str = ""
 
     def text(self) -> str:
-        """Return the summary, notes and problems, one per line."""
+        """Return the summary, notes and problems, one a line."""
         lines = [*self.table, *(f"note: {note}" for note in self.notes), *(f"PROBLEM: {it}" for it in self.problems)]
         wrong, noted = len(self.problems), len(self.notes)
         end = f"{wrong or 'no'} problem{'s' * (wrong > 1)}, {noted} note{'s' * (noted != 1)}"
@@ -46,7 +45,7 @@ class Findings:
 
 
 def check_datafile(path: Path) -> Findings:
-    """Check a data file, reading its features block by block. Raises UserError if it is missing or no data file."""
+    """Check a data file block by block. Raises UserError if it is missing or no data file."""
     if path.exists() and (path.is_dir() or is_raw(str(path))):
         raise UserError(
             f"{path}: is no data file but a {'folder' if path.is_dir() else 'recording'}; prepare it first: "
@@ -130,19 +129,19 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
 
 
 def unit_of(outline: DataFile) -> str:
-    """Return the plural name of a sample's positions: "frames", "moments" (of waves), "windows" or "words"."""
+    """Return what positions are: "frames", "moments", "windows" or "words"."""
     of_words = "windows" if "windows of" in outline.features_are else "words"
     return "frames" if outline.is_windows else "moments" if outline.is_waves else of_words
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
-    """Add to `findings`: constant features, samples with NaN or infinity, and a table of each subject's magnitudes."""
+    """Find constant features and NaN or infinity, and list each subject's magnitudes."""
     word_of = np.repeat(np.arange(len(outline)), outline.n_words)
     names, subject = np.unique(outline.subject.astype(str), return_inverse=True)
     width = outline.n_features
     sums, squares, low, high = np.zeros(width), np.zeros(width), np.full(width, np.inf), np.full(width, -np.inf)
-    shift = None  # features of the first finite word `[F]`; sums of differences from them are small and precise
-    by_subject = np.zeros((len(names), 3))  # sum of words' mean magnitudes, number of words, sum of words' means
+    shift = None  # first finite word `[F]`; sums of differences from it are precise
+    by_subject = np.zeros((len(names), 3))  # sums of words' mean magnitudes, of words, of words' means
     bad: list[int] = []
     digest = hashlib.sha256()
     for start, block in _blocks(outline.path, total, 1 << 16):
@@ -214,7 +213,7 @@ def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
 
 
 def _look_at_frames(data: DataFile, findings: Findings) -> None:
-    """Add to `findings` a summary of frames and windows, damaged frames, and frames that are in no window."""
+    """Summarize frames and windows; find damaged frames, and frames in no window."""
     stop = data.starts + data.n_words
     if data.starts.min() < 0 or stop.max() > len(data.features):
         findings.problems.append(
@@ -243,7 +242,7 @@ def _look_at_frames(data: DataFile, findings: Findings) -> None:
 
 
 def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
-    """Return the mean magnitude of each frame `[frames]`; add damaged frames and constant voxels to `findings`."""
+    """Return each frame's mean magnitude; find damaged frames and constant voxels."""
     magnitudes, digest, constant, bad = np.zeros(len(data.features)), hashlib.sha256(), True, 0
     first = None
     for start, block in _blocks(data.path, len(magnitudes), 64):
@@ -262,23 +261,18 @@ def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
     return magnitudes
 
 
-def bands_of(features_are: str, width: int) -> int:
-    """Return the number of bands of `width` band-major features, from their description; 1 if it states no channels."""
-    channels = re.search(r"x (\d+) channels", features_are)
-    return width // int(channels[1]) if channels and width % int(channels[1]) == 0 else 1
-
-
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
-    """Return the bands (`4-8`, in Hz; of waves none) and channel names in a description of recordings' features."""
+    """Return the bands (`4-8`, Hz) and channel names in a description of features, if any."""
     match = re.search(r"(?:bands in Hz: (.*?); |; )channels: (.*)", features_are)
     return ((match[1] or "").split(), match[2].split()) if match else ([], [])
 
 
 def scale_figure(findings: Findings) -> Any:
-    """Return a matplotlib figure of the features' standard deviations, band by channel, on a logarithmic scale."""
-    from matplotlib.figure import Figure  # slow to import, and seldom needed
+    """Return a figure of the features' standard deviations, band by channel, on a logarithmic scale."""
+    from matplotlib.figure import Figure  # slow to import
 
-    rows = bands_of(findings.features_are, len(findings.spread))
+    width, stated = len(findings.spread), re.search(r"x (\d+) channels", findings.features_are)
+    rows = width // int(stated[1]) if stated and width % int(stated[1]) == 0 else 1  # features are band-major
     spread = np.where(findings.spread > 0, findings.spread, np.nan).reshape(rows, -1)
     bands, channels = names_of(findings.features_are)
     figure = Figure(figsize=(8, 1.6 + 0.35 * rows), layout="constrained")
@@ -289,7 +283,7 @@ def scale_figure(findings: Findings) -> Any:
     if len(bands) == spread.shape[0]:
         axes.set_yticks(range(len(bands)), [f"{band} Hz" for band in bands])
     if len(channels) == spread.shape[1]:
-        every = -(-len(channels) // 64)  # more than 64 names would overlap
+        every = -(-len(channels) // 64)  # more names would overlap
         axes.set_xticks(range(0, len(channels), every), channels[::every], rotation=90, fontsize=7)
     figure.colorbar(image, label="log10; white: does not vary")
     return figure

@@ -1,8 +1,7 @@
-"""Times of samples: when a sample was recorded, and which milliseconds of a story's audio an fMRI window covers.
+"""When each sample was recorded, and which milliseconds of a story's audio an fMRI window covers.
 
-Scans of one story may differ in repetition time (TR), so windows are compared by milliseconds of audio. The provenance
-of a data file of volumes has under `story_time`, for each story of a scan: its first frame in the file, the time in the
-audio (seconds) at which that frame would begin without lag, and the TR.
+The provenance of a file of volumes has under `story_time`, for each story of a scan: its first frame in the file, that
+frame's time in the audio without lag (seconds), and the repetition time (TR), which may differ between scans.
 """
 
 import dataclasses
@@ -19,34 +18,34 @@ from eeg2text_jax.base.errors import UserError, count_of, shortlist
 
 CLOCK_COLUMNS: dict[str, type] = {"recording": str, "onset": float, "duration": float, "order": int}
 NO_TIME = "when samples were recorded is not known (no recording with onset or order): time cannot be excluded"
-STORY_TIME = "story_time"  # key in a data file's provenance, see above
-MOST_SECONDS = 1e10  # onsets are below it: Unix time in seconds is, until the year 2286; in milliseconds it is not
-USUAL_STEPS = (0.1, 300.0)  # seconds from sample to sample; a median outside of it is named: another unit?
-FEWEST_STEPS = 5  # in a recording, for this note
-LONG_BREAK = 3600.0  # seconds between two samples of a recording from which on a break is named
-BREAK = 100  # a longer break, in median steps of its recording, counts as one of this length in `Clock.since_first`
-MOST_WHOLE = 2**63 - 1  # largest whole number that int64 holds
-FEWEST_COMMON, MOST_PAIRS = 5, 300  # common texts of two recordings whose orders are compared; pairs of recordings
-ALIKE = 0.5  # order likeness from which on recordings have the same order
+STORY_TIME = "story_time"
+MOST_SECONDS = 1e10  # above Unix time in seconds, until the year 2286, and below it in milliseconds
+USUAL_STEPS = (0.1, 300.0)  # seconds between samples; a median outside is noted, as another unit is likely
+FEWEST_STEPS = 5  # of a recording with such a note
+LONG_BREAK = 3600.0  # seconds; longer breaks within a recording are noted
+BREAK = 100  # median steps of a recording; `Clock.since_first` shortens longer breaks to this
+MOST_WHOLE = 2**63 - 1  # largest int64
+FEWEST_COMMON, MOST_PAIRS = 5, 300  # common texts of compared recordings; pairs of recordings
+ALIKE = 0.5  # from this order likeness on, recordings have the same order
 PLACE_FORMS = ("index", "seconds", "share")
 _RUN, _SESSION = re.compile(r"run-[^_/.]+"), re.compile(r"ses-[^_/.]+")
-UNIT = 1000  # units of `times_of` in a second, or in a segment (one TR) if the file has no `story_time`
+UNIT = 1000  # units of `times_of` in a second, or in a TR of a file without `story_time`
 
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """When N samples were recorded: recording, and onset, duration and place in the recording, of each sample."""
+    """When N samples were recorded."""
 
-    recording: np.ndarray  # object [N], name of one run of one subject; "" if unknown
-    onset: np.ndarray  # float64 [N], seconds on the recorder's own clock, see `spans`; NaN if unknown
+    recording: np.ndarray  # object [N], name of a run of a subject; "" if unknown
+    onset: np.ndarray  # float64 [N], seconds on the recorder's clock; NaN if unknown
     duration: np.ndarray  # float64 [N], seconds; NaN if unknown
-    order: np.ndarray  # int64 [N], place of the sample in its recording; -1 if unknown
+    order: np.ndarray  # int64 [N], place in the recording; -1 if unknown
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
-        """Make a Clock of `columns` (name -> N values); a recording without `order` gets the order of its onsets.
+        """Make a Clock of N values by column; onsets give the order of a recording without `order`.
 
-        Raises UserError if onset and order of a recording contradict each other.
+        Raises UserError if the onset and order of a recording contradict each other.
         """
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)
@@ -66,7 +65,7 @@ class Clock:
         return clock
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the arrays `[N]` recording, onset, duration and order by name; empty if no sample has a known time."""
+        """Return the arrays by name; empty if no sample has a known time."""
         return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.timed.any()}
 
     def __len__(self) -> int:
@@ -74,12 +73,12 @@ class Clock:
 
     @functools.cached_property
     def timed(self) -> np.ndarray:
-        """Mask of samples whose recording is known and whose onset or order in it is known, bool `[N]`."""
+        """Whether recording, and onset or order, are known, bool `[N]`."""
         return (self.recording != "") & (np.isfinite(self.onset) | (self.order >= 0))
 
     @property
     def in_seconds(self) -> bool:
-        """Whether all samples of known time have an onset; otherwise their order stands for the time."""
+        """Whether all samples of known time have an onset; else their order stands for it."""
         return bool(np.isfinite(self.onset[self.timed]).all())
 
     @property
@@ -89,9 +88,9 @@ class Clock:
 
     @functools.cached_property
     def spans(self) -> np.ndarray:
-        """Start and end of each sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown.
+        """Start and end of each sample in `unit`, from the recording's first sample, float64 `[N, 2]`.
 
-        Time counts from the first sample of each recording: a recorder may count from midnight or from 1970.
+        Equal if the duration is unknown.
         """
         begin = np.where(self.timed, self.onset if self.in_seconds else self.order, np.nan)
         for rows in self.in_time.values():
@@ -100,10 +99,10 @@ class Clock:
 
     @functools.cached_property
     def since_first(self) -> np.ndarray:
-        """Time since the first sample of each recording, float64 `[N]`, with long breaks shortened; NaN if unknown.
+        """Time since the recording's first sample, float64 `[N]`; NaN if unknown.
 
-        A break of more than `BREAK` median steps counts as `BREAK` steps: one wrong onset, or a night between two
-        sessions, would else be nearly all of the recording's time.
+        A break counts as at most `BREAK` median steps: one wrong onset, or a night between sessions, would else be
+        nearly all of the time.
         """
         elapsed = self.spans[:, 0].copy()
         for rows in self.in_time.values():
@@ -115,20 +114,20 @@ class Clock:
 
     @functools.cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """First and last onset (order, without onsets) of each recording, as its source has them."""
+        """First and last onset (or order) of each recording, as its source has them."""
         begin = self.onset if self.in_seconds else self.order
         return {name: (float(begin[rows[0]]), float(begin[rows[-1]])) for name, rows in self.in_time.items()}
 
     def said_ranges(self) -> str:
-        """Return the number of recordings and the first and last onset (or order) of the first three of them."""
+        """Describe the number of recordings, and `ranges` of the first three."""
         shown = [f"{name} {first:.10g} to {last:.10g}" for name, (first, last) in self.ranges.items()]
         many = count_of(len(shown), "recording")
         return f"{many}, from first to last sample in {self.unit}: {shortlist(shown, 3)}"
 
     def notes(self, *, repeated: bool = False) -> list[str]:
-        """Return sentences about onsets that are hardly seconds, or that have long breaks between them.
+        """Return notes on onsets that are hardly seconds, or have long breaks between them.
 
-        `repeated`: a sample may have several rows (of conditions or seeds), so equal onsets count once.
+        `repeated`: a sample may have several rows, so equal onsets count once.
         """
         units, breaks = [], []
         for name, rows in self.in_time.items() if self.in_seconds else ():
@@ -150,7 +149,7 @@ class Clock:
         return [note for note, odd in notes.items() if odd]
 
     def recordings(self) -> dict[str, np.ndarray]:
-        """Return the row numbers of each recording's samples, by the recording's name, without unnamed recordings."""
+        """Return the row numbers of each named recording."""
         names, label = np.unique(self.recording.astype(str), return_inverse=True)
         rows = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
         # Not strict: without samples, `rows` is one empty group.
@@ -158,17 +157,17 @@ class Clock:
 
     @functools.cached_property
     def in_time(self) -> dict[str, np.ndarray]:
-        """Row numbers of the samples of known time in order of time, of each recording that has some."""
+        """Row numbers of the samples of known time of each recording, in order of time."""
         begin = self.onset if self.in_seconds else self.order
         timed = {name: rows[self.timed[rows]] for name, rows in self.recordings().items()}
         return {name: rows[np.argsort(begin[rows], kind="stable")] for name, rows in timed.items() if len(rows)}
 
     @functools.cached_property
     def places(self) -> dict[str, np.ndarray]:
-        """Place of each sample in its recording, by form (`PLACE_FORMS`), float64 `[N]`; NaN if its time is unknown.
+        """Place of each sample in its recording by form (`PLACE_FORMS`), float64 `[N]`; NaN if its time is unknown.
 
-        `index` counts samples of the recording, `seconds` (if onsets are known) from its first onset, and `share` is
-        the index over the last one.
+        `index` counts samples, `seconds` is the time since the first onset (if known), `share` is the index over the
+        last one.
         """
         index, last = np.full(len(self), np.nan), np.ones(len(self))
         for rows in self.in_time.values():
@@ -181,11 +180,10 @@ class Clock:
     def at_same_place(
         self, rows: np.ndarray, among: np.ndarray, form: str, within: Any = None, apart: Any = None
     ) -> np.ndarray:
-        """Return for each sample of `rows` `[R]` the sample of another recording at the nearest place, int64 `[R]`.
+        """Return the sample of another recording at the nearest place (`form`) for each of `rows` `[R]`, int64 `[R]`.
 
-        `among` has the row numbers of the candidates; `form`, a key of `places`, says how places are compared. A sample
-        and its candidate have the same label in `within` `[N]`, and different labels in `apart` `[N]` (None: different
-        recordings). The result is -1 for a sample of unknown time, or without a candidate.
+        Candidates are the row numbers `among` with the sample's label in `within` `[N]`, and another one in `apart`
+        `[N]` (None: the recordings). -1 for unknown time or no candidate.
         """
         place, counterparts = self.places[form], np.full(len(rows), -1)
         label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]
@@ -201,12 +199,11 @@ class Clock:
         return counterparts
 
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return another sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
+        """Return the nearest other sample of the same recording for each of `rows` `[R]`.
 
-        Distance runs from the end of the earlier sample to the start of the later one; among overlapping samples the
-        nearest onset wins. Candidates are the row numbers `among` `[C]`, without those for which
-        `barred(i, candidates) -> bool [C]` is true for sample `i`. Returns neighbors int64 `[R]` (-1: none) and their
-        distances in `unit`, float64 `[R]` (infinite: none).
+        The distance is the gap between two samples; among overlapping ones the nearest onset wins. Candidates are the
+        row numbers `among`, without those for which `barred(i, candidates) -> bool [C]` is true. Returns neighbors
+        int64 `[R]` (-1: none) and distances in `unit`, float64 `[R]` (infinite: none).
         """
         neighbors, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
         inside = np.zeros(len(self), bool)
@@ -225,7 +222,7 @@ class Clock:
 
 
 def _nearest_value(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the index of the nearest of the sorted `values` `[C]` for each of `wanted` `[R]`; the first of equals."""
+    """Return the index of the nearest of sorted `values` for each of `wanted` `[R]`; the first of equals."""
     after = np.searchsorted(values, wanted)
     before = np.searchsorted(values, values[np.maximum(after - 1, 0)])
     after = np.minimum(after, len(values) - 1)
@@ -233,20 +230,20 @@ def _nearest_value(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def runs_of(task: np.ndarray, recording: np.ndarray) -> np.ndarray:
-    """Return the task and the run (`run-X` in the name of the recording, if it is there) of each sample, `[N]`."""
+    """Return the task and the run (`run-X` in the recording's name, if any) of each sample, `[N]`."""
     return np.array([f"{t} {m[0]}" if (m := _RUN.search(r)) else t for t, r in zip(task, recording, strict=True)])
 
 
 def sessions_of(subject: np.ndarray, recording: np.ndarray) -> np.ndarray:
-    """Return subject and session (`ses-X` in the name of the recording) of each sample `[N]`; else the recording."""
+    """Return subject and session (`ses-X` in the recording's name; else the recording) of each sample, `[N]`."""
     pairs = zip(subject, recording, strict=True)
     return np.array([f"{s} {m[0]}" if (m := _SESSION.search(r)) else r for s, r in pairs])
 
 
 def order_likeness(clock: Clock, text: np.ndarray) -> float:
-    """Return the mean rank correlation of the places of texts `[N]` over pairs of recordings; 0 without a pair.
+    """Return the mean rank correlation of the texts' places over pairs of recordings; 0 without a pair.
 
-    A pair shares `FEWEST_COMMON` texts or more; at most `MOST_PAIRS` pairs are compared.
+    Pairs share at least `FEWEST_COMMON` texts; about `MOST_PAIRS` are compared.
     """
     first = []
     for rows in clock.in_time.values():
@@ -261,26 +258,26 @@ def order_likeness(clock: Clock, text: np.ndarray) -> float:
 
 
 def known_clock(data: Any, purpose: str) -> Clock:
-    """Return the recording times of a data file; raise UserError with the sentence `purpose` if none is known."""
+    """Return the times of a data file; raise UserError with the sentence `purpose` if none is known."""
     if data.clock is None or not data.clock.timed.any():
         raise UserError(f"{data.path}: {purpose}")
     return data.clock
 
 
 def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the time from a span `[2]` (start, end) to each of `others` `[..., 2]`; 0 if they overlap."""
+    """Return the time between a span `[2]` and each of `others` `[..., 2]`; 0 if they overlap."""
     return np.maximum(np.maximum(others[..., 0] - span[1], span[0] - others[..., 1]), 0)
 
 
 def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
-    """Return the known recording, onset, duration and order, by name, of a prediction or of a Clock's sample `i`."""
+    """Return the known times by name of a prediction, or of a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     stated = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in stated.items() if value == value and (name, value) != ("order", -1)}
 
 
 def clock_of_rows(rows: Sequence[Any]) -> Clock:
-    """Make a Clock of the recording, onset, duration and order that predictions or rankings state for each sample."""
+    """Make a Clock of the times that predictions or rankings state."""
     blank = {"recording": "", "onset": np.nan, "duration": np.nan, "order": -1}
     times = [{**blank, **known_time(row)} for row in rows]
     return Clock.of({name: [row[name] for row in times] for name in CLOCK_COLUMNS})
@@ -289,11 +286,10 @@ def clock_of_rows(rows: Sequence[Any]) -> Clock:
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """Return the recording, onset, duration and order that a row states; empty if it has neither onset nor order.
+    """Return the times that a row (column -> text or number) states; empty without onset and order.
 
-    `row` has values by column, texts or numbers; `where` is its location, for messages; `named` maps names in
-    `CLOCK_COLUMNS` to columns (None: the same names). A row without a recording is of the recording `default`; ""
-    discards its times. Raises UserError for an impossible value.
+    `where` locates the row in messages; `named` maps `CLOCK_COLUMNS` to columns (None: the same names). `default` is
+    the recording of a row that names none; "" discards its times. Raises UserError for an impossible value.
     """
     time: dict[str, Any] = {}
     for name, kind in CLOCK_COLUMNS.items():
@@ -315,16 +311,16 @@ def parse_time(
 
 
 class Stretches(NamedTuple):
-    """The audio of stories, cut at every start and end of a window into numbered stretches."""
+    """The audio of stories, cut into numbered stretches at all starts and ends of windows."""
 
-    windows: np.ndarray  # int64 [N, 2], first stretch of each window and number of its stretches
+    windows: np.ndarray  # int64 [N, 2], first stretch and number of stretches
     lengths: np.ndarray  # int64 [stretches], milliseconds
 
 
 def times_of(data: Any) -> np.ndarray:
-    """Return start and end of each window in its story, int64 `[N, 2]`, in milliseconds of the audio.
+    """Return start and end of each window in milliseconds of the story's audio, int64 `[N, 2]`.
 
-    In files of earlier versions, without `story_time`, a segment (one TR) counts as one second.
+    In files of earlier versions, without `story_time`, a TR counts as one second.
     """
     table: Sequence[tuple[float, float, float]] = data.provenance.get(STORY_TIME, ())
     if not table:
@@ -336,7 +332,7 @@ def times_of(data: Any) -> np.ndarray:
 
 
 def stretches(data: Any) -> Stretches:
-    """Cut stories at all window starts and ends, so that windows share a stretch if and only if they overlap."""
+    """Cut stories so that windows share a stretch if and only if they overlap."""
     times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), np.zeros(0, np.int64)
     stories = data.task.astype(str)
     for story in np.unique(stories):
@@ -349,7 +345,7 @@ def stretches(data: Any) -> Stretches:
 
 
 def parse_span(value: Any, where: str) -> list[float]:
-    """Check and return `value`, the start and end in seconds of a window in its story; raise UserError if invalid."""
+    """Check and return a window's start and end in its story (seconds); raise UserError if invalid."""
     numbers = isinstance(value, list) and [type(x) in (int, float) and math.isfinite(x) for x in value] == [True, True]
     if not numbers or value[0] >= value[1]:
         raise UserError(f"{where}: story_time is {value!r:.60}; expected two increasing numbers, in seconds.")

@@ -1,13 +1,14 @@
-"""Write data files sample by sample: words (`DataWriter`), waves (`WaveWriter`) or volumes of fMRI (`VolumeWriter`)."""
+"""Write data files of words, waves or fMRI volumes sample by sample."""
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,20 +32,19 @@ from eeg2text_jax.data.datafile import (
     digests_of,
     to_half,
 )
-from eeg2text_jax.data.source import Sample
+from eeg2text_jax.data.source import Sample, Source, Tally
 
-CHUNK = 1 << 16  # bytes of a chunk of waves: a batch reads little more than its own samples
+CHUNK = 1 << 16  # bytes of a chunk of waves, so that a batch reads little more than its samples
 
 
 class DataWriter:
     """Stream samples into a data file, which gets its name when it is complete. Use as a context manager.
 
-    On an exception, such as a full disk, the temporary file is removed. One process at a time can write a file; it
-    overwrites the temporary file that a killed process left. `features_are` is the meaning of the F = `n_features`
-    columns, e.g. `"8 bands x 105 channels, band-major"`.
+    On an exception, such as a full disk, nothing is left. One process at a time can write a file. `features_are` is the
+    meaning of the F = `n_features` columns, e.g. `"8 bands x 105 channels, band-major"`.
     """
 
-    _format, _in_file = FORMAT, False  # `_in_file`: features stay in the file when it is read, with a checksum each
+    _format, _in_file = FORMAT, False  # `_in_file`: features stay on disk when the file is read
 
     def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
         self.path = Path(path)
@@ -66,7 +66,7 @@ class DataWriter:
         )
 
     def _layout(self) -> tuple[tuple[int, ...], Any, int]:
-        """Return the shape and dtype of a position's features, and the positions in a chunk."""
+        """Return shape and dtype of a position, and the positions in a chunk."""
         return (self._n_features,), np.float32, 256
 
     def add(self, sample: Sample) -> None:
@@ -78,11 +78,11 @@ class DataWriter:
             raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
         fields = {name: getattr(sample, name) for name in self._columns}
         self._check_texts(fields)
-        self._offsets.append(self._append(features))  # may refuse the sample, which then leaves no values behind
+        self._offsets.append(self._append(features))  # may refuse the sample
         self._add_values(fields)
 
     def _check_texts(self, fields: Mapping[str, Any]) -> None:
-        """Raise UserError for a text with a NUL character or half a surrogate pair, which HDF5 cannot store."""
+        """Raise UserError for a text that HDF5 cannot store."""
         for name, value in fields.items():
             odd = re.search("[\0\ud800-\udfff]", value) if isinstance(value, str) else None
             if odd:
@@ -98,7 +98,7 @@ class DataWriter:
             values.append(fields[name])
 
     def _append(self, rows: np.ndarray) -> int:
-        """Append rows to `features` in the file; return the number of all its rows."""
+        """Append rows to the file's `features`; return the number of all rows."""
         start, stop = len(self._features), len(self._features) + len(rows)
         self._features.resize(stop, axis=0)
         self._features[start:stop] = rows
@@ -146,7 +146,7 @@ class DataWriter:
 
 
 class WaveWriter(DataWriter):
-    """Stream waves into a data file: features `[W, C]` are the moments of C channels, stored as float16."""
+    """Stream waves into a data file: features `[W, C]`, stored as float16."""
 
     _format, _in_file = WAVES, True
 
@@ -163,7 +163,7 @@ class WaveWriter(DataWriter):
 
 
 class VolumeWriter(DataWriter):
-    """Stream scans and their windows into a data file: frames of `grid` (X, Y, Z), `dtype` float16 or float32."""
+    """Stream scans and their windows into a data file: frames of `grid` (X, Y, Z), float16 or float32."""
 
     _format, _in_file = VOLUMES, True
 
@@ -176,11 +176,11 @@ class VolumeWriter(DataWriter):
         return self._grid, self._dtype, 1
 
     def add_frames(self, frames: np.ndarray) -> int:
-        """Append finite frames `[n, X, Y, Z]`; return the number of the first one."""
+        """Append finite frames `[n, X, Y, Z]`; return the number of the first."""
         frames = np.ascontiguousarray(frames, self._dtype)
         if frames.shape[1:] != self._grid:
             raise ValueError(f"frames must be [n, {self._grid}], got {frames.shape}")
-        # By exponent bits: NumPy's isfinite takes four times as long for float16.
+        # NumPy's isfinite takes four times as long for float16.
         kind: Any
         kind, exponent = (np.uint16, 0x7C00) if frames.dtype == np.float16 else (np.uint32, 0x7F800000)
         if ((frames.view(kind) & kind(exponent)) == exponent).any():
@@ -191,7 +191,7 @@ class VolumeWriter(DataWriter):
         self, start: int, length: int, *, sentence: str, subject: str, task: str, sentence_index: int, text_group: str,
         recording: str = "", onset: float = math.nan, duration: float = math.nan,
     ) -> None:  # fmt: skip
-        """Append one sample: frames `start` to `start + length - 1` of those added so far."""
+        """Append a sample: `length` of the frames added so far, from `start` on."""
         if not 0 <= start < start + length <= len(self._features):
             raise ValueError(f"a window of {length} frames begins at frame {start} of {len(self._features)}")
         fields = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
@@ -200,3 +200,19 @@ class VolumeWriter(DataWriter):
         self._check_texts(fields)
         self._offsets.append(self._offsets[-1] + length)
         self._add_values(fields)
+
+
+def write_source(out: Path, source: Source, tally: Tally, about: Callable[[], Mapping[str, Any]], none: str) -> None:
+    """Write the samples of a source, counted in `tally`; raise UserError `none` if there is none.
+
+    `about` returns what the provenance has besides that of the source, after the last sample.
+    """
+    counted = tally.count(source.samples)
+    # It tells F; a faulty source fails before a file is created.
+    if (first := next(counted, None)) is None:
+        raise UserError(none)
+    kind = WaveWriter if "sfreq" in source.provenance else DataWriter
+    with kind(out, first.features.shape[1], source.features_are) as writer:
+        writer.add_all(itertools.chain([first], counted))
+        writer.provenance = {**source.provenance, **about()}
+    tally.notes += writer.clock().notes()

@@ -1,20 +1,19 @@
-"""The data file: all samples of a study in one HDF5 file, its layout, and its checks.
+"""The data file: all samples of a study in one HDF5 file.
 
-Columns have one entry per sample: `sentence`, `subject`, `task` (UTF-8), `sentence_index` (int64, numbers the sentences
-of a task, equal for all subjects), and `recording`, `onset`, `duration`, `order` if time is known (`clock.py`).
+Columns, one entry a sample: `sentence`, `subject`, `task` (UTF-8), `sentence_index` (int64, the sentence's number in
+its task, equal for all subjects) and, if time is known, `recording`, `onset`, `duration`, `order` (`clock.py`).
 Attributes: `format`, `features_are` (meaning of the F columns), `provenance` (JSON: sources with hashes, reader, drop
 counts) and `checksums` (JSON, verified on reading).
 
-EEG: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each sample.
+EEG: `features` float32 `[sum W, F]` are the words of all samples, `offsets` int64 `[N + 1]` their starts.
 
-Waves: `features` float16 `[sum W, C]` holds the samples in time of C channels, in chunks with a checksum of HDF5 each;
-they stay in the file until a batch needs them. `provenance` has `sfreq`, `channels` and `types`.
+Waves: `features` float16 `[sum W, C]` are the moments of C channels, which stay in the file until a batch needs them;
+HDF5 keeps a checksum of each chunk. `provenance` has `sfreq`, `channels` and `types`.
 
-Volumes: `features` float16 or float32 `[frames, X, Y, Z]`, one chunk per frame, each with a checksum of HDF5. A sample
-is a window of consecutive frames of one scan: `starts` int64 `[N]` is its first frame, `offsets` int64 `[N + 1]` the
-running sum of window lengths. `task` is the stimulus, `sentence_index` the number, within the stimulus, of the
-window's first segment (the text of one repetition, TR), `text_group` `[N]` the story. Two windows share text if their
-times in the stimulus overlap (`clock.times_of`), even if their strings differ.
+Volumes: `features` float16 or float32 `[frames, X, Y, Z]`, one chunk with a checksum per frame. A sample is a window of
+consecutive frames: `starts` int64 `[N]` is its first frame, `offsets` the running sum of lengths. `task` is the
+stimulus, `sentence_index` the number in it of the window's first segment (the text of one repetition, TR), `text_group`
+`[N]` the story. Windows share text if their times in the stimulus overlap (`clock.times_of`).
 """
 
 import dataclasses
@@ -40,24 +39,22 @@ from eeg2text_jax.base.packages import library
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, times_of
 
-# Safe use of the HDF5 library: write to a disk that may be full, and read files that may be malicious.
-#
-# After a failed write, or a read that returns other bytes than were written, `close` fails, too, and the process ends
-# with a segmentation fault. When reading, the library follows links and external storage to other files, whose bytes
-# would become features, and allocates any size that a file claims.
+# The HDF5 library ends the process with a segmentation fault after a failed write, or a read of other bytes than were
+# written. When reading, it follows links and external storage to other files, whose bytes would become features, and
+# allocates any size that a file claims.
 
-_EXPANSION = 1032  # largest compression ratio: deflate, HDF5's usual filter, on zeros
+_EXPANSION = 1032  # largest compression ratio: deflate on zeros
 
 
 def open_own(group: h5g.GroupID, name: bytes) -> h5g.GroupID | h5d.DatasetID:
-    """Open a member of a group. Raises ValueError for a soft or external link, KeyError if it is absent."""
+    """Open a member of a group. Raises ValueError for a link to elsewhere, KeyError if it is absent."""
     if group.links.get_info(name).type != h5l.TYPE_HARD:
         raise ValueError(f"{name.decode(errors='replace')} is a link to another place, which is not followed")
     return h5o.open(group, name)
 
 
 def check_size(dataset: h5d.DatasetID, name: str) -> None:
-    """Raise ValueError if a dataset stores its values in another file, or declares more of them than the file holds."""
+    """Raise ValueError if a dataset's values are in another file, or more than the file holds."""
     properties = dataset.get_create_plist()
     layout = properties.get_layout()
     if layout == h5d.VIRTUAL or (layout == h5d.CONTIGUOUS and properties.get_external_count()):
@@ -69,7 +66,7 @@ def check_size(dataset: h5d.DatasetID, name: str) -> None:
 
 
 def check_own(group: h5g.GroupID, name: bytes) -> None:
-    """Raise ValueError unless a member is a dataset inside the file with a plausible size; KeyError if it is absent."""
+    """Raise ValueError unless a member is a dataset that the file itself holds; KeyError if it is absent."""
     member = open_own(group, name)
     if not isinstance(member, h5d.DatasetID):
         raise ValueError(f"{name.decode()} is no dataset")
@@ -77,19 +74,19 @@ def check_own(group: h5g.GroupID, name: bytes) -> None:
 
 
 class PatientFile(io.FileIO):
-    """A binary file for `h5py.File(file, "w")` whose writes never raise; `check` raises the first write error.
+    """A binary file for `h5py.File(file, "w")` whose writes never raise; `check` raises the first error.
 
-    After the error, writes go to memory for HDF5 to read back; frequent calls of `check` limit this memory.
+    Later writes go to memory, for HDF5 to read back; frequent calls of `check` limit it.
     """
 
     _error: OSError | None = None
 
     def __init__(self, *arguments: Any):
-        self._in_memory: list[tuple[int, bytes]] = []  # position and bytes of the failed and all later writes, in order
+        self._in_memory: list[tuple[int, bytes]] = []  # position and bytes of the failed and later writes
         super().__init__(*arguments)
 
     def write(self, data: Any) -> int:
-        """Write all of `data`; `FileIO.write` may write only a part of it."""
+        """Write all of `data`, of which `FileIO.write` may write a part."""
         whole = memoryview(data).cast("B")
         start, rest = self.tell(), whole
         try:
@@ -103,7 +100,6 @@ class PatientFile(io.FileIO):
         return whole.nbytes
 
     def readinto(self, buffer: Any) -> int:
-        """Read the written bytes, from the disk or from memory."""
         whole = memoryview(buffer).cast("B")
         start = self.tell()
         size = max(0, min(whole.nbytes, self._end() - start))
@@ -132,20 +128,18 @@ class PatientFile(io.FileIO):
             return self.tell() if size is None else size
 
     def check(self) -> None:
-        """Raise the first OSError of a write, with the file's name."""
+        """Raise the first OSError of a write."""
         if self._error is not None:
             raise OSError(self._error.errno, self._error.strerror, str(self.name)) from self._error
 
-
-# Waves and fMRI frames that stay in their data file, and fast conversion between float16 and float32.
 
 _DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between exponent biases: 127 of float32, 15 of float16
 
 
 class Frames:
-    """Frames `[frames, X, Y, Z]` or samples of waves `[samples, C]` of an HDF5 file, which states their `digest`.
+    """Frames `[frames, X, Y, Z]` or moments of waves `[moments, C]` that stay in a data file, which states `digest`.
 
-    Slicing reads them as float32 and verifies the checksum of each chunk; each process and thread opens the file anew.
+    Slicing reads float32 and verifies checksums; each process and thread opens the file anew.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], digest: str):
@@ -156,7 +150,7 @@ class Frames:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """Return frames, float32 `[rows, ...]`. Raises UserError if they are damaged."""
+        """Read float32 `[rows, ...]`. Raises UserError if they are damaged."""
         try:
             if getattr(self._open, "process", None) != os.getpid():
                 self._open.file = h5py.File(self.path, "r")
@@ -177,9 +171,9 @@ HALF_RANGE = 65504.0  # largest number of float16
 
 
 def to_half(values: np.ndarray) -> np.ndarray:
-    """Round finite, contiguous float32 up to 65504 to float16: the nearest, or from 2^-14 down one of the two nearest.
+    """Round finite, contiguous float32 up to 65504 to the nearest float16, below 2^-14 to one of the two nearest.
 
-    Integer arithmetic takes half the time of NumPy's conversion.
+    Takes half the time of NumPy's conversion.
     """
     bits = (values * _DOWN).view(np.uint32)
     odd = bits >> np.uint32(13)
@@ -194,7 +188,7 @@ def to_half(values: np.ndarray) -> np.ndarray:
 
 
 def from_half(halves: np.ndarray) -> np.ndarray:
-    """Convert finite, contiguous float16 to float32, in a third of the time of NumPy's conversion."""
+    """Convert finite, contiguous float16 to float32 in a third of NumPy's time."""
     bits = halves.view(np.uint16).astype(np.uint32)
     sign = bits & np.uint32(0x8000)
     sign <<= np.uint32(16)
@@ -209,27 +203,27 @@ def from_half(halves: np.ndarray) -> np.ndarray:
 FORMAT = "eeg2text-data-3"
 VOLUMES = "eeg2text-volumes-2"
 WAVES = "eeg2text-waves-1"
-# Formats of files that earlier versions wrote; they are still read.
+# Formats of earlier versions, which are still read.
 WITHOUT_CHECKSUMS = "eeg2text-data-1"
 WITHOUT_TIME = (WITHOUT_CHECKSUMS, "eeg2text-data-2", "eeg2text-volumes-1")
 
 STRINGS = ("sentence", "subject", "task")
-WINDOW_COLUMNS = ("starts", "text_group")  # columns that only files of volumes have
+WINDOW_COLUMNS = ("starts", "text_group")  # of volumes
 NUMBERS = ("offsets", "sentence_index", "starts", "order")  # int64 columns
-REALS = ("onset", "duration")  # float64 columns; all others are UTF-8
-# Exceptions of h5py on damaged files, from different layers of the library.
-_ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
+REALS = ("onset", "duration")  # float64 columns; the others are UTF-8
+# Exceptions of h5py on damaged files.
+HDF5_ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
     """A data file; features of waves and volumes stay on disk. `offsets` are int64 `[N + 1]`, other columns `[N]`.
 
-    A position of waves is one moment of C channels. Samples of volumes are windows of `W` frames, which may overlap.
+    A position is a word, a moment of waves, or a frame of a window of volumes; windows may overlap.
     """
 
     path: Path
-    features: np.ndarray | Frames  # float32 [sum W, F]; of waves [sum W, C], of volumes [frames, X, Y, Z]
+    features: np.ndarray | Frames  # float32 [sum W, F], [sum W, C] or [frames, X, Y, Z]
     offsets: np.ndarray
     sentence: np.ndarray
     subject: np.ndarray
@@ -237,10 +231,10 @@ class DataFile:
     sentence_index: np.ndarray
     features_are: str
     provenance: dict[str, Any]
-    recording: str = "eeg"  # kind of recording: eeg | fmri
+    recording: str = "eeg"  # or fmri
     starts: np.ndarray | None = None  # int64 [N], first frame of each window; None for EEG
-    text_group: np.ndarray | None = None  # [N], the story that each window's stimulus tells; None for EEG
-    clock: Clock | None = None  # when each sample was recorded; None if the file has no columns of time
+    text_group: np.ndarray | None = None  # [N], story of each window; None for EEG
+    clock: Clock | None = None  # None if the file has no columns of time
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -257,12 +251,12 @@ class DataFile:
 
     @property
     def is_windows(self) -> bool:
-        """Whether samples are windows of fMRI scans, which may overlap."""
+        """Whether samples are windows of fMRI scans."""
         return self.starts is not None
 
     @property
     def is_waves(self) -> bool:
-        """Whether positions are moments of a recording, `sfreq` of them a second, rather than words or frames."""
+        """Whether positions are moments, `sfreq` a second, rather than words or frames."""
         return self.sfreq > 0
 
     @property
@@ -272,7 +266,7 @@ class DataFile:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """Names of the channels of raw recordings; empty if the file does not say."""
+        """Names of the channels; empty if the file does not say."""
         return tuple(map(str, self.provenance.get("channels", ())))
 
     @property
@@ -288,18 +282,18 @@ class DataFile:
 
     @property
     def n_words(self) -> np.ndarray:
-        """Number of words (EEG positions, or frames) of each sample, int64 `[N]`."""
+        """Number of positions of each sample, int64 `[N]`."""
         return np.diff(self.offsets)
 
     @property
     def sentence_id(self) -> np.ndarray:
-        """`task:index` of each sample, equal for all subjects who read the sentence."""
+        """`task:index` of each sample, equal for all subjects."""
         pairs = zip(self.task, self.sentence_index, strict=True)
         return np.array([f"{task}:{index}" for task, index in pairs], object)
 
     @functools.cached_property
     def story_times(self) -> np.ndarray:
-        """Start and end of each window in its story, int64 `[N, 2]`, in milliseconds of the audio."""
+        """Start and end of each window in milliseconds of its story's audio, int64 `[N, 2]`."""
         return times_of(self)
 
     def words(self, i: int) -> np.ndarray:
@@ -317,12 +311,12 @@ class DataFile:
         return digests_of(hashlib.sha256(np.ascontiguousarray(self.features).data), columns)
 
     def digest(self) -> str:
-        """Return a hash of all samples, independent of file name and provenance."""
+        """Return a hash of all samples, without file name and provenance."""
         return digest_of(self.digests.values())[:16]
 
 
 def digests_of(features: Any, columns: Mapping[str, Any]) -> dict[str, str]:
-    """Return SHA-256 by name, see `DataFile.digests`; `features` hashes the features, or the frames' digest."""
+    """Return `DataFile.digests`; `features` hashes the features, or the frames' digest."""
     features = features.copy()
     for name in ("offsets", "starts"):
         if name in columns:
@@ -350,7 +344,7 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
     """Read and check a data file.
 
     Raises:
-      UserError: the file is missing, no data file or truncated, or its parts do not fit together.
+      UserError: the file is missing, damaged or no data file.
 
     Examples:
       >>> from eeg2text_jax import read_datafile
@@ -365,9 +359,9 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
 
 
 def read_outline(path: str | os.PathLike[str]) -> DataFile:
-    """Read a data file without its features, which may exceed memory: `features` is `[0, F]`, and not checked.
+    """Read a data file without its features, which may exceed memory: `features` is `[0, F]`.
 
-    Raises UserError if the file is missing, no data file or truncated.
+    Raises UserError if the file is missing, truncated or no data file.
     """
     data, stated = _load(Path(path), slice(0))
     _check_sums(data, stated, {name: digest for name, digest in data.digests.items() if name != "features"})
@@ -375,7 +369,7 @@ def read_outline(path: str | os.PathLike[str]) -> DataFile:
 
 
 def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
-    """Return the data (of EEG features only `rows`) and the file's checksums by name (None in the oldest format)."""
+    """Return the data (of EEG only the features `rows`) and the stated checksums (None in the oldest format)."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; expected a data file (.h5).")
     if not path.exists():
@@ -408,7 +402,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
             else:
                 features = file["features"][rows]
             return DataFile(path, features, features_are=about[0], provenance=parse_json(about[1]), **columns), stated
-    except _ERRORS as error:
+    except HDF5_ERRORS as error:
         raise UserError(
             f"{path}: cannot be read as an eeg2text data file, it may be cut short ({first_line(error)}); make it "
             "again with `eeg2text prepare`."
@@ -416,7 +410,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
 
 
 def _check_types(kind: str, features: h5py.Dataset, columns: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError if features or columns have not the types and dimensions of the format `kind`."""
+    """Raise ValueError if types or dimensions are not those of the format `kind`."""
     volumes = "volumes" in kind
     types = "float16 or float32" if volumes else "float16" if kind == WAVES else "float32"
     if features.dtype.name not in types.split() or features.ndim != (4 if volumes else 2):
@@ -429,7 +423,7 @@ def _check_types(kind: str, features: h5py.Dataset, columns: Mapping[str, np.nda
 
 
 def _check_sums(data: DataFile, stated: dict[str, str] | None, digests: Mapping[str, str]) -> None:
-    """Raise UserError if a checksum `stated` in the file (None: no check) differs from the data's, `digests`."""
+    """Raise UserError if a checksum `stated` in the file (None: no check) is not that of the data."""
     if stated is None:
         return
     pairs = {name: (stated.get(name), digest) for name, digest in digests.items()}
@@ -469,22 +463,20 @@ def _check_columns(data: DataFile) -> None:
             )
 
 
-# Electrode positions, for topographic maps.
-
-Place = tuple[str, float, float, float]  # channel, and its position in metres to the right, to the front and upwards
+Place = tuple[str, float, float, float]  # channel, and its position in metres (right, front, up)
 
 
 def electrodes_of(data: DataFile) -> list[Place]:
-    """Return the electrode positions in a file's provenance; empty if unknown or F is no multiple of their number."""
+    """Return the electrode positions in the provenance; empty if unknown or F is no multiple of their number."""
     places = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
     return places if places and data.n_features % len(places) == 0 else []
 
 
 def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place]:
-    """Return the positions of the channels `names` in MNE's head coordinates; empty if one is unknown.
+    """Return the positions of channels in MNE's head coordinates; empty if one is unknown.
 
-    If the recording (`info`) has no positions, the standard montage `montage` gives them; "" uses none.
-    Raises UserError if the montage does not exist or lacks a channel.
+    A recording (`info`) without positions gets those of a standard `montage`, if named. Raises UserError if the montage
+    does not exist or lacks a channel.
     """
     where = np.array([info["chs"][info["ch_names"].index(name)]["loc"][:3] for name in names], float)
     if np.isfinite(where).all() and where.any(axis=1).all():
@@ -494,7 +486,7 @@ def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place
 
 
 def _standard(names: Sequence[str], montage: str) -> Any:
-    """Return an MNE info of the channels, placed by a standard montage."""
+    """Return an MNE info of the channels in a standard montage."""
     mne = library("mne", "mne")
     montages = mne.channels.get_builtin_montages()
     if montage not in montages:

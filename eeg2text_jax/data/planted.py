@@ -1,10 +1,9 @@
-"""Synthetic data: EEG features, waves, fMRI of stories and raw recordings, with adjustable information about the words.
+"""Synthetic EEG features, waves, fMRI of stories and raw recordings, with adjustable information about the words.
 
-Sentences are random walks over an artificial vocabulary in which every word has four likely successors, so that a
-language model alone predicts about half of the words, and teacher-forced scores exceed free-running ones as with real
-text. The features of a word are its latent vector times a matrix of the subject. With `signal` below 1 a part of the
-vector is drawn anew at each occurrence; means and covariances stay equal, so null data (`signal=0`) differ from planted
-data in information alone.
+Sentences are random walks over artificial words with four likely successors each, so that a language model predicts
+about half of them, and teacher-forced scores exceed free-running ones as with real text. A word's features are its
+latent vector times a matrix of the subject. With `signal` below 1 a part of the vector is drawn anew each time; means
+and covariances stay equal, so null data (`signal=0`) differ in information alone.
 """
 
 import csv
@@ -27,16 +26,16 @@ from eeg2text_jax.data.source import Sample, Source
 ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
 WORD_SECONDS, PAUSE = 0.4, 1.6  # seconds of a word, and between sentences
 SLOWEST = 0.05  # Hz, highest frequency of the drift
-SOURCES = 6  # number of slow components, whose mixture is the drift of a feature
-POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops: rate, size, time constant of the decay
-REFERENCE = 0.5  # standard deviation of each feature's constant shift in a recording
+SOURCES = 6  # slow components whose mixture is a feature's drift
+POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops; seconds: decay
+REFERENCE = 0.5  # standard deviation of a recording's constant shifts
 
 
 def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw the drift of a recording at `times` (seconds), float64 `[T, F]`, of variance about 1 without pops.
+    """Draw a recording's drift at `times` (seconds), float64 `[T, F]`, of variance about 1 without pops.
 
-    It sums mixed sources with 1/f power below `SLOWEST`, electrode pops (decaying jumps of one feature in ten), and a
-    constant shift, as after a new reference.
+    The sum of mixed sources with 1/f power below `SLOWEST`, electrode pops (decaying jumps of one feature in ten), and
+    a constant shift, as by a new reference.
     """
     seconds = float(times.max()) + 1
     frequency = np.arange(1, max(2, int(SLOWEST * 2 * seconds))) / (2 * seconds)
@@ -52,16 +51,16 @@ def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.nd
 
 
 SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)  # of a word's four successors
-SENTENCE_WORDS = (4, 20)  # fewest and most words of a sentence
+SENTENCE_WORDS = (4, 20)  # fewest and most
 LATENT_WIDTH = 32
-TRIES = 20  # sentences are drawn for each that is wanted, as they must be distinct
-SUBJECT_MIXING = 0.3  # share of a subject's mixing matrix that is individual
-SENSOR_NOISE = 0.3  # standard deviation; features have a variance of about 1
+TRIES = 20  # sentences drawn for each, as they must be distinct
+SUBJECT_MIXING = 0.3  # individual share of a subject's mixing matrix
+SENSOR_NOISE = 0.3  # standard deviation; that of features is about 1
 
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticSpec:
-    """Settings of synthetic EEG features: the fields of `config.data.synthetic`."""
+    """The fields of `config.data.synthetic`."""
 
     signal: Annotated[float, kinds.number(0, 1)]
     sentences: Annotated[int, kinds.whole(1, 10_000_000)]
@@ -85,7 +84,7 @@ def _check_groups(section: str, spec: "SyntheticSpec | PlantedSpec") -> None:
 
 
 def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
-    """Return `size` distinct pronounceable words of two or three syllables."""
+    """Return distinct pronounceable words of two or three syllables."""
     consonants, vowels = list("bdfgklmnprstvz"), list("aeiou")
     words: dict[str, None] = {}
     while len(words) < size:
@@ -114,7 +113,7 @@ def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.nda
 
 
 def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Draw sentences `[W]` as `make_sentences` does; groups take turns, and share no words."""
+    """Draw sentences as `make_sentences` does; groups take turns and share no words."""
     if spec.groups == 1:
         return make_sentences(spec, rng)
     words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
@@ -124,9 +123,9 @@ def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.
 
 
 def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
-    """Yield the samples: each subject reads all sentences, in one recording per task; tasks take sentences in turn.
+    """Yield the samples: each subject reads all sentences, in one recording per task; tasks take them in turn.
 
-    The sentences do not depend on `signal` or `drift`, so planted data and null data of one seed share them.
+    The sentences do not depend on `signal` or `drift`.
     """
     text_rng = np.random.default_rng([spec.seed, 0])
     vocabulary = make_vocabulary(spec.vocabulary, text_rng)
@@ -152,8 +151,8 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
                          float(onset[index]), float(duration[index]))  # fmt: skip
 
 
-CARRIERS, WHITE = (4, 16), 0.3  # fewest and most waves of a word in a channel; standard deviation of added noise
-TEN_TWENTY = {  # electrode -> its place on a head of radius 1: to the right, to the front
+CARRIERS, WHITE = (4, 16), 0.3  # fewest and most waves of a word in a channel; standard deviation of noise
+TEN_TWENTY = {  # electrode -> place on a head of radius 1: right, front
     "Fp1": (-0.31, 0.95), "Fp2": (0.31, 0.95), "F7": (-0.81, 0.59), "F3": (-0.55, 0.67), "Fz": (0.0, 0.71),
     "F4": (0.55, 0.67), "F8": (0.81, 0.59), "T7": (-1.0, 0.0), "C3": (-0.71, 0.0), "Cz": (0.0, 0.0), "C4": (0.71, 0.0),
     "T8": (1.0, 0.0), "P7": (-0.81, -0.59), "P3": (-0.55, -0.67), "Pz": (0.0, -0.71), "P4": (0.55, -0.67),
@@ -165,7 +164,7 @@ HEAD = 0.09  # metres, radius
 def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
     """Return synthetic waves of `spec.features` channels, `rate` a second; a word lasts `seconds`.
 
-    It has waves of 1, 2, 3, ... periods, at most 16, whose amplitudes in a channel are features of `synthetic_samples`.
+    Its waves have 1, 2, 3, ... periods, at most 16; their amplitudes are features of `synthetic_samples`.
     """
     length, width = round(seconds * rate), spec.features
     carriers = min(CARRIERS[1], (length - 1) // 2)
@@ -193,12 +192,12 @@ def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
 
 
 def synthetic_source(spec: SyntheticSpec, raw: RawSpec) -> Source:
-    """Return synthetic features of words, or waves if the section `raw` of the configuration asks for them.
+    """Return synthetic features of words, or waves if `raw` asks for them.
 
-    Raises UserError if making the samples takes more memory than this machine has.
+    Raises UserError if that takes more memory than this machine has.
     """
     longest = SENTENCE_WORDS[1]
-    drawn = TRIES * (40 * longest + 150)  # bytes a sentence: arrays and lists of all drawn word numbers
+    drawn = TRIES * (40 * longest + 150)  # bytes a sentence, of drawn word numbers
     words = 0.5 * sum(SENTENCE_WORDS) * 8 * (4 * spec.features + 3 * LATENT_WIDTH)  # features of one subject
     needed, there = spec.sentences * (drawn + words), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
@@ -214,10 +213,10 @@ def synthetic_source(spec: SyntheticSpec, raw: RawSpec) -> Source:
 
 
 def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return onset and duration of a subject's sentences, float64 `[n]`, and the drift at all words, `[sum W, F]`."""
+    """Return onset and duration of sentences, float64 `[n]`, and the drift at all words, `[sum W, F]`."""
     onset, duration = np.zeros(len(n_words)), np.zeros(len(n_words))
-    sentence_of = np.repeat(np.arange(len(n_words)), n_words)  # [sum W], number of each word's sentence
-    place = np.concatenate([np.arange(n) for n in n_words])  # [sum W], place of each word in its sentence
+    sentence_of = np.repeat(np.arange(len(n_words)), n_words)  # [sum W]
+    place = np.concatenate([np.arange(n) for n in n_words])  # [sum W], in the sentence
     slow = np.zeros((len(sentence_of), spec.features))
     for task in range(spec.tasks):
         numbers = np.arange(task, len(n_words), spec.tasks)
@@ -238,18 +237,17 @@ def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.n
     return onset, duration, slow
 
 
-# Synthetic fMRI of story listening is a BIDS folder with the files of a scanner and an aligner. Stories are random
-# walks as above, at about one word per TR. Maps that the subjects partly share turn the latent vector of a word into a
-# smooth voxel pattern `lag_tr` frames after the word, and a weaker one a frame later, on top of drift and noise.
-# `groups` divides a story into that many scenes with disjoint vocabularies, in random order. Music precedes each story,
-# and some words have no time, as with a real aligner.
+# Synthetic fMRI of stories is a BIDS folder. Stories are random walks as above, at about one word per TR. Maps that the
+# subjects partly share turn a word's latent vector into a smooth voxel pattern `lag_tr` frames later, and a weaker one
+# a frame after it, besides drift and noise. `groups` divides a story into scenes with disjoint vocabularies. Music
+# precedes a story, and some words have no time, as with a real aligner.
 
 Event = tuple[float, float, str, str]  # onset, duration, trial_type, stim_file
-Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end; None if not found in the audio
+Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end (None: not found)
 
 
 def write_description(root: Path, name: str) -> None:
-    """Create a folder with `dataset_description.json`, which marks it as BIDS."""
+    """Create a folder with the file that marks it as BIDS."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "dataset_description.json").write_text(json.dumps({"Name": name, "BIDSVersion": "1.2.0"}))
 
@@ -258,7 +256,7 @@ def write_scan(
     root: Path, subject: str, task: str, volumes: np.ndarray, tr: float, events: Sequence[Event], *, run: str = "",
     packed: bool = True,
 ) -> Path:  # fmt: skip
-    """Write `volumes` `[X, Y, Z, frames]` (`packed`: `.nii.gz`), sidecar and events; return the image's path."""
+    """Write `volumes` `[X, Y, Z, frames]` (`packed`: `.nii.gz`), sidecar and events; return the image."""
     nibabel = library("nibabel", "fmri")
     folder = root / subject / "func"
     folder.mkdir(parents=True, exist_ok=True)
@@ -287,17 +285,17 @@ def write_transcript(folder: Path, stimulus: str, words: Sequence[Aligned]) -> P
 
 
 TR = 1.5
-MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onset of the music, onset of the story, rest of the scan after it
-UNALIGNED = 0.03  # share of words that the aligner does not find
+MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onsets of music and story, rest after it
+UNALIGNED = 0.03  # share of words without a time
 BLURRED = 0.3  # strength of a pattern one frame later
-OWN_MAPS = 0.2  # share of a subject's maps that is individual
-BASELINE, SIZE = 1000.0, 10.0  # mean of a brain voxel, and the amplitude of patterns
+OWN_MAPS = 0.2  # individual share of a subject's maps
+BASELINE, SIZE = 1000.0, 10.0  # mean of a brain voxel, amplitude of patterns
 DRIFT, NOISE = 15.0, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class PlantedSpec:
-    """Settings of synthetic fMRI: the fields of `config.data.synthetic_fmri`."""
+    """The fields of `config.data.synthetic_fmri`."""
 
     signal: Annotated[float, kinds.number(0, 1)]
     subjects: Annotated[int, kinds.whole(1, 1000)]
@@ -321,7 +319,7 @@ class PlantedSpec:
 
 
 def write_planted(root: Path, spec: PlantedSpec) -> None:
-    """Write synthetic fMRI to the BIDS folder `root`. The stories do not depend on `signal` or `drift`."""
+    """Write synthetic fMRI as a BIDS folder. The stories do not depend on `signal` or `drift`."""
     words, stories = _texts(spec)
     write_description(root, "planted stories")
     rng = np.random.default_rng([spec.seed, 1])
@@ -345,13 +343,13 @@ def write_planted(root: Path, spec: PlantedSpec) -> None:
             write_scan(root, f"sub-{subject + 1:02d}", names[number], volumes, TR, events)
 
 
-Story = tuple[np.ndarray, np.ndarray]  # word numbers [n], word onsets in seconds from the story's onset [n]
+Story = tuple[np.ndarray, np.ndarray]  # words' numbers, and onsets in seconds of the story [n]
 
 
 def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
     rng = np.random.default_rng([spec.seed, 0])
     words = make_vocabulary(spec.vocabulary, rng)
-    width = spec.vocabulary // spec.groups  # number of words of a group
+    width = spec.vocabulary // spec.groups  # words of a group
     successors = np.stack([rng.choice(width, 4, replace=False) for _ in range(width)])
     stories = []
     for _ in range(spec.stories):
@@ -367,7 +365,7 @@ def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
 
 
 def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[Aligned]:
-    """Return the rows of a story's align.csv; the audio begins with the music."""
+    """Return the rows of align.csv; the audio begins with the music."""
     rows: list[Aligned] = []
     lost = rng.random(len(story[0])) < UNALIGNED
     lost[[0, -1]] = False
@@ -378,7 +376,7 @@ def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[A
 
 
 def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return, for each subject, the numbers of the stories heard; all stories are about equally frequent."""
+    """Return the numbers of the stories that each subject hears, all about equally often."""
     order = itertools.chain.from_iterable(rng.permutation(spec.stories) for _ in itertools.count())
     heard = []
     for _ in range(spec.subjects):
@@ -391,7 +389,7 @@ def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndar
 
 
 def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
-    """Draw smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each the sum of six blobs at random places."""
+    """Draw smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each a sum of six blobs."""
     axes = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
     maps = np.zeros((LATENT_WIDTH, len(axes)))
     for row in maps:
@@ -406,9 +404,9 @@ def _volumes(
     spec: PlantedSpec, source: np.ndarray, begins: np.ndarray, maps: np.ndarray, brain: np.ndarray,
     rng: np.random.Generator, scan: tuple[int, int],
 ) -> np.ndarray:  # fmt: skip
-    """Return one scan, int16 `[X, Y, Z, frames]`, of words with latent vectors `source` `[words, LATENT_WIDTH]`.
+    """Return a scan, int16 `[X, Y, Z, frames]`, of words with latent vectors `source` and onsets `begins`.
 
-    `begins` are the onsets of the words, `scan` the numbers of subject and story.
+    `scan` are the numbers of subject and story.
     """
     length = round(ONSET / TR) + spec.frames + round(AFTER / TR) + spec.lag_tr
     drive = np.zeros((length + 1, LATENT_WIDTH))
@@ -419,7 +417,7 @@ def _volumes(
     slow = rng.standard_normal((2, maps.shape[1]))
     values = SIZE * drive[:length] @ maps / np.sqrt(LATENT_WIDTH)
     values += DRIFT * (time * slow[0] + time**2 * slow[1])
-    if spec.drift:  # from its own random stream, so that all else stays equal
+    if spec.drift:  # of its own random stream, so that all else stays equal
         drift_rng = np.random.default_rng([spec.seed, 2, *scan])
         values += spec.drift * SIZE * drift(TR * np.arange(length), maps.shape[1], drift_rng)
     values += NOISE * rng.standard_normal(values.shape)
@@ -427,18 +425,16 @@ def _volumes(
     return np.ascontiguousarray(np.rint(values).astype(np.int16).T.reshape(*spec.grid, length))
 
 
-# Synthetic raw EEG of reading, written by MNE in common file formats, is pink noise with words encoded as band power:
-# each word of a small vocabulary has channels and bands in which oscillations have a higher amplitude. With
-# `planted=False` the code of a random word takes its place.
+# Synthetic raw EEG is pink noise in which each word has channels and bands of higher amplitude.
 
 VOCABULARY = ("amber", "brook", "cedar", "delta", "ember", "field", "grove", "haven", "isle", "jetty", "knoll", "larch")
-BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, bands of ZuCo whose filters settle within a word
-WORD, PAUSE_SECONDS = 0.5, 1.5  # seconds of a word, and between sentences
+BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, those of ZuCo whose filters settle within a word
+WORD, PAUSE_SECONDS = 0.5, 1.5  # of a word, and between sentences
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The sentences of a recording and their onsets, equal for all subjects."""
+    """The sentences and onsets of a recording, equal for all subjects."""
 
     sentences: tuple[tuple[int, ...], ...]  # indices in VOCABULARY
     begins: tuple[float, ...]  # seconds
@@ -470,7 +466,7 @@ class Plan:
 def voltages(
     plan: Plan, subject: int, *, planted: bool, channels: int = 6, rate: float = 128.0, seed: int = 0
 ) -> np.ndarray:
-    """Return the recording of a subject in volts, `[channels, samples]`."""
+    """Return a recording in volts, `[channels, samples]`; if not `planted`, each word has a random one's code."""
     codes = np.random.default_rng([seed, 1]).random((len(VOCABULARY), len(BANDS), channels)) < 0.4
     rng = np.random.default_rng([seed, 2, subject])
     n = int(plan.seconds * rate)
@@ -495,16 +491,16 @@ def write_recordings(
     folder: Path, how: str, *, subjects: int = 4, sentences: int = 60, planted: bool = True, scale: float = 1.0,
     seed: int = 0,
 ) -> list[str]:  # fmt: skip
-    """Write recordings, with tables or annotations that mark the sentences.
+    """Write recordings with marked sentences.
 
     Args:
       folder: created if missing.
-      how: "fif" (annotations hold the texts), "edf" (a table of events has them), "brainvision" (codes, and a table of
-        texts by trial) or "bids" (codes with durations of zero in tables with byte order marks, texts by code).
-      scale: factor by which all voltages are multiplied.
+      how: "fif" (texts in annotations), "edf" (texts in a table of events), "brainvision" (codes, and a table of texts
+        by trial) or "bids" (codes with durations of zero in tables with byte order marks, texts by code).
+      scale: factor of all voltages.
 
     Returns:
-      Command-line overrides of `config.data.raw` that `eeg2text prepare` and `run` need.
+      The overrides of `config.data.raw` that `eeg2text prepare` and `run` need.
     """
     import mne  # an optional package
 
@@ -525,7 +521,7 @@ def write_recordings(
 
 
 def _write(folder: Path, subject: str, how: str, raw: Any, plan: Plan) -> None:
-    marks: list[tuple[float, float, str, int]] = []  # onset, duration, kind and number of the sentence
+    marks: list[tuple[float, float, str, int]] = []  # onset, duration, kind, number of the sentence
     for i in range(len(plan.sentences)):
         marks.append((plan.begins[i], plan.end(i) - plan.begins[i], "sentence", i))
         marks += [(time, WORD, "word", i) for time in plan.word_times(i)]

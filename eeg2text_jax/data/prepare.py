@@ -1,17 +1,17 @@
-"""Write the data file of any source, with provenance and counts of kept and dropped samples."""
+"""Write the data file of any source."""
 
 import dataclasses
 import glob
-import itertools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.base.stores.buckets import at_hand
-from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
+from eeg2text_jax.data.data_writer import write_source
 from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri._scans import is_fmri
 from eeg2text_jax.data.planted import synthetic_source, write_planted
@@ -23,17 +23,17 @@ from eeg2text_jax.data.source import Source, Tally
 from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.table_files import is_dataset, open_dataset, open_parquet, table_samples
 
-NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
-# Ending of a file that is a part of a recording -> ending of the recording's header, which MNE opens.
+NO_SOURCE = "recordings"  # placeholder in our configurations
+# Ending of a part of a recording -> ending of its header, which MNE opens.
 COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}
 WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Write the data file of `sources`, by default of `config.source`, to `out`; return sample counts and notes.
+    """Write the data file of `sources` (files, folders, globs; default: `config.source`) to `out`.
 
-    Sources are files, folders and globs. Raises UserError if one is missing or damaged; `out` is unchanged then.
+    Returns sample counts and notes. Raises UserError if a source is missing or damaged; `out` is unchanged then.
     """
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
@@ -52,23 +52,18 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
             write_planted(root, spec)
             prepare_scans(root, dataclasses.replace(config.fmri, grid=spec.grid, transcripts=""), out, tally)
         return tally
-    source = _open(config, sources, tally)
-    counted = tally.count(source.samples)
-    # It tells F, and a faulty source should fail before a file is created.
-    if (first := next(counted, None)) is None:
-        raise UserError(f"{', '.join(sources)}: no sample was found; expected at least one.")
-    kind = WaveWriter if "sfreq" in source.provenance else DataWriter
-    with kind(out, first.features.shape[1], source.features_are) as writer:
-        writer.add_all(itertools.chain([first], counted))
-        about = {"reader": f"eeg2text_jax {__version__}", "samples": tally.n_kept.total()}
-        about |= {"not_used": tally.unused} if tally.unused else {}
-        writer.provenance = {**source.provenance, **about}
-    tally.notes += writer.clock().notes()
+
+    def about() -> dict[str, Any]:
+        unused = {"not_used": tally.unused} if tally.unused else {}
+        return {"reader": f"eeg2text_jax {__version__}", "samples": tally.n_kept.total(), **unused}
+
+    none = f"{', '.join(sources)}: no sample was found; expected at least one."
+    write_source(out, _open(config, sources, tally), tally, about, none)
     return tally
 
 
 def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Source:
-    """Open the sources with the reader for their name, ending and content. Raises UserError if no reader fits."""
+    """Open the sources with the reader that fits. Raises UserError if none does."""
     if sources == ("synthetic",):
         return synthetic_source(config.synthetic, config.raw)
     paths, columns = _paths(sources), config.columns
@@ -111,7 +106,7 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
 
 
 def _paths(sources: tuple[str, ...]) -> list[Path]:
-    """Return the files and folders of the sources; globs, and folders with only Parquet files, are expanded."""
+    """Return files and folders; globs, and folders of Parquet files alone, are expanded."""
     paths = []
     for source in sources:
         path = Path(source)

@@ -1,6 +1,6 @@
-"""Prompts of decoder-only models: convert a template to the token ids before and after the recording.
+"""Prompts of decoder-only models: token ids before and after the recording.
 
-transformers is imported for types only, because checking the command line must stay fast.
+transformers is imported for types alone, to check the command line fast.
 """
 
 import re
@@ -14,8 +14,8 @@ from eeg2text_jax.base.errors import UserError, first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PLACE = "<eeg>"  # stands in a template for the recording
-FIELDS = ("subject", "task")  # names that a template may have in braces
+PLACE = "<eeg>"  # the recording in a template
+FIELDS = ("subject", "task")  # that a template may have in braces
 _FIELD = re.compile(r"\{(\w*)\}")
 
 
@@ -27,7 +27,7 @@ class Prompt(NamedTuple):
 
 
 def template_problem(template: str) -> str:
-    """Return a message on what is wrong with a template (`config.text.template`), or ""."""
+    """Return what is wrong with a template, or ""."""
     if template and template.count(PLACE) != 1:
         return f"text.template is {template!r}; expected {PLACE} in it once, where the recording goes."
     unknown = [name for name in _FIELD.findall(template) if name not in FIELDS]
@@ -37,18 +37,18 @@ def template_problem(template: str) -> str:
 
 
 def has_fields(template: str) -> bool:
-    """Return whether a template has fields, so that the prompt differs between samples."""
+    """Return whether prompts differ between samples."""
     return bool(_FIELD.search(template))
 
 
 def make_prompt(
     tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, values: Mapping[str, str] | None = None
 ) -> Prompt:
-    """Return the token ids of a template that `template_problem` approves; an empty one is the recording alone.
+    """Return the token ids of a template; an empty one is the recording alone.
 
-    `values` fills in its fields (None leaves them, to estimate lengths). With `chat`, the template is the user's
-    message in the tokenizer's chat template; without, the prompt begins with the begin token if the tokenizer adds one
-    to texts. Raises UserError if the tokenizer has no chat template, or it drops the recording.
+    `values` fills in its fields (None leaves them, to estimate lengths). With `chat`, it is the user's message in the
+    tokenizer's chat template; without, it follows the begin token that the tokenizer adds to texts, if any. Raises
+    UserError if there is no chat template, or it drops the recording.
     """
     text = _FIELD.sub(lambda match: match[0] if values is None else values[match[1]], template or PLACE)
     if chat and not tokenizer.chat_template:
@@ -74,7 +74,7 @@ def make_prompt(
 def make_prompts(
     tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, subjects: Iterable[str], tasks: Iterable[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids before and after the recording of N samples, int32 `[N, P]` each, padded with -1."""
+    """Return the token ids before and after the recording of each sample, int32 `[N, P]`, padded with -1."""
     keys = list(zip(map(str, subjects), map(str, tasks), strict=True))
     made = {key: make_prompt(tokenizer, template, chat, dict(zip(FIELDS, key, strict=True))) for key in set(keys)}
     before, after = zip(*(made[key] for key in keys), strict=True)
@@ -82,7 +82,7 @@ def make_prompts(
 
 
 def pad_ids(ids: Sequence[Sequence[int] | np.ndarray], length: int, filler: int) -> np.ndarray:
-    """Stack sequences of token ids, padded with `filler`: int32 `[len(ids), length]`."""
+    """Stack token ids, padded with `filler`: int32 `[len(ids), length]`."""
     padded = np.full((len(ids), length), filler, np.int32)
     for row, tokens in zip(padded, ids, strict=True):
         row[: len(tokens)] = tokens

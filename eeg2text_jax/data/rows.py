@@ -1,12 +1,11 @@
-"""Convert rows with named columns to samples; used for arrays, Parquet files, data sets and Python iterables.
+"""Convert rows of arrays, Parquet files, data sets and Python iterables to samples.
 
-A row is one subject reading one sentence: features `[W, F]`, one line for each word, fixation or window (or `[F]` for
-the whole recording), the sentence, and optionally subject, task and number of the sentence.
+A row is one subject reading one sentence: features `[W, F]`, a line for each word, fixation or window (or `[F]` for all
+of it), the sentence, and optionally subject, task, number of the sentence, and time.
 """
 
 import collections
 import dataclasses
-import itertools
 import math
 import os
 import sys
@@ -20,40 +19,40 @@ import numpy as np
 from eeg2text_jax.base import kinds
 from eeg2text_jax.base.errors import UserError, count_of, did_you_mean, first_line
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
-from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
+from eeg2text_jax.data.data_writer import write_source
 from eeg2text_jax.data.source import Sample, Source, Tally, files_of
 
-SUBJECT, TASK = "all", "all"  # defaults of rows without these columns
-FEWEST_SAMPLES = 200  # time points, about a second; a row of raw EEG has at least this many
+SUBJECT, TASK = "all", "all"  # defaults
+FEWEST_SAMPLES = 200  # time points of a row of raw EEG, about a second
 PLAIN = ("subject", "task", "sentence_index")
 Name = Annotated[str, kinds.text(empty=False)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Column names: the fields of `config.data.columns`. A source needs only the columns `features` and `sentence`."""
+    """Column names: the fields of `config.data.columns`. Only `features` and `sentence` must exist."""
 
     features: Name = "features"
     sentence: Name = "sentence"
     subject: Name = "subject"
     task: Name = "task"
     sentence_index: Name = "sentence_index"
-    word: Name = "word"  # word of a line, in tables with one line per word
-    mask: Name = "mask"  # of padded arrays: True at words, False at padding
-    recording: Name = "recording"  # name of one run of the subject
-    onset: Name = "onset"  # seconds from the start of the recording
+    word: Name = "word"  # of a table with a line per word
+    mask: Name = "mask"  # of padded arrays: True at words
+    recording: Name = "recording"  # a run of the subject
+    onset: Name = "onset"  # seconds from its start
     duration: Name = "duration"  # seconds
-    order: Name = "order"  # place in the recording, if onsets are not known
-    features_are: Annotated[str, kinds.text()] = ""  # meaning of the F columns, stored in the data file
+    order: Name = "order"  # place in it, if onsets are not known
+    features_are: Annotated[str, kinds.text()] = ""  # meaning of the F columns
 
     @property
     def of_samples(self) -> tuple[str, ...]:
-        """Names of the columns with one value per sample."""
+        """Names of the columns with a value a sample."""
         return tuple(getattr(self, field) for field in ("sentence", *PLAIN, *CLOCK_COLUMNS))
 
     @classmethod
     def of(cls, columns: "Columns | Mapping[str, str] | None") -> "Columns":
-        """Convert a mapping (field -> column name; None: the defaults). Raises UserError for an unknown field."""
+        """Convert a mapping, field -> column name. Raises UserError for an unknown field."""
         if isinstance(columns, Columns):
             return columns
         fields = [field.name for field in dataclasses.fields(cls)]
@@ -64,14 +63,14 @@ class Columns:
 
 
 def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally, used: Iterable[str] = ()) -> None:
-    """Record in `tally` the columns `names` of a source that are neither named by `columns` nor in `used`."""
+    """Record the columns `names` that are neither named by `columns` nor in `used`."""
     named = {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
     optional = {role: named[role] for role in PLAIN}
     tally.not_used(list(map(str, names)), [*named.values(), *used], where, optional)
 
 
 def check_named(names: Collection[str], columns: Columns, where: str, kind: str = "column") -> None:
-    """Raise UserError if a source's `names` lack the column of features or of sentences."""
+    """Raise UserError if `names` lack the column of features or of sentences."""
     for needed in (columns.features, columns.sentence):
         if needed not in names:
             raise UserError(
@@ -83,7 +82,7 @@ def check_named(names: Collection[str], columns: Columns, where: str, kind: str 
 def source_of_rows(
     rows: Iterable[Mapping[str, Any]], columns: Columns, where: str, name: str, provenance: dict[str, Any], tally: Tally
 ) -> Source:
-    """Make a Source of rows; `where` names the files in messages, `name` in the description of the features."""
+    """Make a Source of rows; `where` names the files in messages, `name` in `features_are`."""
     samples = rows_to_samples(rows, columns, where, tally)
     return Source(samples, provenance, columns.features_are or f"{columns.features} of {name}")
 
@@ -97,7 +96,7 @@ def write(
     provenance: Mapping[str, Any] | None = None,
     tally: Tally | None = None,
 ) -> Path:
-    """Write a data file from an iterable of samples, one at a time; the file gets its name when it is complete.
+    """Write a data file from an iterable of samples, one at a time.
 
     Args:
       path: the data file, `.h5`.
@@ -135,15 +134,10 @@ def write(
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
     prints, tally = tally is None, tally or Tally()
-    counted = tally.count(rows_to_samples(samples, named, str(path), tally))
-    first = next(counted, None)
-    if first is None:
-        raise UserError(f"{path}: there is no sample to write; expected one or more.")
-    kind = WaveWriter if provenance and "sfreq" in provenance else DataWriter
-    with kind(path, first.features.shape[1], features_are or named.features_are or "features") as writer:
-        writer.add_all(itertools.chain([first], counted))
-        writer.provenance = {"source": "python", **(provenance or {}), "notes": [*tally.notes]}
-    tally.notes += writer.clock().notes()
+    rows, origin = rows_to_samples(samples, named, str(path), tally), {"source": "python", **(provenance or {})}
+    source = Source(rows, origin, features_are or named.features_are or "features")
+    none = f"{path}: there is no sample to write; expected one or more."
+    write_source(path, source, tally, lambda: {"notes": [*tally.notes]}, none)
     if prints and tally.notes:
         print("\n".join(tally.notes), file=sys.stderr)
     return path
@@ -152,7 +146,7 @@ def write(
 def rows_to_samples(
     rows: Iterable[Sample | Mapping[str, Any]], columns: Columns, where: str, tally: Tally
 ) -> Iterator[Sample]:
-    """Check rows (see `write`) and yield them as samples; the tally gets notes on their numbers and on raw EEG."""
+    """Check rows and yield them as samples; the tally gets notes."""
     numbers = SentenceNumbers()
     width, shapes, words = None, set(), set()
     for number, row in enumerate(rows):
@@ -214,7 +208,7 @@ def features_of(values: Any, name: str) -> np.ndarray:
 
 
 def _raw_eeg_notes(shapes: set[tuple[int, ...]], words: set[int], where: str) -> list[str]:
-    """Return a note if rows look like raw EEG: all of one wide shape, although `words`, the texts' lengths, differ."""
+    """Return a note if rows look like raw EEG: all of one wide shape, though the texts' lengths `words` differ."""
     positions, width = min(shapes, default=(0, 0))
     if len(shapes) != 1 or len(words) < 2 or positions < 2 or width < max(FEWEST_SAMPLES, 2 * positions):
         return []
@@ -225,20 +219,20 @@ def _raw_eeg_notes(shapes: set[tuple[int, ...]], words: set[int], where: str) ->
 
 
 class SentenceNumbers:
-    """Sentence numbers in each task: assigned by text, and checked for numbers that stand for several texts."""
+    """Sentence numbers in each task: assigned by text, or checked for several texts of a number."""
 
     def __init__(self) -> None:
         self._of_text: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> text -> number
         self._texts: dict[tuple[str, int], str] = {}  # (task, number) -> first text
-        self._other: Sample | None = None  # first sample whose number stood for another text; without features
+        self._other: Sample | None = None  # first sample in conflict, without features
         self._n_other = 0
 
     def of(self, task: str, sentence: str) -> int:
-        """Return the number of a text in its task, counted from 0 in order of first appearance."""
+        """Return the number of a text in its task, from 0 in order of appearance."""
         return self._of_text[task].setdefault(sentence, len(self._of_text[task]))
 
     def compare(self, sample: Sample) -> None:
-        """Count `sample` as a conflict if its number stood for another text in an earlier sample of its task."""
+        """Count a conflict if the number stood for another text of the task before."""
         if self._texts.setdefault((sample.task, sample.sentence_index), sample.sentence) != sample.sentence:
             self._n_other += 1
             self._other = self._other or dataclasses.replace(sample, features=None)
@@ -255,18 +249,16 @@ class SentenceNumbers:
         ]
 
 
-# Read NumPy archives (`.npz`) as rows: one array per column, all of the same N samples.
-#
-# `features` is one of: `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`;
-# `[sum W, F]`, the words of all samples in sequence, with `n_words` or `offsets` `[N + 1]`; `[N, F]`, one position a
-# sample. What an archive states twice must agree. Texts are `sentence`, `subject`, `task` and `recording` `[N]`.
+# NumPy archives (`.npz`): an array per column, all of the same N samples. `features` is `[N, W, F]` with a `mask`
+# `[N, W]` (True at real words, which come first) or `n_words` `[N]`; or `[sum W, F]`, the words of all samples, with
+# `n_words` or `offsets` `[N + 1]`; or `[N, F]`. What an archive states twice must agree.
 
 RATIO = 100  # largest plausible compression ratio
-PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio is not checked
+PLAUSIBLE = 1 << 28  # bytes up to which the ratio is not checked
 
 
 def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
-    """Open `.npz` archives as one source. Raises UserError for a missing file; reading raises it for a damaged one."""
+    """Open `.npz` archives as one source. Raises UserError for a missing file, and reading for a damaged one."""
     provenance = {"source": "arrays", "files": files_of(paths)}
     note_unused(_names(paths[0]), columns, paths[0].name, tally, ("n_words", "offsets"))
     rows = (row for path in paths for row in npz_rows(path, columns))
@@ -274,7 +266,7 @@ def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
 
 
 def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Yield each sample as column name -> value. Raises UserError if unreadable, or if arrays do not fit together."""
+    """Yield each sample as column name -> value. Raises UserError if unreadable, or arrays do not fit together."""
     arrays = _load(path)
     check_named(arrays, columns, str(path), "array")
     n = arrays[columns.sentence].size
@@ -290,7 +282,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the names of an archive's arrays; empty if the file is no archive (`npz_rows` raises then)."""
+    """Return the names of an archive's arrays; empty if it is none (`npz_rows` raises then)."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
@@ -308,7 +300,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
         return arrays
     except UserError:
         raise
-    except Exception as error:  # NumPy evaluates an array's header as a Python literal: a damaged one raises anything
+    except Exception as error:  # a damaged header, a Python literal, raises anything
         header = isinstance(error, SyntaxError | RecursionError | MemoryError)
         header |= any(words in str(error) for words in ("malformed node", "parse header", "Header info length"))
         if "pickle" in str(error) and not header:
@@ -323,7 +315,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_sizes(path: Path) -> None:
-    """Raise UserError if an array's shape contradicts its size, or if the archive unpacks to an implausible size."""
+    """Raise UserError if an array's shape contradicts its size, or the unpacked size is implausible."""
     total = 0
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -352,7 +344,7 @@ def _check_sizes(path: Path) -> None:
 
 
 def _words(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> Iterable[np.ndarray]:
-    """Return the features of each sample's words, `[W, F]`."""
+    """Return the features of each sample, `[W, F]`."""
     features, lengths = arrays[columns.features], _stated_lengths(path, arrays, n)
     if features.ndim == 3 and len(features) == n:
         lengths = _padded_lengths(path, arrays, columns, features.shape[:2], lengths)
@@ -373,7 +365,7 @@ def _words(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) 
 
 
 def _stated_lengths(path: Path, arrays: dict[str, np.ndarray], n: int) -> np.ndarray | None:
-    """Return the numbers of words that `n_words` or `offsets` state, int `[N]`; None if the archive has neither."""
+    """Return the numbers of words by `n_words` or `offsets`, int `[N]`; None without both."""
     stated = []
     for name, size in (("n_words", n), ("offsets", n + 1)):
         if (values := arrays.get(name)) is None:
@@ -394,7 +386,7 @@ def _stated_lengths(path: Path, arrays: dict[str, np.ndarray], n: int) -> np.nda
 def _padded_lengths(
     path: Path, arrays: dict[str, np.ndarray], columns: Columns, shape: tuple[int, int], lengths: np.ndarray | None
 ) -> np.ndarray:
-    """Return the number of words in each row of padded features `[N, W, F]`: `lengths`, or those of the mask."""
+    """Return the number of words in each row of padded features: `lengths`, or by the mask."""
     if lengths is not None and not ((lengths > 0) & (lengths <= shape[1])).all():
         raise UserError(f"{path}: n_words must be [{shape[0]}] whole numbers from 1 to {shape[1]}.")
     if columns.mask not in arrays:

@@ -1,4 +1,4 @@
-"""`Sample` and `Source`: what every reader of files returns; and functions that the readers share."""
+"""`Sample` and `Source`, which every reader returns, and functions that readers share."""
 
 import collections
 import csv
@@ -19,14 +19,14 @@ import numpy as np
 from eeg2text_jax.base.errors import UserError, nearest
 from eeg2text_jax.base.files import file_digest
 
-LEFT_OUT = "LEFT OUT: "  # begins the notes on unreadable files
+LEFT_OUT = "LEFT OUT: "  # begins notes on unreadable files
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
     """One subject reading one sentence in one task; `features` is float32 `[W, F]`.
 
-    `recording` names one run of the subject; `onset` and `duration` are in seconds, `order` is the place in the run.
+    `recording` names a run of the subject, in which `onset` and `duration` are seconds and `order` is the place.
     """
 
     features: np.ndarray
@@ -42,7 +42,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Samples, read lazily; `provenance` is complete after the last sample."""
+    """Samples, read lazily; `provenance` is complete after the last one."""
 
     samples: Iterable[Sample]
     provenance: dict[str, Any]
@@ -50,7 +50,7 @@ class Source:
 
 
 class UnreadableRecording(UserError):
-    """A file is damaged or is no recording; unless `strict` is set, `prepare` reports it and reads the other files."""
+    """A file is damaged or no recording; without `strict`, `prepare` notes it and reads the others."""
 
     def __init__(self, path: str | os.PathLike[str], problem: str):
         super().__init__(f"{path}: {problem}")
@@ -59,7 +59,7 @@ class UnreadableRecording(UserError):
 def read_recordings(
     files: Sequence[Any], read: Callable[[Any, str], Iterable[Sample]], strict: bool, notes: list[str]
 ) -> Iterator[Sample]:
-    """Yield the samples that `read(file, "[NUMBER/ALL]")` gives of each file; `notes` name the unreadable files."""
+    """Yield the samples of `read(file, "[NUMBER/ALL]")` for each file; add notes on unreadable files."""
     for number, file in enumerate(files, 1):
         try:
             yield from read(file, f"[{number}/{len(files)}]")
@@ -71,7 +71,7 @@ def read_recordings(
 
 
 def files_of(paths: list[Path]) -> list[dict[str, str]]:
-    """Return name and SHA-256 of each file, for the provenance. Raises UserError for a missing file."""
+    """Return name and SHA-256 of each file. Raises UserError for a missing file."""
     for path in paths:
         if not path.is_file():
             raise UserError(f"{path}: {'is a folder; expected a file' if path.is_dir() else 'there is no such file'}.")
@@ -86,14 +86,14 @@ def matches(source: str) -> list[Path]:
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether a file is a pointer of git-annex or git-lfs, which stands for data that are not downloaded."""
-    is_small = not path.is_dir() and path.stat().st_size < 1024  # as pointers are
+    """Return whether a file is a pointer of git-annex or git-lfs, whose data are not downloaded."""
+    is_small = not path.is_dir() and path.stat().st_size < 1024
     head = path.read_bytes() if is_small else b""
     return b"/annex/objects/" in head or head.startswith(b"version https://git-lfs")
 
 
 def read_cells(path: Path) -> list[tuple[int, list[str]]]:
-    """Return (line number, cells) of each line of a CSV or TSV file (by its ending); UserError if it cannot be read."""
+    """Return (line number, cells) of each line of a `.csv`, else TSV, file; raise UserError if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -109,19 +109,20 @@ def read_cells(path: Path) -> list[tuple[int, list[str]]]:
 _MOST_ROWS = 120  # a longer table has one row per task
 SHOWN_TEXTS = 3
 _CODE = re.compile(r"[A-Za-z]{0,2} *\d+(\.0)?|\w+?-?\d+")  # codes of triggers: `S  8`, `101`, `event_1`
-MARK = 5  # a text that is this many times as frequent as the next one may be a mark such as `+`, not a sentence
+MARK = 5  # a text this many times as frequent as the next may be a mark such as `+`
 
 
 @dataclasses.dataclass
 class Tally:
-    """Numbers of kept samples per (subject, task) and dropped ones per (subject, task, reason), and notes for users."""
+    """Numbers of kept and dropped samples, and notes for users."""
 
+    # (subject, task) or (subject, task, reason) -> samples
     n_kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
-    # (subject, task) -> number of sentences in its file, including placeholders of missing ones.
+    # (subject, task) -> sentences in its file, with placeholders of missing ones
     sentences: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
-    unused: list[str] = dataclasses.field(default_factory=list)  # columns of the source that were not used
+    unused: list[str] = dataclasses.field(default_factory=list)  # columns of the source
     _texts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # text -> kept samples
 
     def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
@@ -132,9 +133,9 @@ class Tally:
             yield sample
 
     def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
-        """Record which columns `names` of the source `where` are not `used`, with a note on how to use them.
+        """Record the columns `names` that are not `used`, with a note.
 
-        `roles` are the optional fields of `config.data.columns` with the names of their columns.
+        `roles`: optional fields of `config.data.columns` and their columns, to suggest.
         """
         self.unused += [name for name in names if name not in used]
         if not self.unused:
@@ -146,7 +147,7 @@ class Tally:
         self.notes.append(f"{where}: columns not used: {', '.join(self.unused)}{''.join(hints)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
-        """Return the number of dropped samples by reason, most frequent first; "" stands for all subjects or tasks."""
+        """Return dropped samples by reason, most frequent first; "" stands for all subjects or tasks."""
         reasons: collections.Counter[str] = collections.Counter()
         for (of_subject, of_task, reason), n in self.dropped.items():
             if subject in ("", of_subject) and task in ("", of_task):
@@ -157,13 +158,13 @@ class Tally:
         return ", ".join(f"{reason} {n}" for reason, n in self.drops(subject, task).items())
 
     def refuse_none(self, *reasons: str) -> None:
-        """Raise UserError if no sample was kept, with the first unreadable file, else the first of `reasons`."""
+        """Raise UserError if no sample was kept, with the first unreadable file or reason."""
         if not self.n_kept:
             unreadable = [note.removeprefix(LEFT_OUT) for note in self.notes if note.startswith(LEFT_OUT)]
             raise UserError(f"no sample to write: {[*unreadable, *reasons][0]}")
 
     def table(self) -> str:
-        """Return a table of kept and dropped samples, with reasons: a line per subject and task, and a line of sums."""
+        """Return a table of kept and dropped samples by subject and task, with sums."""
         pairs = sorted(self.n_kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
         if len(pairs) > _MOST_ROWS:
             pairs = [("", task) for task in sorted({task for _, task in pairs})]
@@ -175,19 +176,19 @@ class Tally:
         return "\n".join(map(str.rstrip, lines))
 
     def report(self) -> str:
-        """Return the table, the first texts, and notes on texts that may be no sentences."""
+        """Return the table, the first texts, and `mark_notes`."""
         shown = [first_texts(self._texts)] if self._texts else []
         return "\n".join([self.table(), *shown, *(f"note: {note}" for note in mark_notes(self._texts.elements()))])
 
 
 def are_codes(texts: Iterable[str]) -> bool:
-    """Return whether three or more different texts all look like codes of triggers, such as `S  8` or `event_1`."""
+    """Return whether texts, three or more, all look like codes of triggers, such as `S  8`."""
     different = set(texts)
     return len(different) >= 3 and all(len(text) < 40 and _CODE.fullmatch(text) for text in different)
 
 
 def mark_notes(texts: Iterable[str]) -> list[str]:
-    """Return a note if all texts look like codes, or if one is so frequent that it may be a marker, not a sentence."""
+    """Return a note if all texts look like codes, or one is frequent enough for a marker."""
     counts = collections.Counter(texts)
     if are_codes(counts):
         return [
@@ -206,6 +207,6 @@ def mark_notes(texts: Iterable[str]) -> list[str]:
 
 
 def first_texts(texts: Iterable[str]) -> str:
-    """Return a line that shows the first different texts, shortened."""
+    """Return a line with the first different texts, shortened."""
     shown = list(dict.fromkeys(texts))[:SHOWN_TEXTS]
     return f"first texts: {' | '.join(textwrap.shorten(text, 100, placeholder=' ...') for text in shown)}"

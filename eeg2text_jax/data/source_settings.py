@@ -1,4 +1,4 @@
-"""The section `data` of the configuration. The fields of each source are declared in the module that reads it."""
+"""The section `data` of the configuration; the modules that read a source declare its fields."""
 
 import dataclasses
 from typing import Annotated
@@ -13,7 +13,7 @@ from eeg2text_jax.data.rows import Columns
 
 @dataclasses.dataclass(frozen=True)
 class TableSettings:
-    """Settings for reading a table: the section `data.table` of the configuration."""
+    """The section `data.table`: how tables are read."""
 
     word_column: Annotated[int, kinds.whole(0, 100_000)]
     feature_columns: Annotated[tuple[int, ...], kinds.many(kinds.whole(0, 100_000), least=0)]
@@ -22,7 +22,7 @@ class TableSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-    """The section `data` of the configuration, with a section for each kind of source."""
+    """The section `data`, with a section for each kind of source."""
 
     source: Annotated[str, kinds.place(empty=False)]
     max_words: Annotated[int, kinds.whole(1, 100_000)]

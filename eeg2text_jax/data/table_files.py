@@ -1,12 +1,12 @@
 """Read tables (`.tsv`, `.csv`), Parquet files and Hugging Face data sets; write data files as Parquet.
 
-A table has numeric feature columns and one line per word, sentence or window of time. A header identifies columns by
-name (`data.columns`), all optional: `word`, `sentence`, `sentence_index` (or `sentence_id`), `subject`, `task`, and the
-columns of time if `recording` or `onset` is among them. A sentence continues while subject, task and number (without
-numbers, the column `sentence`) stay the same. Without such columns a blank line ends a sentence.
+A table has numeric feature columns and a line per word, sentence or window of time. A header may name columns
+(`data.columns`): `word`, `sentence`, `sentence_index` (or `sentence_id`), `subject`, `task`, and the columns of time if
+`recording` or `onset` is among them. A sentence continues while subject, task and number (else `sentence`) stay the
+same; without such columns, until a blank line.
 
-In Parquet files and data sets, a column of features holds lists of numbers (`[F]`) or lists of lists (`[W, F]`) of any
-float or integer type, such as an `Array2D` of datasets. A file written by `eeg2text export-data` is restored exactly.
+In Parquet files and data sets, a feature cell is a list of numbers (`[F]`) or a list of lists (`[W, F]`). A file that
+`eeg2text export-data` wrote is restored exactly.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ Row = tuple[int, list[str]]  # line number from 1, cells
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """The column number (from 0) of each role in a table; None if no column has the role."""
+    """The column number (from 0) of each role; None if no column has it."""
 
     features: tuple[int, ...]
     word: int | None
@@ -47,7 +47,7 @@ class Roles:
 
     @property
     def group(self) -> tuple[int, ...]:
-        """Numbers of the columns whose values stay the same within a sentence."""
+        """Columns whose values stay the same within a sentence."""
         number = self.sentence if self.number is None else self.number
         return tuple(column for column in (self.subject, self.task, number) if column is not None)
 
@@ -59,12 +59,11 @@ def table_samples(
     columns: Columns | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Sample]:
-    """Yield the sentences of a TSV or CSV file (by its ending) as samples.
+    """Yield the sentences of a `.csv`, else TSV, file as samples.
 
-    A first line whose feature cells are all text is a header; `columns` has the names of its columns. Words are in the
-    column number `word_column`; 0: the column `word` of the header, or the first column if there is neither `word` nor
-    `sentence`. Features are in the `feature_columns`; empty: all other columns that are numeric in the first row.
-    `tally` collects notes.
+    A first line whose feature cells are all text is a header. Words are in the column number `word_column`; 0: the
+    column `word` of the header, or the first if there is neither `word` nor `sentence`. Features are in the
+    `feature_columns`; empty: all other columns that are numeric in the first row. `tally` collects notes.
 
     Raises UserError for a damaged or uneven table, a feature that is no finite number, an empty word, numbers in place
     of words, or a sentence that begins again after it ended.
@@ -121,7 +120,7 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
 
 
 def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
-    """Return the cell `sentence` if it has several words or no column has words; else all words."""
+    """Return the cell `sentence` if it has several words or there is no column of words; else the words."""
     line, cells = sentence[0]
     whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
     if roles.word is None:
@@ -138,7 +137,7 @@ def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
 def _roles(
     path: Path, rows: list[Row], word_column: int, feature_columns: tuple[int, ...], columns: Columns
 ) -> tuple[Roles, bool]:
-    """Return which column has which role (word, subject, ...), and whether the first line is a header."""
+    """Return the columns' roles, and whether the first line is a header."""
     filled = [cells for _, cells in rows if cells][:2]
     header = [cell.strip().lower() for cell in filled[0]]
     named = len(filled) > 1 and any(map(_is_number, filled[1])) and not any(map(_is_number, filled[0]))
@@ -154,7 +153,7 @@ def _roles(
         column_of["word"] = word_column
     times = found((name, getattr(columns, name)) for name in CLOCK_COLUMNS)
     if not {"recording", "onset"} & times.keys():
-        times = {}  # a column `duration` alone may be a feature
+        times = {}  # `duration` alone may be a feature
     features = _feature_columns(path, filled, (*column_of.values(), *times.values()), feature_columns)
     is_header = not any(_is_number(filled[0][i]) for i in features)
     return Roles(features, column_of.pop("word", None), **column_of, clock=times), is_header
@@ -177,7 +176,7 @@ def _feature_columns(
 
 
 def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:
-    """Divide rows into sentences at blank lines and changes of the columns of `roles.group`."""
+    """Divide rows into sentences at blank lines and changes of `roles.group`."""
     sentences: list[list[Row]] = []
     last_line: dict[tuple[str, ...] | None, int] = {}
 
@@ -233,17 +232,17 @@ def _feature(path: Path, line: int, column: int, cell: str) -> float:
     raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
 
 
-ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
+ROWS = 64  # samples a block; 64 x 56 x 840 numbers are 12 MB
 ABOUT = b"eeg2text"  # key in a Parquet file's metadata: JSON of features_are and provenance
 
 
 def is_dataset(path: Path) -> bool:
-    """Return whether a folder is a `Dataset` or `DatasetDict` that `datasets` saved."""
+    """Return whether `datasets` saved a folder."""
     return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
-    """Open Parquet files as one source. Raises UserError for a missing file; reading raises it for a damaged one."""
+    """Open Parquet files as one source. Raises UserError for a missing file, and reading for a damaged one."""
     schema = _parquet(paths[0]).schema_arrow
     try:
         about = dict(parse_json((schema.metadata or {}).get(ABOUT, b"{}")))  # what `write_parquet` stored
@@ -258,7 +257,7 @@ def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
 
 
 def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
-    """Open a folder saved by `datasets` as a source. Raises UserError if datasets is missing or the folder damaged."""
+    """Open a folder that `datasets` saved. Raises UserError if it is damaged or datasets missing."""
     datasets = library("datasets", "datasets")
     try:
         dataset = datasets.load_from_disk(str(folder))
@@ -278,7 +277,7 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
 
 
 def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Yield each row as column name -> value. Raises UserError if the file cannot be read or lacks a column."""
+    """Yield each row as column name -> value. Raises UserError if the file is damaged or lacks a column."""
     file = _parquet(path)
     check_named(file.schema_arrow.names, columns, str(path))
     names = [name for name in (columns.features, *columns.of_samples) if name in file.schema_arrow.names]
@@ -290,7 +289,7 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, Any]]:
-    """Yield each row of a pyarrow table or record batch as column name -> value, with the features as an array."""
+    """Yield each row of a pyarrow table or batch as column name -> value, with features as an array."""
     pa = library("pyarrow", "parquet")
     table = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     check_named(table.column_names, columns, where)
@@ -339,7 +338,7 @@ def _parquet(path: Path) -> Any:
 
 
 def write_parquet(data: DataFile, out: Path) -> None:
-    """Write a data file as Parquet, a sample a row, with `features` as lists of lists; `prepare` restores it."""
+    """Write a data file as Parquet, a sample a row; `prepare` restores it."""
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
     about |= {"electrodes": places} if (places := electrodes_of(data)) else {}

@@ -1,4 +1,4 @@
-"""Tokenizers: load one or train one on the sentences, encode target sentences, decode token ids."""
+"""Tokenizers: load or train one, encode target sentences, decode token ids."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,13 +13,13 @@ from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import parse_json
 from eeg2text_jax.base.stores.buckets import at_hand
 
-# File names of vocabularies: of the package `tokenizers`, of BART, of BERT, and of SentencePiece (two).
+# Of the package `tokenizers`, BART, BERT, and SentencePiece (two).
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
 def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
-    """Load a tokenizer from a folder or the Hub without Python code of the folder; UserError if that cannot be."""
+    """Load a tokenizer from a folder or the Hub without executing its code; raise UserError if that cannot be."""
     folder = at_hand(folder)
     if Path(folder).is_dir() and not has_vocabulary(Path(folder)):
         raise UserError(f"{folder}: holds no tokenizer (tokenizer.json or a vocabulary); set config.text.tokenizer.")
@@ -42,7 +42,7 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
 
 
 def _refuse_broken_json(folder: Path) -> None:
-    """Raise UserError that names the first of the files from which transformers makes a tokenizer that is no JSON."""
+    """Raise UserError on the first of a tokenizer's files that is no JSON."""
     for path in (folder / name for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.json")):
         try:
             if path.is_file():
@@ -52,17 +52,17 @@ def _refuse_broken_json(folder: Path) -> None:
 
 
 def needs_code(error: Exception) -> bool:
-    """Return whether transformers refused a folder because only the folder's own Python code could read it."""
+    """Return whether transformers would have to execute a folder's code."""
     return isinstance(error, ValueError) and "trust_remote_code" in str(error)
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Return whether a folder holds a vocabulary; without one, transformers makes up a tokenizer of five tokens."""
+    """Return whether a folder holds a vocabulary, without which transformers makes up five tokens."""
     return any(file for pattern in VOCABULARIES for file in folder.glob(pattern))
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer that frames a sentence as BART's does: `<s> ... </s>`."""
+    """Train a byte-level BPE tokenizer that frames sentences as BART's does: `<s> ... </s>`."""
     trainer = ByteLevelBPETokenizer(add_prefix_space=True)
     trainer.train_from_iterator(
         sentences, vocab_size, min_frequency=2, special_tokens=list(SPECIAL_TOKENS.values()), show_progress=False
@@ -78,7 +78,7 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedToke
 def longer_than(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
 ) -> np.ndarray:
-    """Return the mask of sentences that `encode_targets` would truncate, bool `[N]`."""
+    """Return whether `encode_targets` would truncate each sentence, bool `[N]`."""
     distinct = list(dict.fromkeys(sentences))
     encoded = tokenizer(distinct, truncation=False, verbose=False, add_special_tokens=not alone)["input_ids"]
     cut = {text for text, ids in zip(distinct, encoded, strict=True) if len(ids) + alone > max_tokens}
@@ -88,9 +88,9 @@ def longer_than(
 def encode_targets(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
 ) -> list[np.ndarray]:
-    """Return int32 token ids of each sentence, at most `max_tokens`, which has to leave room beside special tokens.
+    """Return int32 token ids of each sentence, at most `max_tokens` with special tokens.
 
-    With `alone` the only special token is the end token: the prompt of a decoder-only model holds the begin token.
+    With `alone` the only one is the end token, as the prompt of a decoder-only model holds the begin token.
     """
     if alone:
         encoded = tokenizer(list(sentences), truncation=False, verbose=False, add_special_tokens=False)["input_ids"]
@@ -105,6 +105,6 @@ def encode_targets(
 
 
 def decode_tokens(tokenizer: PreTrainedTokenizerBase, sequences: Iterable[Sequence[int]]) -> list[str]:
-    """Decode sequences of token ids to strings, without special tokens and outer white space."""
+    """Decode token ids to strings, without special tokens and outer white space."""
     texts = tokenizer.batch_decode([list(map(int, ids)) for ids in sequences], skip_special_tokens=True)
     return [text.strip() for text in texts]

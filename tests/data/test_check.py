@@ -10,7 +10,7 @@ import pytest
 
 from eeg2text_jax import data
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.check import bands_of, check_datafile, names_of, scale_figure
+from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.training.conditions.condition import ConditionContext, apply_condition, condition_key
 
@@ -37,7 +37,6 @@ def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, printed_b
     np.testing.assert_allclose(findings.mean, words.mean(0), rtol=1e-5)
     for name, own in (("S0", words[:20]), ("S1", words[20:])):
         assert [name, "7", str(len(own)), f"{np.abs(own).mean():.3g}"] in [line.split() for line in findings.table]
-    assert bands_of(findings.features_are, 6) == 2
 
 
 def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, printed_by, refused):

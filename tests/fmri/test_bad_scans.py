@@ -12,7 +12,7 @@ import pytest
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.fmri._scans import Scan, Story, align_stories, read_exclusions, select
+from eeg2text_jax.data.fmri._scans import Scan, read_exclusions, select
 from eeg2text_jax.data.planted import write_scan, write_transcript
 from eeg2text_testing.bids_stories import GRID, WINDOW, fmri_spec, frame_of, make_tree, story, volumes
 
@@ -217,29 +217,20 @@ def test_the_next_run_is_taken_where_the_first_cannot_be_used(tmp_path):
     problems = {"1": "no events|has none", "2": "", "3": ""}
     scans = [Scan(tmp_path, f"sub-01_task-pie_run-{run}", "sub-01", "pie", run, 1.5, GRID[2], (), problem)
              for run, problem in problems.items()]  # fmt: skip
-    found = select(tmp_path, scans, fmri_spec(grid=GRID))
-    assert [scan.run for scan in found.wanted] == ["1", "2"]
-    assert [scan.run for scan in found.left_out["a further run"]] == ["3"]
-    assert [scan.run for scan in select(tmp_path, scans, fmri_spec(grid=GRID, runs="all")).wanted] == ["1", "2", "3"]
+    wanted, left_out = select(tmp_path, scans, fmri_spec(grid=GRID))
+    assert [scan.run for scan in wanted] == ["1", "2"]
+    assert [scan.run for scan in left_out["a further run"]] == ["3"]
+    assert select(tmp_path, scans, fmri_spec(grid=GRID, runs="all"))[0] == scans
 
 
 def test_a_name_in_the_list_of_scans_to_leave_out_is_that_of_all_runs(tmp_path):
     stems = ["sub-01_task-pie_run-1", "sub-01_task-pie_run-2", "sub-02_task-pie_run-1", "sub-01_task-lucy"]
     scans = [Scan(tmp_path, stem, *stem.split("_task-")[:1], "pie", "1", 1.5, GRID[2], ()) for stem in stems]
     (tmp_path / "list.json").write_text('{"pie": {"sub-01": ["sub-01_task-pie"], "sub-02": []}}')
-    found = select(tmp_path, scans, fmri_spec(grid=GRID, runs="all", exclude="list.json"))
-    assert [scan.stem for scan in found.wanted] == stems[2:]
+    wanted, left_out = select(tmp_path, scans, fmri_spec(grid=GRID, runs="all", exclude="list.json"))
+    assert (wanted, left_out) == (scans[2:], {"excluded by the data set's list": scans[:2]})
 
 
 def test_tellings_of_one_story_are_one_group():
     spec = fmri_spec(same_text=(("whole", "scrambled"), ("a", "b")))
     assert [spec.group_of(name) for name in ("scrambled", "whole", "b", "other")] == ["whole", "whole", "a", "other"]
-
-
-def test_the_place_of_a_story_in_its_audio_is_that_of_most_tables_whichever_is_first():
-    odd, usual = Story("pie", 12.0, 60.0, 3.0), Story("pie", 20.0, 60.0, 6.0)
-    for scans in ((odd, usual, usual), (usual, odd, usual)):
-        found = align_stories([(one,) for one in scans])
-        assert [story.onset - story.audio_start for (story,) in found] == [14.0] * 3
-        assert [story.onset for (story,) in found] == [one.onset for one in scans]
-        assert [story.moved for (story,) in found] == [-5.0 if one is odd else 0.0 for one in scans]

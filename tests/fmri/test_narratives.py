@@ -67,11 +67,11 @@ def test_a_story_that_was_begun_early_has_the_same_text_at_the_same_segment(made
 
 def test_most_scans_tell_where_a_story_is_in_its_audio_whether_others_have_it_earlier_or_later():
     """At 9 s; the audio is moved where the story is at 3 or 12 s, but not for 0.3 s."""
-    scans = [(Story("x", onset, 18.0, 1.0),) for onset in (10.0, 13.0, 10.3, 4.0, 10.0)]
+    scans = [(Story("x", onset, 18.0, 1.0),) for onset in (13.0, 10.0, 10.3, 4.0, 10.0)]
     placed = [story for (story,) in align_stories(scans)]
-    assert [story.onset for story in placed] == [10.0, 13.0, 10.3, 4.0, 10.0]
-    assert [story.audio_start for story in placed] == [1.0, 4.0, 1.0, -5.0, 1.0]
-    assert [story.moved for story in placed] == [0.0, 3.0, 0.0, -6.0, 0.0]
+    assert [story.onset for story in placed] == [13.0, 10.0, 10.3, 4.0, 10.0]
+    assert [story.audio_start for story in placed] == [4.0, 1.0, 1.0, -5.0, 1.0]
+    assert [story.moved for story in placed] == [3.0, 0.0, 0.0, -6.0, 0.0]
 
 
 def test_stimuli_of_the_same_text_are_one_group_and_others_are_their_own(made):

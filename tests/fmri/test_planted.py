@@ -3,31 +3,32 @@
 import nibabel
 import numpy as np
 import pytest
-from tiny_run import prepare
+from tiny_run import data_spec
 
+from eeg2text_jax import prepare
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted import PlantedSpec, _who_hears_what, write_planted
-from eeg2text_jax.training.configuration import load_config
 
 SMALL = {"subjects": 4, "stories": 8, "heard": 8, "frames": 60, "grid": (8, 8, 5), "vocabulary": 20}
 
 
-def config_of(signal=1.0, **fields):
-    config = load_config("default").data
-    with config.unlocked():
-        config.source = "synthetic-fmri"
-        config.synthetic_fmri.update({**SMALL, "signal": signal, **fields})
-        config.fmri.update({"lag_tr": 3, "detrend": 2, "mask": 0.2, "window": 5, "stride": 5, "dtype": "float32"})
-    return config
+FMRI = {"lag_tr": 3, "detrend": 2, "mask": 0.2, "window": 5, "stride": 5, "dtype": "float32"}
+
+
+def spec_of(**fields):
+    return data_spec(PlantedSpec, "synthetic_fmri", **{**SMALL, **fields})
+
+
+def make(path, source="synthetic-fmri", *, grid=(8, 8, 5), **fields):
+    changes = {f"data__fmri__{name}": value for name, value in {**FMRI, "grid": grid}.items()}
+    changes |= {f"data__synthetic_fmri__{name}": value for name, value in {**SMALL, **fields}.items()}
+    return prepare(source, path, **changes)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planted")
-    for name, signal in (("planted", 1.0), ("null", 0.0)):
-        prepare(config_of(signal), folder / f"{name}.h5")
-    return read_datafile(folder / "planted.h5"), read_datafile(folder / "null.h5")
+    return make(folder / "planted.h5", signal=1.0), make(folder / "null.h5", signal=0.0)
 
 
 def decodable(data) -> float:
@@ -59,8 +60,7 @@ def test_the_dial_moves_information_alone(made):
 
 
 def test_the_tree_is_what_a_scanner_leaves(tmp_path):
-    spec = PlantedSpec(**{**config_of().synthetic_fmri, "subjects": 1, "heard": 2})
-    write_planted(tmp_path, spec)
+    write_planted(tmp_path, spec_of(subjects=1, heard=2))
     scans = sorted(tmp_path.glob("sub-01/func/*_bold.nii.gz"))
     assert len(scans) == 2
     image = nibabel.load(scans[0])
@@ -76,8 +76,7 @@ def test_the_tree_is_what_a_scanner_leaves(tmp_path):
 
 def test_the_brain_is_an_ellipsoid_along_the_axes_of_the_grid(tmp_path):
     grid = (9, 5, 4)
-    changes = {"subjects": 1, "stories": 1, "heard": 1, "frames": 10, "grid": grid}
-    write_planted(tmp_path, PlantedSpec(**{**config_of().synthetic_fmri, **changes}))
+    write_planted(tmp_path, spec_of(subjects=1, stories=1, heard=1, frames=10, grid=grid))
     (scan,) = tmp_path.glob("sub-01/func/*_bold.nii.gz")
     mean = np.asarray(nibabel.load(scan).dataobj).mean(axis=-1)
     centre, half = (np.array(grid) - 1) / 2, np.sqrt(1.6) * (np.array(grid) - 1) / 2  # half: its three semi-axes
@@ -87,8 +86,7 @@ def test_the_brain_is_an_ellipsoid_along_the_axes_of_the_grid(tmp_path):
 
 @pytest.mark.parametrize(("stories", "heard"), [(3, 2), (5, 3), (7, 6), (4, 4), (6, 1)])
 def test_every_subject_hears_different_stories_and_all_are_about_equally_frequent(stories, heard):
-    changes = {"subjects": 30, "stories": stories, "heard": heard}
-    found = _who_hears_what(PlantedSpec(**{**config_of().synthetic_fmri, **changes}), np.random.default_rng(0))
+    found = _who_hears_what(spec_of(subjects=30, stories=stories, heard=heard), np.random.default_rng(0))
     assert len(found) == 30
     for own in found:
         assert own.tolist() == sorted(set(own.tolist())), "each once, in the order of their numbers"
@@ -100,13 +98,10 @@ def test_every_subject_hears_different_stories_and_all_are_about_equally_frequen
 
 
 def test_a_tree_that_is_kept_is_read_as_any_other(tmp_path):
-    config = config_of(folder=str(tmp_path / "kept"))
-    prepare(config, tmp_path / "a.h5")
-    with config.unlocked():
-        config.fmri.grid = (8, 8, 5)
-    prepare(config, tmp_path / "b.h5", [str(tmp_path / "kept" / "planted")])
-    assert read_datafile(tmp_path / "a.h5").digest() == read_datafile(tmp_path / "b.h5").digest()
+    folder = tmp_path / "kept"
+    first = make(tmp_path / "a.h5", folder=str(folder), grid=(5, 5, 5))  # the grid of real scans counts for them alone
+    assert first.digest() == make(tmp_path / "b.h5", folder / "planted").digest()
     with pytest.raises(UserError, match="exists already"):
-        prepare(config, tmp_path / "c.h5")
+        make(tmp_path / "c.h5", folder=str(folder))
     with pytest.raises(UserError, match=r"heard is 9; expected at most .*stories \(8\)"):
-        prepare(config_of(heard=9), tmp_path / "c.h5")
+        make(tmp_path / "c.h5", heard=9)

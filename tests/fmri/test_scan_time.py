@@ -3,24 +3,18 @@
 import numpy as np
 import pytest
 import time_trap
-from tiny_run import prepare
 
+from eeg2text_jax import prepare
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.planted import PlantedSpec, write_planted
-from eeg2text_jax.training.configuration import load_config
 
 SMALL = {**time_trap.SCANS, "subjects": 2, "stories": 2, "heard": 2, "grid": (4, 4, 3), "signal": 0.0}
 
 
 def made(folder, name="scans", **changes):
-    config = load_config("default").data
-    with config.unlocked():
-        config.source = "synthetic-fmri"
-        config.synthetic_fmri.update({**SMALL, **changes})
-        config.fmri.update({**time_trap.WINDOWS, "window": 1, "stride": 1})
-    prepare(config, folder / f"{name}.h5")
-    return read_datafile(folder / f"{name}.h5")
+    fields = {f"data__synthetic_fmri__{field}": value for field, value in {**SMALL, **changes}.items()}
+    windows = {**time_trap.WINDOWS, "window": 1, "stride": 1}
+    fields |= {f"data__fmri__{field}": value for field, value in windows.items()}
+    return prepare("synthetic-fmri", folder / f"{name}.h5", **fields)
 
 
 @pytest.mark.parametrize("design", ["drift, scenes", "words, scenes"])
@@ -62,6 +56,5 @@ def test_the_drift_is_slow_and_knows_of_no_word(tmp_path):
 
 
 def test_too_few_words_for_the_scenes_are_refused(tmp_path):
-    config = load_config("default").data.synthetic_fmri
     with pytest.raises(UserError, match=r"vocabulary is 100 for 6 groups; expected at least 20"):
-        write_planted(tmp_path, PlantedSpec(**{**config, "groups": 6}))
+        made(tmp_path, groups=6, vocabulary=100)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_run import prepare
 
-from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax import prepare
+from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.splits.certificate import SEGMENT, assess_leakage, segments_of
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import readings_of
@@ -16,7 +16,6 @@ from eeg2text_jax.instrument.auditing.strata import disjoint
 from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_jax.runs.cells import Cell, row_fields
 from eeg2text_jax.training.conditions._donors import donor_table
-from eeg2text_jax.training.configuration import load_config
 from eeg2text_jax.training.study import Arm
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree
 
@@ -25,12 +24,9 @@ CELL = 0.02  # seconds: TRs, onsets and their differences are whole numbers of i
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> DataFile:
-    folder = tmp_path_factory.mktemp("tree")
-    config = load_config("default").data
-    with config.unlocked():
-        config.fmri.update({"grid": GRID, "window": WINDOW, "dtype": "float32", "lag_tr": 2})
-    prepare(config, folder / "data.h5", [str(make_tree(folder / "bids"))])
-    return read_datafile(folder / "data.h5")
+    folder, fields = tmp_path_factory.mktemp("tree"), {"grid": GRID, "window": WINDOW, "dtype": "float32", "lag_tr": 2}
+    changes = {f"data__fmri__{name}": value for name, value in fields.items()}
+    return prepare(make_tree(folder / "bids"), folder / "data.h5", **changes)
 
 
 def spans(data: DataFile) -> list[tuple[str, int, int]]:

@@ -20,6 +20,16 @@ from eeg2text_jax.training.conditions.condition import ConditionContext, apply_c
 GRID, L, FRAMES = (4, 3, 2), 3, 12
 
 
+def write(path, frames, windows, subject_of=lambda start: "S"):
+    """A data file of one scan; `windows` are (start, length)."""
+    with VolumeWriter(path, GRID, "float32", "x") as writer:
+        writer.add_frames(frames)
+        for start, length in windows:
+            writer.add_window(start, length, sentence=f"the {start} dogs", subject=subject_of(start), task="t",
+                              sentence_index=start, text_group="t")  # fmt: skip
+    return path
+
+
 def make(path, dtype="float32", subjects=2) -> tuple[DataFile, np.ndarray]:
     """Windows of three frames, each begun one after the last, of two stimuli for every subject."""
     rng = np.random.default_rng(0)
@@ -93,12 +103,9 @@ def test_check_reads_all_frames(tmp_path, printed_by):
 
 def test_frames_that_are_in_no_window_are_counted(tmp_path):
     """Windows of frames 1 to 3, 2 to 4 and 8 to 10: the frames 0, 5, 6, 7 and 11 are in none."""
-    with VolumeWriter(tmp_path / "data.h5", GRID, "float32", "x") as writer:
-        writer.add_frames(np.random.default_rng(0).normal(size=(FRAMES, *GRID)))
-        for start in (1, 8, 2):
-            writer.add_window(start, L, sentence=f"the {start} dogs", subject="S", task="t", sentence_index=start,
-                              text_group="t")  # fmt: skip
-    assert check_datafile(tmp_path / "data.h5").notes == ["5 frames are in no window."]
+    frames = np.random.default_rng(0).normal(size=(FRAMES, *GRID))
+    path = write(tmp_path / "data.h5", frames, [(1, L), (8, L), (2, L)])
+    assert check_datafile(path).notes == ["5 frames are in no window."]
 
 
 def test_magnitudes_and_constant_voxels_are_those_of_all_frames(tmp_path):
@@ -107,12 +114,8 @@ def test_magnitudes_and_constant_voxels_are_those_of_all_frames(tmp_path):
         np.random.default_rng(0).normal(size=(150, *GRID)) * np.where(np.arange(150) < 100, 1, 7)[:, None, None, None]
     )
     frames[:, 1, 1, 1], frames[64:, 0, 0, 0] = 0.0, frames[0, 0, 0, 0]
-    with VolumeWriter(tmp_path / "data.h5", GRID, "float32", "x") as writer:
-        writer.add_frames(frames)
-        for start in range(0, 150, 2):
-            writer.add_window(start, 2, sentence=f"the {start} dogs", subject=f"S{start // 100}", task="t",
-                              sentence_index=start, text_group="t")  # fmt: skip
-    found = check_datafile(tmp_path / "data.h5")
+    windows = [(start, 2) for start in range(0, 150, 2)]
+    found = check_datafile(write(tmp_path / "data.h5", frames, windows, lambda start: f"S{start // 100}"))
     assert found.notes[1:] == ["1 of 24 voxels do not vary, as usual outside a mask."]
     for subject, own in (("S0", frames[:100:2]), ("S1", frames[100::2])):
         (line,) = [line for line in found.table if line.startswith(subject)]
@@ -121,12 +124,8 @@ def test_magnitudes_and_constant_voxels_are_those_of_all_frames(tmp_path):
 
 def test_windows_may_differ_in_length(tmp_path):
     frames = np.random.default_rng(0).normal(size=(FRAMES, *GRID)).astype(np.float32)
-    with VolumeWriter(tmp_path / "data.h5", GRID, "float32", "x") as writer:
-        writer.add_frames(frames)
-        for start, length in (windows := [(0, 2), (6, 5), (1, 3), (11, 1)]):
-            writer.add_window(start, length, sentence=f"{start} dogs", subject="S", task="t", sentence_index=start,
-                              text_group="t")  # fmt: skip
-    data = read_datafile(tmp_path / "data.h5")
+    windows = [(0, 2), (6, 5), (1, 3), (11, 1)]
+    data = read_datafile(write(tmp_path / "data.h5", frames, windows))
     assert data.n_words.tolist() == [2, 5, 3, 1]
     for i, (start, length) in enumerate(windows):
         np.testing.assert_array_equal(data.words(i), frames[start : start + length])

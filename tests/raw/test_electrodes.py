@@ -1,6 +1,8 @@
 """Positions of electrodes travel with the data; nothing is said of them where they are not known."""
 
+import mne
 import numpy as np
+import pandas
 import pytest
 
 from eeg2text_jax import prepare, read_datafile
@@ -9,7 +11,6 @@ from eeg2text_jax.data import write
 from eeg2text_jax.data.datafile import electrodes_of
 from eeg2text_jax.data.table_files import write_parquet
 
-mne = pytest.importorskip("mne")
 NAMES = ["Fz", "Cz", "Pz", "Oz"]
 FEW = {"data__raw__bands": ((8.5, 10.0), (18.5, 30.0))}
 
@@ -40,7 +41,7 @@ def test_positions_travel_through_files_tables_and_epochs(placed, tmp_path):
     write_parquet(back, tmp_path / "b.parquet")
     assert electrodes_of(prepare(tmp_path / "b.parquet", tmp_path / "again.h5")) == found
     epochs = mne.make_fixed_length_epochs(placed, 2.0, verbose="error")
-    epochs.metadata = pytest.importorskip("pandas").DataFrame({"text": list("abcde")})
+    epochs.metadata = pandas.DataFrame({"text": list("abcde")})
     chosen = electrodes_of(prepare(epochs, tmp_path / "c.h5", data__raw__exclude=("Cz",), **FEW))
     assert chosen == [place for place in found if place[0] != "Cz"]
 

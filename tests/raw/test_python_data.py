@@ -1,20 +1,18 @@
 """MNE's Raw and Epochs, as Python holds them: the same features as from files."""
 
+import mne
 import numpy as np
+import pandas
 import pytest
+from held import RATE, SECONDS, TEXTS, epochs_of, recording
 
 from eeg2text_jax import data, prepare
 from eeg2text_jax.base.errors import UserError
 
-mne = pytest.importorskip("mne")
-RATE, SECONDS, TEXTS = 128.0, 4.0, ["the dog saw it", "a cat ran off", "no hen was there"]
-
 
 @pytest.fixture(scope="module")
 def raw():
-    signal = np.random.default_rng(0).normal(size=(4, int(RATE * 30))) * 1e-5
-    raw = mne.io.RawArray(signal, mne.create_info(["Fz", "Cz", "Pz", "Oz"], RATE, "eeg"), verbose="error")
-    return raw.set_annotations(mne.Annotations([3.0, 11.0, 20.0], [SECONDS] * 3, TEXTS))
+    return recording()
 
 
 @pytest.fixture(scope="module")
@@ -43,28 +41,13 @@ def test_channels_in_another_order_are_the_same_channels(raw, file, tmp_path):
     np.testing.assert_array_equal(first, file.features)
 
 
-def test_a_channel_without_numbers_is_named(raw, tmp_path):
-    broken = raw.copy()
-    broken._data[1, int(12 * RATE)] = np.nan
-    with pytest.raises(UserError, match=r"1 of 4 channels have NaN or infinity at .* \(Cz\).*data\.raw\.exclude"):
-        prepare(broken, tmp_path / "a.h5")
-    assert prepare(broken, tmp_path / "a.h5", data__raw__exclude=("Cz",)).n_features == 24
-
-
 def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    about = {"text": TEXTS, "who": ["A", "B", "B"], "task": ["NR", "SR", "NR"], "item": [5, 3, 9], "rating": [1, 2, 3],
+    about = {"who": ["A", "B", "B"], "task": ["NR", "SR", "NR"], "item": [5, 3, 9], "rating": [1, 2, 3],
              "recording": ["a", "b", "b"], "onset": [-1.0, 7.5, 2.0], "lasts": [4.0, 4.5, 3.5]}  # fmt: skip
-    metadata = pandas.DataFrame(about)
-    events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
-    epochs = mne.Epochs(raw, events, tmin=0, tmax=SECONDS - 1 / RATE, baseline=None, metadata=metadata, verbose="error")
-    named = {
-        "data__columns__subject": "who",
-        "data__columns__sentence_index": "item",
-        "data__columns__duration": "lasts",
-    }
-    held = prepare(epochs, tmp_path / "a.h5", **named)
-    found = {"text": held.sentence, "who": held.subject, "task": held.task, "item": held.sentence_index,
+    epochs, columns = epochs_of(raw, **about), {"subject": "who", "sentence_index": "item", "duration": "lasts"}
+    held = prepare(epochs, tmp_path / "a.h5", **{f"data__columns__{field}": name for field, name in columns.items()})
+    assert held.sentence.tolist() == TEXTS
+    found = {"who": held.subject, "task": held.task, "item": held.sentence_index,
              "recording": held.clock.recording, "onset": held.clock.onset, "lasts": held.clock.duration}  # fmt: skip
     assert {name: values.tolist() for name, values in found.items()} == {name: about[name] for name in found}
     longer = prepare(epochs, tmp_path / "b.h5", data__raw__window=1.0, data__raw__step=0.75)
@@ -78,12 +61,8 @@ def test_epochs_give_the_power_of_their_windows_and_their_metadata(raw, file, tm
 
 @pytest.mark.parametrize("rate", [RATE, 64.0])
 def test_epochs_give_the_waves_of_a_raw_at_the_rate_that_is_stated(raw, tmp_path, capsys, rate):
-    pandas = pytest.importorskip("pandas")
     options = {"data__raw__features": "waves", "data__raw__resample": rate, "data__raw__margin": 0.0}
-    events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
-    epochs = mne.Epochs(raw, events, tmin=0, tmax=SECONDS - 1 / RATE, baseline=None, verbose="error",
-                        metadata=pandas.DataFrame({"text": TEXTS}))  # fmt: skip
-    held, whole = prepare(epochs, tmp_path / "a.h5", **options), prepare(raw, tmp_path / "b.h5", **options)
+    held, whole = prepare(epochs_of(raw), tmp_path / "a.h5", **options), prepare(raw, tmp_path / "b.h5", **options)
     for data_file in (held, whole):
         assert data_file.sfreq == rate
         assert data_file.channels == ("Fz", "Cz", "Pz", "Oz")
@@ -111,10 +90,12 @@ def test_what_was_kept_and_dropped_is_said_in_python_too(raw, tmp_path, capsys):
     assert "recording 1: marks these channels as bad, but they are kept: Oz." in said
     assert "first texts: the dog saw it |" in said
     broken = raw.copy()
-    broken._data[1] = np.nan
-    with pytest.raises(UserError, match=r"recording 2: 1 of 4 channels have NaN") as error:
+    broken._data[1, int(8.5 * RATE)] = np.nan  # in the margin of a sentence
+    message = r"recording 2: 1 of 4 channels have NaN or infinity at 8\.5 s \(Cz\).*data\.raw\.exclude"
+    with pytest.raises(UserError, match=message) as error:
         prepare([raw, broken], tmp_path / "a.h5")
     assert "/tmp" not in str(error.value)
+    assert prepare(broken, tmp_path / "a.h5", data__raw__exclude=("Cz",)).n_features == 24
 
 
 def test_two_recordings_of_one_subject_keep_their_names(raw, tmp_path):
@@ -126,10 +107,7 @@ def test_two_recordings_of_one_subject_keep_their_names(raw, tmp_path):
 
 
 def test_epochs_without_a_subject_or_with_a_baseline_are_noted(raw, tmp_path, capsys):
-    pandas = pytest.importorskip("pandas")
-    metadata = pandas.DataFrame({"text": TEXTS})
-    events = np.array([[int(t * RATE), 0, 1] for t in (3.0, 11.0, 20.0)])
-    epochs = mne.Epochs(raw, events, tmin=-0.5, tmax=SECONDS, baseline=None, metadata=metadata, verbose="error")
+    epochs = epochs_of(raw, -0.5, SECONDS)
     prepare(epochs, tmp_path / "a.h5")
     said = capsys.readouterr().err
     assert "epochs begin 0.5 s before their event, and this part counts" in said
@@ -141,7 +119,6 @@ def test_epochs_without_a_subject_or_with_a_baseline_are_noted(raw, tmp_path, ca
 
 
 def test_raw_eeg_in_a_table_is_noted(tmp_path, capsys):
-    pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     for shapes, noted in (([(16, 875)] * 3, True), ([(4, 875), (4, 875), (5, 875)], False), ([(16, 64)] * 3, False),
                           ([(150, 200)] * 3, False)):  # fmt: skip

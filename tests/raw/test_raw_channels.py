@@ -14,10 +14,6 @@ from eeg2text_jax.data.raw.raw_samples import rereference
 from eeg2text_jax.data.raw.sentences import _samples, band_power
 from eeg2text_jax.training.configuration import load_config
 
-mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
-bids = pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
-edfio = pytest.importorskip("edfio", reason="writes EDF; comes with the extra `test`")
-pytest.importorskip("pybv", reason="writes BrainVision; comes with the extra `test`")
 pytestmark = pytest.mark.filterwarnings("ignore")  # MNE's, while files are written
 UNREFERENCED = "--config.data.raw.reference="  # a channel's mistake stays in its own features
 
@@ -128,10 +124,11 @@ def test_every_filter_fits_the_rate(name, features):
         spec.check_rate(100.0, "x")
 
 
-def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys, refusal):
+@pytest.mark.parametrize("unit", ["", "arb"])
+def test_a_given_unit_is_that_of_channels_without_one(unit, edf, tmp_path, capsys, refusal):
     files, fields, plain = edf
-    header(files / "S1.edf", 1, "unit", "")
-    assert "channel 'Cz'" in refusal(files, *fields)
+    header(files / "S1.edf", 1, "unit", unit)
+    assert "gives channel 'Cz' in 'n/a', no unit of voltage that MNE knows" in refusal(files, *fields)
     data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
     np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
     assert "1 channel without a unit was read in uV: Cz." in capsys.readouterr().err

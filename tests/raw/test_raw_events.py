@@ -1,23 +1,19 @@
-"""Tables of events as data sets have them, and recordings that are not there."""
+"""Events, names and codes of recordings, and recordings that are not there."""
 
-import dataclasses
 import re
 import tarfile
 from pathlib import Path
 
 import pytest
-from tiny_run import data_spec
+from held import event, recording, sentences_of
 
+from eeg2text_jax import prepare
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, events_table, find_raw, read_events, stem_of
-from eeg2text_jax.data.raw.sentences import Reading, Texts, readings, windows
+from eeg2text_jax.data.raw.find import RawFile, events_table, find_raw, read_events, stem_of
+from eeg2text_jax.data.raw.sentences import Reading, Texts, windows
+from eeg2text_jax.data.source import are_codes, mark_notes
 
 CHISCO = Path(__file__).parents[3] / "shared/data/chisco2_ds006317_metadata.tar.xz"
-FILE = RawFile(Path("S1.edf"), "S1", "NR")
-
-
-def event(onset, code="", duration=0.0, **columns):
-    return Event(onset, duration, (code,) if code else (), columns)
 
 
 def test_patterns_of_codes():
@@ -29,31 +25,28 @@ def test_patterns_of_codes():
 
 
 def test_annotations_with_texts_behind_a_prefix():
-    spec = data_spec(RawSpec, "raw", begin="sentence/*", end="stop")
-    found, dropped = readings(FILE, [event(1.0, "sentence/a  b"), event(2.0, "stop"), event(3.0, "sentence/c")], (),
-                              spec, None)  # fmt: skip
+    events = [event(1.0, "sentence/a  b"), event(2.0, "stop"), event(3.0, "sentence/c")]
+    found, dropped = sentences_of(events, begin="sentence/*", end="stop")
     assert found == [Reading("a b", 1.0, 2.0)]
     assert dropped == {"no end": 1}
 
 
 def test_words_without_durations_go_on_until_the_next():
-    spec = data_spec(RawSpec, "raw", begin="b", end="e", word="w*")
     events = [event(1.0, "b", text="x y"), event(1.0, "w1"), event(1.5, "w2", 0.2), event(2.0, "e"),
               event(2.0, "w3", 0.2), event(2.5, "w4")]  # fmt: skip
-    (found,), _ = readings(FILE, events, ("text",), spec, None)
+    (found,), _ = sentences_of(events, ("text",), begin="b", end="e", word="w*")
     assert found.words == ((1.0, 1.5), (1.5, 1.7)), "from the first moment on, and before the last one"
 
 
 def test_what_ends_as_a_sentence_begins_is_no_end_of_it():
     events = [event(1.0, "sentence/a"), event(1.0, "stop"), event(2.0, "stop"), event(2.0, "sentence/b")]
-    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="sentence/*", end="stop"), None)
+    found, _ = sentences_of(events, begin="sentence/*", end="stop")
     assert found == [Reading("a", 1.0, 2.0)]
 
 
 def test_a_word_ends_with_its_sentence():
-    spec = data_spec(RawSpec, "raw", begin="b", end="e", word="w*")
     events = [event(1.0, "b", text="x y"), event(1.5, "w1", 2.0), event(2.0, "e")]
-    (found,), _ = readings(FILE, events, ("text",), spec, None)
+    (found,), _ = sentences_of(events, ("text",), begin="b", end="e", word="w*")
     assert found.words == ((1.5, 2.0),)
 
 
@@ -69,7 +62,7 @@ def test_events_of_a_table_come_in_order_of_time(tmp_path):
 def test_only_what_overlaps_a_bad_stretch_is_dropped():
     events = [event(0.5, "BAD_a", 0.5), event(1.0, "a b", 1.0, text="a b"), event(2.0, "BAD_b", 0.5),
               event(2.4, "c d", 1.0, text="c d"), event(3.9, "e f", 1.0, text="e f"), event(4.0, "BAD_c")]  # fmt: skip
-    found, dropped = readings(FILE, events, (), data_spec(RawSpec, "raw"), None)
+    found, dropped = sentences_of(events)
     assert [reading.text for reading in found] == ["a b"]
     assert dropped == {"marked bad": 2}
 
@@ -96,7 +89,6 @@ def test_texts_by_code_and_subject_and_what_contradicts(tmp_path):
 def test_names_of_files_tell_who_reads_what(tmp_path):
     for name in ("sub-A1_ses-2_task-NR_run-1_eeg.edf", "S07_raw.fif", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
     found = {(file.subject, file.task, file.session, file.run) for file in find_raw([str(tmp_path)])}
     assert found == {("A1", "NR", "2", "1"), ("S07", "reading", "", "")}
     (file,) = find_raw([str(tmp_path / "S07_raw.fif")], r"(?P<subject>S\d+)", "SR")
@@ -120,7 +112,6 @@ def test_a_pointer_is_no_recording(tmp_path):
 def chisco(tmp_path_factory):
     if not CHISCO.exists():
         pytest.skip("shared/data/chisco2_ds006317_metadata.tar.xz is not here")
-    pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
     folder = tmp_path_factory.mktemp("chisco")
     with tarfile.open(CHISCO) as archive:
         archive.extractall(folder, filter="fully_trusted")  # its links lead nowhere on purpose
@@ -137,9 +128,9 @@ def test_events_of_a_real_data_set(chisco):
     assert columns == ["onset", "duration", "trial_type", "value", "sample"]
     assert {event.duration for event in events} == {0.0}
     assert ("event_65329", "65329") in {event.codes for event in events}
-    spec = data_spec(RawSpec, "raw", begin="65329", end="65381", text="trial_type")
-    total = sum(len(readings(file, read_events(events_table(file))[1], columns, spec, None)[0]) for file in files)
-    assert total == 17056
+    fields = {"begin": "65329", "end": "65381", "text": "trial_type"}
+    found = [sentences_of(read_events(events_table(file))[1], columns, file=file, **fields)[0] for file in files]
+    assert sum(map(len, found)) == 17056
 
 
 def test_recordings_that_are_not_downloaded_are_one_sentence(chisco, tmp_path, refused):
@@ -157,8 +148,7 @@ def test_recordings_that_are_not_downloaded_are_one_sentence(chisco, tmp_path, r
 def test_overlapping_word_annotations_name_their_code():
     def refusal(*events, **fields):
         with pytest.raises(UserError, match="overlap") as error:
-            readings(FILE, [Event(a, d, (said,), {"text": said}) for a, d, said in events], (),
-                     data_spec(RawSpec, "raw", **fields), None)  # fmt: skip
+            sentences_of([event(a, said, d, text=said) for a, d, said in events], **fields)
         return str(error.value)
 
     sentence = (1.0, 3.0, "the dog barks")
@@ -174,29 +164,28 @@ def test_overlapping_word_annotations_name_their_code():
 
 
 def test_a_sentence_without_a_word_is_counted():
-    spec = data_spec(RawSpec, "raw", word="word")
-    found, dropped = readings(FILE, [event(1.0, "a b", 2.0, text="a b")], (), spec, None)
+    found, dropped = sentences_of([event(1.0, "a b", 2.0, text="a b")], word="word")
     assert not found
     assert dropped == {"no word": 1}
 
 
 def test_any_code_begins_a_sentence_but_those_of_its_end_and_words():
     events = [event(1.0, "a b"), event(1.5, "word"), event(2.0, "end"), event(3.0, "c d"), event(4.0, "end")]
-    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="*", end="end"), None)
+    found, _ = sentences_of(events, begin="*", end="end")
     assert [(reading.text, reading.end) for reading in found] == [("word", 2.0), ("c d", 4.0)]
-    found, dropped = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="*", end="end", word="word"), None)
+    found, dropped = sentences_of(events, begin="*", end="end", word="word")
     assert [(reading.text, reading.end) for reading in found] == [("a b", 2.0)]
     assert dropped == {"no word": 1}
 
 
 def test_marks_are_skipped_by_name():
-    events = [event(0.0, "Fixation cross", 0.5), event(1.0, "a b", 2.0), event(4.0, "pause 3", 1.0)]
-    events = [dataclasses.replace(one, columns={"text": one.codes[0]}) for one in events]
-    every, _ = readings(FILE, events, (), data_spec(RawSpec, "raw"), None)
-    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", skip=("Fixation cross", "pause *")), None)
+    given = ((0.0, "Fixation cross", 0.5), (1.0, "a b", 2.0), (4.0, "pause 3", 1.0))
+    events = [event(*one, text=one[1]) for one in given]
+    every, _ = sentences_of(events)
+    found, _ = sentences_of(events, skip=("Fixation cross", "pause *"))
     assert [reading.text for reading in every] == ["Fixation cross", "a b", "pause 3"]
     assert [reading.text for reading in found] == ["a b"]
-    found, _ = readings(FILE, events, (), data_spec(RawSpec, "raw", begin="*", skip=("pause *",)), None)
+    found, _ = sentences_of(events, begin="*", skip=("pause *",))
     assert len(found) == 2
 
 
@@ -209,3 +198,68 @@ def test_a_table_of_texts_that_fits_no_recording_says_in_what(tmp_path):
     assert said.endswith("no row has the subject and trial of a sentence here.")
     path.write_text("trial\ttext\n")
     assert Texts(path, "text").mismatch([]).endswith("no row has the trial of a sentence here.")
+
+
+@pytest.fixture
+def nested(tmp_path):
+    for folder in ("vp1/s1", "vp1/s2", "vp2/s1"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "reading.edf").write_bytes(b"x")
+    return tmp_path
+
+
+def test_files_of_one_name_are_not_one_subject(nested):
+    with pytest.raises(UserError, match=r"3 files are called reading\.edf.*data\.raw\.names='\(\?P<subject>"):
+        find_raw([f"{nested}/*/*/reading.edf"])
+    with pytest.raises(UserError, match=r"2 files are called reading\.edf, .* the subject vp1"):
+        find_raw([f"{nested}/*/*/reading.edf"], r"(?P<subject>[^/]+)/s\d/reading")
+
+
+def test_folders_tell_who_reads(nested, monkeypatch):
+    names = r"(?P<subject>[^/]+)/(?P<session>[^/]+)/[^/]+"
+    found = find_raw([f"{nested}/*/*/*"], names)
+    assert [(file.subject, file.session) for file in found] == [("vp1", "s1"), ("vp1", "s2"), ("vp2", "s1")]
+    monkeypatch.chdir(nested / "vp2/s1")
+    assert find_raw(["reading.edf"], "(?P<subject>[^/]+)/[^/]+/reading")[0].subject == "vp2"
+    with pytest.raises(UserError, match="finds no subject"):
+        find_raw(["reading.edf"], r"(?P<subject>vp\d)")  # without a slash, for the file's name alone
+
+
+@pytest.mark.parametrize("texts", [["S  8", "S 30", "S 24"], ["101", "102", "103"], ["event_1", "event_2", "event_3"]])
+def test_codes_are_no_texts(texts, tmp_path):
+    raw = recording()
+    raw.annotations.description[:] = texts
+    with pytest.raises(UserError, match=r"look like codes \(.*data\.raw\.texts"):
+        prepare(raw, tmp_path / "a.h5")
+    (note,) = mark_notes(texts)
+    assert "look like codes of triggers" in note
+
+
+def test_a_text_may_be_a_mark_if_it_is_five_times_as_frequent_as_the_next_one():
+    def noted(*counts):
+        return mark_notes(f"the dog saw {'abcde'[i]}" for i, n in reversed([*enumerate(counts)]) for _ in range(n))
+
+    for counts in ((10, 9, 1, 1, 1), (24, 5, 1, 1), (4, 1, 1), (7, 7, 7), (30, 1), (30,), ()):
+        assert noted(*counts) == [], counts
+    for counts, said in (((10, 2, 1, 1), "10 of 14"), ((25, 5, 1), "25 of 31"), ((5, 1, 1), "5 of 7")):
+        (note,) = noted(*counts)
+        expected = f"'the dog saw a' is the text of {said} samples, the next most frequent text has {counts[1]}. If"
+        assert note.startswith(expected)
+
+
+def test_texts_are_no_codes():
+    assert not are_codes(["the dog saw 3", "a cat ran", "b 2"])
+    assert not are_codes(["yes", "no", "maybe"])
+    assert not are_codes(["S 1", "S 1"])
+
+
+def test_parts_of_a_recording_and_an_empty_room_are_no_recordings(tmp_path):
+    (tmp_path / "dataset_description.json").write_text("{}")
+    for name in ("sub-01/meg/sub-01_task-a_split-01_meg.fif", "sub-01/meg/sub-01_task-a_split-02_meg.fif",
+                 "sub-01/meg/sub-01_acq-crosstalk_meg.fif", "sub-02/ses-3/meg/sub-02_ses-3_task-a_run-2_meg.fif",
+                 "sub-emptyroom/ses-3/meg/sub-emptyroom_ses-3_task-noise_meg.fif"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    found = [(file.subject, file.session, file.run, file.path.name) for file in find_raw([str(tmp_path)])]
+    assert found == [("01", "", "", "sub-01_task-a_split-01_meg.fif"),
+                     ("02", "3", "2", "sub-02_ses-3_task-a_run-2_meg.fif")]  # fmt: skip

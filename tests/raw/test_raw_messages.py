@@ -3,27 +3,22 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
+from held import FILE, TEXTS, event, recording, sentences_of
 from tiny_run import data_spec
 
 from eeg2text_jax import prepare
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, find_raw, read_table
-from eeg2text_jax.data.raw.sentences import Texts, no_sentence, readings
+from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw, read_table
+from eeg2text_jax.data.raw.sentences import Texts, no_sentence
 
-RATE, TEXTS = 128.0, ["the dog saw it", "a cat ran off", "no hen was there"]
-FILE = RawFile(Path("S1.edf"), "01", "NR", "2", "1")
+BIDS = RawFile(Path("S1.edf"), "01", "NR", "2", "1")
 
 
 @pytest.mark.parametrize(
     ("files", "given", "message"),
     [
-        (
-            ["a/x/r.edf", "b/x/r.edf"],
-            ".",
-            r"its subfolders hold 2 recordings, such as a/x/r\.edf; name them as '\*/\*",
-        ),
+        (["a/x/r.edf", "b/x/r.edf"], ".", r"its subfolders hold 2 recordings, such as a/x/r\.edf; name them as '\*/\*"),
         (["r.vhdr", "r.eeg"], "r.eeg", r"r\.eeg: is a part of a recording; name r\.vhdr instead"),
         (["r.vhdr", "r.vmrk"], "r.vmrk", r"name r\.vhdr instead"),
         (["r.set", "r.fdt"], "r.fdt", r"name r\.set instead"),
@@ -50,8 +45,8 @@ def test_names_of_bids_fit_tables_with_and_without_prefix(tmp_path):
     for column, subject in (("subject", "sub-01"), ("subject", "1"), ("participant_id", "sub-01")):
         path.write_text(f"{column}\tses\ttrial\ttext\n{subject}\tx\t1\tone\nsub-02\tx\t1\ttwo\n")
         texts = Texts(path, "text")
-        assert texts.find(FILE, 1, ()) == "one"
-        texts.check_trials(FILE, 1)
+        assert texts.find(BIDS, 1, ()) == "one"
+        texts.check_trials(BIDS, 1)
     path.write_text("trigger\tsentence\n1\tone\n")
     message = r"expected 'text' \(data.raw.text can name another column\) and `trial` or `code`;"
     with pytest.raises(UserError, match=message):
@@ -70,28 +65,21 @@ def test_tables_of_a_spreadsheet(tmp_path):
 
 def test_why_no_event_begins_a_sentence():
     spec = data_spec(RawSpec, "raw")
-    bad = Event(0.0, 1.0, ("BAD_ACQ_SKIP",), {})
+    bad = event(0.0, "BAD_ACQ_SKIP", 1.0)
     assert "no annotations, and there is no table of events S1_events.tsv (or .csv)" in no_sentence(FILE, [bad], spec)
-    said = no_sentence(FILE, [bad, Event(1.0, 0.0, ("a dog",), {})], spec)
+    said = no_sentence(FILE, [bad, event(1.0, "a dog")], spec)
     assert "none has a duration, so give data.raw.end" in said
     assert said.endswith("the codes of its events are a dog.")
 
 
 def test_words_of_a_table_have_a_code_already():
     columns = ("onset", "duration", "trial_type", "text")
-    events = [Event(1.0, 3.0, ("sentence",), {"text": "the dog barks"}), Event(1.0, 0.5, ("word",), {"text": "the"})]
+    events = [event(1.0, "sentence", 3.0, text="the dog barks"), event(1.0, "word", 0.5, text="the")]
     with pytest.raises(UserError, match=r"if 'word' marks a word, name the code of words with data\.raw\.word=word;"):
-        readings(FILE, events, columns, data_spec(RawSpec, "raw"), None)
-    events = [Event(1.0, 3000.0, (), {"text": "a b"}), Event(6.0, 3500.0, (), {"text": "c d"})]
+        sentences_of(events, columns)
+    events = [event(1.0, "", 3000.0, text="a b"), event(6.0, "", 3500.0, text="c d")]
     with pytest.raises(UserError, match=r"they last 3000 and 3500 s: are durations in ms\?"):
-        readings(FILE, events, columns, data_spec(RawSpec, "raw"), None)
-
-
-def recording(onsets, seconds):
-    mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
-    signal = np.random.default_rng(0).normal(size=(4, int(RATE * 30))) * 1e-5
-    raw = mne.io.RawArray(signal, mne.create_info(["Fz", "Cz", "Pz", "Oz"], RATE, "eeg"), verbose="error")
-    return raw.set_annotations(mne.Annotations([0.0], [0.1], ["x"])), list(zip(onsets, seconds, TEXTS, strict=True))
+        sentences_of(events, columns)
 
 
 @pytest.mark.parametrize(
@@ -106,20 +94,12 @@ def recording(onsets, seconds):
     ],
 )
 def test_why_all_were_dropped(onsets, seconds, message, tmp_path):
-    raw, rows = recording(onsets, seconds)
-    raw.save(tmp_path / "S1_raw.fif", verbose="error")
+    recording().save(tmp_path / "S1_raw.fif", verbose="error")
+    rows = zip(onsets, seconds, TEXTS, strict=True)
     lines = ["onset\tduration\ttext", *("\t".join(map(str, row)) for row in rows)]
     (tmp_path / "S1_events.tsv").write_text("\n".join(lines))
     with pytest.raises(UserError, match=message):
         prepare(tmp_path, tmp_path / "a.h5")
-
-
-def test_a_missing_number_is_said_where_it_is(tmp_path):
-    raw, _ = recording([3, 11, 20], [4] * 3)
-    raw.set_annotations(type(raw.annotations)([3.0], [9.0], ["the dog saw it"]))
-    raw._data[1, int(8.5 * RATE)] = np.nan
-    with pytest.raises(UserError, match=r"recording 1: 1 of 4 channels have NaN or infinity at 8\.5 s \(Cz\)"):
-        prepare(raw, tmp_path / "a.h5")
 
 
 def test_the_advised_expression_leaves_the_ending_out(tmp_path):

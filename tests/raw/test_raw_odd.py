@@ -2,24 +2,17 @@
 
 import hashlib
 
+import mne
 import numpy as np
+import pandas
 import pytest
+from held import RATE, TEXTS, recording
 
 from eeg2text_jax import prepare
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.runs.pipeline import data_section
-
-mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
-RATE, TEXTS = 128.0, ["the dog saw it", "a cat ran off", "no hen was there"]
-NAMES = ["Fz", "Cz", "Pz", "Oz"]
-
-
-def recording(seed=0, scale=1e-5):
-    signal = np.random.default_rng(seed).normal(size=(4, int(RATE * 30))) * scale
-    raw = mne.io.RawArray(signal, mne.create_info(NAMES, RATE, "eeg"), verbose="error")
-    return raw.set_annotations(mne.Annotations([3.0, 11.0, 20.0], [4.0] * 3, TEXTS))
 
 
 def notes(raw, path, capsys, **fields):
@@ -75,7 +68,6 @@ def test_a_dead_channel_is_named(tmp_path, capsys):
     assert "constant, or nearly so, as recorded: Oz; leave them out with data.raw.exclude" in said
     with pytest.raises(UserError, match=r"all were dropped \(flat channel Oz 3\)"):
         prepare(dead, tmp_path / "a.h5", data__raw__reference="")
-    pandas = pytest.importorskip("pandas")
     epochs = mne.EpochsArray(dead.get_data()[None, :, :512], dead.info, verbose="error",
                              metadata=pandas.DataFrame({"text": TEXTS[:1], "subject": ["A"]}))  # fmt: skip
     prepare(epochs, tmp_path / "a.h5")
@@ -120,7 +112,7 @@ def test_sentences_too_short_for_the_filters_are_dropped_and_named(features, tmp
     assert found.provenance["dropped"] == {"too short for the filters (data.raw.margin helps)": 1}
     kept = prepare(short, tmp_path / "b.h5", **{**options, "data__raw__margin": 2.0})
     assert kept.sentence.tolist() == TEXTS
-    metadata = pytest.importorskip("pandas").DataFrame({"text": TEXTS[:1], "subject": ["A"]})
+    metadata = pandas.DataFrame({"text": TEXTS[:1], "subject": ["A"]})
     epochs = mne.EpochsArray(short.get_data()[None, :, :12], short.info, verbose="error", metadata=metadata)
     with pytest.raises(UserError, match="the epochs have 12 samples at 128 a second, too few for the filters"):
         prepare(epochs, tmp_path / "c.h5", **options)

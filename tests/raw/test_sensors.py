@@ -2,7 +2,10 @@
 
 import shutil
 
+import mne
+import mne_bids as bids
 import numpy as np
+import pandas
 import pytest
 import scipy.signal
 from prepared import prepare
@@ -15,8 +18,6 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.raw.sentences import bipolar_pairs
 
-mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
-bids = pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # MNE's, while files are written
 
 RATE, SECONDS, SENTENCES = 200.0, 2.0, 40
@@ -165,7 +166,6 @@ def test_an_implausible_unit_is_said_by_type(mixed, kind, noted, other, capsys):
 
 @pytest.mark.parametrize("kind", ["seeg", "ecog"])
 def test_depth_and_grid_electrodes_in_bids(kind, tmp_path):
-    pytest.importorskip("pybv")
     raw = recording(dict.fromkeys(SHAFTS, kind) | {"EOG": "eog"}, "LA3")
     raw.info["line_freq"] = 50
     path = bids.BIDSPath(subject="01", task="reading", datatype="ieeg", root=tmp_path / "study")
@@ -219,7 +219,7 @@ def test_held_recordings_and_epochs_have_types_too(tmp_path):
     epochs = mne.Epochs(
         raw, *mne.events_from_annotations(raw, verbose="error"), 0, SECONDS - 1 / RATE, baseline=None, preload=True
     )
-    epochs.metadata = pytest.importorskip("pandas").DataFrame({"text": [f"text {i}" for i in range(len(epochs))]})
+    epochs.metadata = pandas.DataFrame({"text": [f"text {i}" for i in range(len(epochs))]})
     two = prepare_held(epochs, tmp_path / "b.h5", **short)
     assert one.types == two.types == ("mag",) * 8 + ("grad",) * 16
     assert found(one)["mag"] > 0.75
@@ -235,7 +235,6 @@ def test_held_recordings_and_epochs_have_types_too(tmp_path):
 
 def test_a_bids_folder_has_the_datatype_that_is_asked_for(tmp_path, capsys):
     """A recording in `meg`, with EEG beside it, and one in `eeg`: EEG without a choice, as ever."""
-    pytest.importorskip("pybv")
     root, lines = tmp_path / "study", ["onset\tduration\ttext"]
     lines += [f"{2 + i * (SECONDS + 1)}\t{SECONDS}\ttext number {i} has bit {bit}" for i, bit in enumerate(BITS)]
     for datatype, types in (("meg", MIXED), ("eeg", {name: kind for name, kind in MIXED.items() if kind == "eeg"})):

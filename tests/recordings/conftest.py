@@ -1,7 +1,6 @@
 """One simulated study, written once in each format."""
 
 import pytest
-from ml_collections import ConfigDict
 from simulated_study import Study, make_content
 
 from configs.default import get_config
@@ -9,7 +8,7 @@ from eeg2text_testing.zuco_files import write_v5, write_v73
 
 
 @pytest.fixture(scope="session")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory):
     root = tmp_path_factory.mktemp("study")
     made = Study(make_content(0), root / "v5", root / "v7", root / "v73")
     for folder in (made.v5, made.v7, made.v73):
@@ -21,5 +20,5 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 @pytest.fixture
-def data_config() -> ConfigDict:
+def data_config():
     return get_config().data

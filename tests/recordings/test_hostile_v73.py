@@ -8,7 +8,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from simulated_study import Study
 
 from eeg2text_jax.data.recordings._features import BANDS, Fields
 from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
@@ -31,11 +30,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.fixture
-def path(study: Study, tmp_path: Path) -> Path:
+def path(study, tmp_path):
     return Path(shutil.copy(study.v73 / FILE, tmp_path / FILE))
 
 
-def words_of(file: h5py.File) -> h5py.Group:
+def words_of(file):
     """The struct array of the words of a sentence with more than one."""
     for reference in file["sentenceData/word"][:].ravel():
         group = file[reference]
@@ -89,7 +88,7 @@ def test_bytes_of_other_files_do_not_become_features(path, tmp_path, kind):
         list(read_mat_v73(path, Fields("GD", BANDS)))
 
 
-def make(file: h5py.File, kind: str, secret: Path, other: Path) -> h5py.Dataset:
+def make(file, kind, secret, other):
     if kind == "external storage":
         return file.create_dataset("led", (105, 1), "f8", external=[(str(secret), 0, 840)])
     layout = h5py.VirtualLayout((105, 1), "f8")

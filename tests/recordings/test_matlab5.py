@@ -13,24 +13,24 @@ from eeg2text_jax.data.recordings._mat_v5 import Damaged, Decoder, StructArray
 SAMPLES = Path(scipy.io.matlab.__file__).parent / "tests" / "data"
 
 
-def pack(*parts: tuple[int, bytes], order: str = "<") -> bytes:
+def pack(*parts, order="<"):
     """An array's data elements, each padded to 8 bytes."""
     return b"".join(struct.pack(f"{order}II", kind, len(data)) + data + bytes(-len(data) % 8) for kind, data in parts)
 
 
-def numeric(kind: int, data: bytes, count: int, matlab_class: int = 6) -> bytes:
+def numeric(kind, data, count, matlab_class=6):
     return pack((6, struct.pack("<II", matlab_class, 0)), (5, struct.pack("<ii", 1, count)), (1, b""), (kind, data))
 
 
 @pytest.mark.parametrize("stored", ["i1", "u1", "i2", "u2", "i4", "u4", "f8"])
-def test_doubles_stored_as_smaller_integers(stored: str) -> None:
+def test_doubles_stored_as_smaller_integers(stored):
     kind = {"i1": 1, "u1": 2, "i2": 3, "u2": 4, "i4": 5, "u4": 6, "f8": 9}[stored]
     values = np.array([1, 50, 127], stored)
     got = Decoder("<").array(numeric(kind, values.tobytes(), 3))
     assert got.numbers.tolist() == [1, 50, 127]
 
 
-def test_small_elements() -> None:
+def test_small_elements():
     """Up to four bytes of data share their tag's eight."""
     data = pack((6, struct.pack("<II", 6, 0)), (5, struct.pack("<ii", 1, 2)), (1, b""))
     data += struct.pack("<HHHH", 4, 4, 7, 9)  # uint16, 4 bytes: 7, 9
@@ -47,7 +47,7 @@ def test_small_elements() -> None:
         (2, b"plain", 5, "plain"),
     ],
 )
-def test_encodings_of_text(kind: int, data: bytes, count: int, text: str) -> None:
+def test_encodings_of_text(kind, data, count, text):
     assert Decoder("<").array(numeric(kind, data, count, matlab_class=4)).text == text
 
 
@@ -65,14 +65,14 @@ def test_encodings_of_text(kind: int, data: bytes, count: int, text: str) -> Non
         (b"\1\2\3", "ends in the middle"),
     ],
 )
-def test_contradictions_are_refused(data: bytes, problem: str) -> None:
+def test_contradictions_are_refused(data, problem):
     with pytest.raises(Damaged, match=problem):
         Decoder("<").array(data)
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="scipy is installed without its tests' data")
 @pytest.mark.parametrize("name", ["teststruct", "teststructarr", "teststructnest"])
-def test_structs_that_matlab_wrote(name: str) -> None:
+def test_structs_that_matlab_wrote(name):
     """v6 (uncompressed), v7 (compressed) and big-endian files from MATLAB: fields, text and numbers as loadmat's."""
     compared = 0
     for path in sorted(SAMPLES.glob(f"{name}_[67]*.mat")):
@@ -88,7 +88,7 @@ def test_structs_that_matlab_wrote(name: str) -> None:
     assert compared
 
 
-def compare(decoder: Decoder, element: dict[str, bytes], other: object) -> int:
+def compare(decoder, element, other):
     compared = 0
     for field, data in element.items():
         value, decoded = getattr(other, field), decoder.array(data)

@@ -1,12 +1,11 @@
 """`--compat=wang-ji` against their converters' pickles and their way of building samples, computed with torch."""
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from simulated_study import MISSING, NO_SINGLE, REJECTED, SHIFTED, TEXTS, UNREAD, Study, make_content
+from simulated_study import MISSING, NO_SINGLE, REJECTED, SHIFTED, TEXTS, UNREAD, make_content
 from tiny_run import data_spec
 
 from eeg2text_jax.base.errors import UserError
@@ -21,13 +20,13 @@ COMPAT = data_spec(RecordingSpec, "recordings", compat="wang-ji")
 Made = dict[int, tuple[str, np.ndarray]]
 
 
-def samples(source: Path, spec: RecordingSpec = COMPAT) -> tuple[Made, Tally]:
+def samples(source, spec=COMPAT):
     tally = Tally()
     made = {s.sentence_index: (s.sentence, s.features) for s in tally.count(Recordings([str(source)], spec, tally))}
     return made, tally
 
 
-def their_sample(sentence: dict | None, measure: str = "GD") -> tuple[str, np.ndarray] | None:
+def their_sample(sentence, measure="GD"):
     """`get_input_sample` of their data.py, up to padding; None where it gives none."""
     if sentence is None:
         return None
@@ -48,7 +47,7 @@ def their_sample(sentence: dict | None, measure: str = "GD") -> tuple[str, np.nd
 
 
 @pytest.fixture(scope="module")
-def pickles(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pickles(study, tmp_path_factory):
     root = tmp_path_factory.mktemp("pickles")
     made = {"v5": root / "v5" / "task1-SR-dataset.pickle", "v73": root / "v73" / "task1-SR-dataset.pickle"}
     for path in made.values():
@@ -58,7 +57,7 @@ def pickles(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return made
 
 
-def assert_same(a: Made, b: Made) -> None:
+def assert_same(a, b):
     assert list(a) == list(b)
     for index in a:
         assert a[index][0] == b[index][0]
@@ -67,7 +66,7 @@ def assert_same(a: Made, b: Made) -> None:
 
 @pytest.mark.parametrize("measure", ["GD", "FFD", "TRT"])
 @pytest.mark.parametrize("form", ["v5", "v73"])
-def test_files_give_what_their_pickle_gives(study: Study, pickles: dict[str, Path], form: str, measure: str) -> None:
+def test_files_give_what_their_pickle_gives(study, pickles, form, measure):
     spec = data_spec(RecordingSpec, "recordings", compat="wang-ji", measure=measure)
     from_files, tally = samples(getattr(study, form) / FILE, spec)
     from_pickle, other = samples(pickles[form], spec)
@@ -77,7 +76,7 @@ def test_files_give_what_their_pickle_gives(study: Study, pickles: dict[str, Pat
 
 
 @pytest.mark.parametrize("form", ["v5", "v73"])
-def test_samples_are_what_their_code_builds(study: Study, pickles: dict[str, Path], form: str) -> None:
+def test_samples_are_what_their_code_builds(study, pickles, form):
     made, _ = samples(getattr(study, form) / FILE)
     content = pickle.loads(pickles[form].read_bytes())["ZAB"]  # written by this test
     expected = {i: theirs for i, sentence in enumerate(content) if (theirs := their_sample(sentence)) is not None}
@@ -87,7 +86,7 @@ def test_samples_are_what_their_code_builds(study: Study, pickles: dict[str, Pat
         np.testing.assert_allclose(made[i][1], features, rtol=0, atol=2e-5)  # theirs in float32
 
 
-def test_quirks_of_v5(study: Study) -> None:
+def test_quirks_of_v5(study):
     made, tally = samples(study.v5 / FILE)
     assert made[8][0] == "feels emp11111ty and unsatisfying"  # the typing error stays
     assert len(made[SHIFTED][1]) == len(TEXTS[SHIFTED].split())  # "--" counts as a word
@@ -96,7 +95,7 @@ def test_quirks_of_v5(study: Study) -> None:
     assert dropped == {"missing": 1, "no fixated word": 1, "NaN band": 1}
 
 
-def test_quirks_of_v73(study: Study) -> None:
+def test_quirks_of_v73(study):
     """Every token of the sentence was fixated: after k skipped tokens, words have EEG from k places earlier."""
     shifted, tally = samples(study.v73 / FILE)
     right, _ = samples(study.v73 / FILE, PLAIN)
@@ -109,7 +108,7 @@ def test_quirks_of_v73(study: Study) -> None:
     assert tally.dropped["ZAB", "SR", "missing"] >= 3  # with the placeholder, and the one without rawEEG
 
 
-def test_sentence_without_own_mean_is_dropped_by_theirs_only(tmp_path: Path) -> None:
+def test_sentence_without_own_mean_is_dropped_by_theirs_only(tmp_path):
     content = make_content(3)[:3]
     content[0]["mean_a1"] = np.full((1, 105), np.nan, np.float32)
     write_v5(tmp_path / FILE, content)
@@ -117,19 +116,19 @@ def test_sentence_without_own_mean_is_dropped_by_theirs_only(tmp_path: Path) -> 
     assert 0 in samples(tmp_path / FILE, PLAIN)[0]
 
 
-def test_pickle_of_either_converter_in_the_corrected_reading(study: Study, pickles: dict[str, Path]) -> None:
+def test_pickle_of_either_converter_in_the_corrected_reading(study, pickles):
     """A v5 pickle has all that the corrected reading needs; one made from v7.3 keeps its shift."""
     assert_same(samples(study.v5 / FILE, PLAIN)[0], samples(pickles["v5"], PLAIN)[0])
 
 
-def test_measures_that_pickles_lack(pickles: dict[str, Path]) -> None:
+def test_measures_that_pickles_lack(pickles):
     with pytest.raises(UserError, match="hold GD, FFD, TRT, not GPT"):
         samples(pickles["v5"], data_spec(RecordingSpec, "recordings", measure="GPT"))
     with pytest.raises(UserError, match="expected GD, FFD or TRT"):
         data_spec(RecordingSpec, "recordings", measure="SFD", compat="wang-ji")
 
 
-def test_subjects_of_a_pickle_come_sorted_and_may_be_excluded(tmp_path: Path, pickles: dict[str, Path]) -> None:
+def test_subjects_of_a_pickle_come_sorted_and_may_be_excluded(tmp_path, pickles):
     sentences = pickle.loads(pickles["v5"].read_bytes())["ZAB"]
     path = tmp_path / "taskNRv2_source.pkl"
     dump(path, {"YSD": sentences, "YAC": sentences, "YMH": sentences})
@@ -139,7 +138,7 @@ def test_subjects_of_a_pickle_come_sorted_and_may_be_excluded(tmp_path: Path, pi
     assert {sample.task for sample in made} == {"NRv2"}
 
 
-def test_v73_written_from_other_content_differs(tmp_path: Path, study: Study) -> None:
+def test_v73_written_from_other_content_differs(tmp_path, study):
     """What makes the comparisons above able to fail."""
     write_v73(tmp_path / FILE, make_content(9)[SHIFTED : SHIFTED + 1])
     other, original = (samples(path / FILE, PLAIN)[0] for path in (tmp_path, study.v73))

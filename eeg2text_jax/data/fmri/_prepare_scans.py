@@ -27,27 +27,26 @@ from eeg2text_jax.data.datafile import to_half
 from eeg2text_jax.data.fmri import _scans
 from eeg2text_jax.data.source import Tally
 
-BLOCK = 8  # frames per block: 3.5 MB of float32 on the usual grid, which fits the processor's cache
-ROUNDING = 1e-6  # relative to a voxel's mean; smaller deviations are float32 rounding of a constant
-TOLERANCE = 0.05  # largest difference in seconds between the TR of header and sidecar
-READERS = min(4, os.cpu_count() or 1)  # scans read at the same time; each takes up to 0.2 GB
+BLOCK = 8  # frames: 3.5 MB of float32 on the usual grid, which fit the processor's cache
+ROUNDING = 1e-6  # of a voxel's mean; smaller deviations are float32 rounding
+TOLERANCE = 0.05  # seconds between the TR of header and sidecar
+READERS = min(4, os.cpu_count() or 1)  # scans read at once; each takes up to 0.2 GB
 
 
 class Run:
-    """The NIfTI image of one run, `tr` seconds a frame, read in two passes. Close it after use.
+    """The NIfTI image of a run, `tr` seconds a frame, read in two passes. Close it after use.
 
-    The first pass fits trend and deviation of every voxel, and copies the frames to a temporary file for the second,
-    `frames`: a compressed image can only be read sequentially, and a run may be large (2,200 volumes: 0.5 GB).
+    The first pass fits trend and deviation of each voxel, and copies the frames to a temporary file for `frames`, as a
+    compressed image can only be read in order, and a run may be large (2,200 volumes: 0.5 GB).
 
-    Raises UserError with a message `KIND|SENTENCE` if the image is not NIfTI, has another grid or TR, is truncated or
-    damaged, or no voxel varies; the caller then leaves out this scan.
+    Raises UserError `KIND|SENTENCE` if the image is damaged or not NIfTI, has another grid or TR, or no voxel varies.
     """
 
     def __init__(self, path: Path, spec: _scans.FmriSpec, tr: float):
         self._spec, self._voxels = spec, int(np.prod(spec.grid))
         offset = self._read_header(path, tr)
         self._frame_bytes = self._voxels * self._dtype.itemsize
-        # New memory for each block costs 20 % of the time in page faults.
+        # New memory for each block would cost 20 % of the time.
         self._room = np.empty((BLOCK, self._voxels), np.float32)
         self._copy = tempfile.SpooledTemporaryFile(max_size=1 << 27)  # noqa: SIM115 - in memory up to 128 MiB
         try:
@@ -61,7 +60,7 @@ class Run:
             raise UserError(f"damaged image|cannot be read to its end ({first_line(error)})") from error
 
     def _read_header(self, path: Path, tr: float) -> int:
-        """Set length, dtype and scaling; return the offset of the first voxel in the uncompressed file."""
+        """Set length, dtype and scaling; return the offset of the first voxel."""
         nibabel = library("nibabel", "fmri")
         try:
             image = nibabel.load(path)
@@ -83,11 +82,11 @@ class Run:
         seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
         if unit in ("sec", "msec", "usec") and seconds > 0 and abs(seconds - tr) > TOLERANCE:
             raise UserError(f"contradictory TR|has a TR of {seconds:g} s by its header and of {tr:g} s by its sidecar")
-        self.length = shape[3]  # frames
+        self.length = shape[3]
         return int(proxy.offset)
 
     def _values(self, raw: bytes) -> np.ndarray:
-        """Convert stored bytes to float32 `[frames, voxels]` (X fastest), valid until the next call."""
+        """Convert bytes to float32 `[frames, voxels]` (X fastest), valid until the next call."""
         stored = np.frombuffer(raw, self._dtype).reshape(-1, self._voxels)
         values = self._room[: len(stored)]
         np.copyto(values, stored, casting="unsafe")
@@ -97,13 +96,13 @@ class Run:
         return values
 
     def _fit(self, file: BinaryIO) -> None:
-        """Copy all frames, and fit polynomials to every voxel's time course in one pass."""
+        """Copy all frames, and fit polynomials to each voxel's time course."""
         n = self.length
         places = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
         legendre = np.polynomial.legendre.legvander(places, min(self._spec.detrend, n - 1))
         self._basis = np.linalg.qr(legendre)[0].astype(np.float32)  # [length, degree + 1]
         products, squares = np.zeros((self._basis.shape[1], self._voxels)), np.zeros(self._voxels)
-        first = np.zeros(self._voxels, np.float32)  # sums are relative to the first frame, because means are large
+        first = np.zeros(self._voxels, np.float32)  # sums are relative to it, as means are large
         for start in range(0, n, BLOCK):
             size = min(n - start, BLOCK) * self._frame_bytes
             raw = file.read(size)
@@ -117,8 +116,8 @@ class Run:
             squares += np.einsum("tv,tv->v", values, values)
         if file.read(1):
             raise ValueError("it has more bytes than its header says")
-        # The basis is orthonormal, so the products are the coefficients.
-        constant = self._basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant voxel of value 1
+        # The basis is orthonormal, so products are coefficients.
+        constant = self._basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant 1
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             mean = first + constant @ products / n
             deviation = np.sqrt(np.maximum(squares - (products**2).sum(axis=0), 0) / n)
@@ -127,23 +126,23 @@ class Run:
             if self._spec.mask and varies.any():
                 scale[mean < self._spec.mask * np.percentile(mean[varies], 98)] = 0.0
             trend = products + constant[:, None] * first
-        # [degree + 1, voxels], coefficients of the basis; [voxels], 0 for a constant or masked voxel
+        # [degree + 1, voxels]; [voxels], 0 for a constant or masked voxel
         self._trend, self._scale = np.nan_to_num(trend).astype(np.float32), scale.astype(np.float32)
         if not self._scale.any():
             raise UserError("constant image|has no voxel that varies")
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]` of `spec.dtype`; each is valid until the next."""
+        """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]`; each is valid until the next."""
         spec, out = self._spec, np.empty((BLOCK, *self._spec.grid), self._spec.dtype)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             self._copy.seek(first * self._frame_bytes)
             values = self._values(self._copy.read((last - first) * self._frame_bytes))
             for curve, size in zip(self._basis[first:last].T, self._trend, strict=True):
-                values -= curve[:, None] * size  # a matrix product is slower: too narrow for several threads
+                values -= curve[:, None] * size  # a matrix product is slower
             values *= self._scale
             np.clip(values, -spec.clip, spec.clip, out=values)
-            if self._dtype.kind == "f":  # voxels of float images may be NaN
+            if self._dtype.kind == "f":  # may be NaN
                 np.nan_to_num(values, copy=False, nan=0.0)
             for frame, place in zip(values, out, strict=False):
                 stored = to_half(frame) if spec.dtype == "float16" else frame
@@ -152,7 +151,6 @@ class Run:
             yield out[: len(values)]
 
     def close(self) -> None:
-        """Delete the temporary file."""
         self._copy.close()
 
 
@@ -160,9 +158,9 @@ NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 
 
 def prepare_scans(root: Path, spec: _scans.FmriSpec, out: Path, tally: Tally) -> None:
-    """Write the data file of the scans below `root`, and count its windows in `tally`.
+    """Write the data file of the scans below `root`, and count its windows.
 
-    Raises UserError if no scan is usable, or, with `spec.strict`, if any scan is unusable.
+    Raises UserError if no scan is usable, or, with `spec.strict`, if one is not.
     """
     work = _Work(root, spec, tally)
     usable = work.usable()
@@ -180,32 +178,31 @@ def prepare_scans(root: Path, spec: _scans.FmriSpec, out: Path, tally: Tally) ->
 
 
 class _Work:
-    """State of writing the data file: transcripts, unusable scans and notes so far."""
+    """State of writing the data file."""
 
     def __init__(self, root: Path, spec: _scans.FmriSpec, tally: Tally):
         self._root, self._spec, self._tally = root, spec, tally
-        self._selection = _scans.select(root, _scans.find_scans(root), spec)
+        self._wanted, self._left_out = _scans.select(root, _scans.find_scans(root), spec)
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
         self._transcripts: dict[str, _scans.Transcript | UserError] = {}
-        self._corrected: dict[str, _scans.Transcript] = {}  # stimulus -> transcript with corrected onsets
-        self._problems: dict[str, list[tuple[_scans.Scan, str]]] = collections.defaultdict(
-            list
-        )  # kind -> (scan, message)
+        self._corrected: dict[str, _scans.Transcript] = {}
+        # kind -> (scan, message)
+        self._problems: dict[str, list[tuple[_scans.Scan, str]]] = collections.defaultdict(list)
         self._files: list[dict[str, Any]] = []
-        self._story_time: list[tuple[int, float, float]] = []  # (frame, its time in the audio, TR), see `clock.py`
-        self._usual_tr: dict[str, float] = {}  # stimulus -> TR in seconds, see `usual_tr`
+        self._story_time: list[tuple[int, float, float]] = []  # see `clock.py`
+        self._usual_tr: dict[str, float] = {}
         self._oddities: list[str] = []  # notes
 
     def usable(self) -> list[_scans.Scan]:
-        """Return the selected scans that have an image, a story and its transcript; count all others as dropped.
+        """Return the selected scans that have an image, a story and its transcript; count others as dropped.
 
-        Raises UserError if there is no such scan, or with `strict` if one selected scan is unusable.
+        Raises UserError if there is none, or with `strict` if one is unusable.
         """
-        for reason, scans in self._selection.left_out.items():
+        for reason, scans in self._left_out.items():
             for scan in scans:
                 self._drop(scan, reason)
         usable = []
-        for scan in self._selection.wanted:
+        for scan in self._wanted:
             if problem := scan.problem or _scans.not_here(scan.image) or self._transcript_problem(scan):
                 self._refuse(scan, problem)
             else:
@@ -213,11 +210,11 @@ class _Work:
         if not usable:
             self.note()
             raise UserError(
-                f"{self._root}: none of the {len(self._selection.wanted)} selected scans can be used, for these "
+                f"{self._root}: none of the {len(self._wanted)} selected scans can be used, for these "
                 f"reasons: {' '.join(self._tally.notes)}"
             )
         counts = {scan.stem: collections.Counter(story.stimulus for story in scan.stories) for scan in usable}
-        most = functools.reduce(operator.or_, counts.values())  # audio file -> largest number of stories in one scan
+        most = functools.reduce(operator.or_, counts.values())  # stimulus -> most stories in a scan
         self._oddities += [
             f"{stem}: its events have {n} of the {most[name]} stories of {name}."
             for stem, times in counts.items()
@@ -229,7 +226,7 @@ class _Work:
         return [dataclasses.replace(scan, stories=stories) for scan, stories in zip(usable, placed, strict=True)]
 
     def _transcript_problem(self, scan: _scans.Scan) -> str:
-        """Read the transcripts of a scan's stories; return the problem (`KIND|SENTENCE`) of a faulty one, or ""."""
+        """Read the transcripts of a scan's stories; return the problem (`KIND|SENTENCE`) of one, or ""."""
         for name in (story.stimulus for story in scan.stories):
             if name not in self._transcripts:
                 try:
@@ -241,7 +238,7 @@ class _Work:
         return ""
 
     def runs(self, scans: Sequence[_scans.Scan]) -> Iterator[Run | UserError]:
-        """Yield the image of each scan or its error, in order; background threads read the next images."""
+        """Yield each scan's image or its error; threads read the next ones."""
         with concurrent.futures.ThreadPoolExecutor(READERS) as readers:
             left = iter(scans)
             waiting = collections.deque(readers.submit(self._read, scan) for scan in itertools.islice(left, READERS))
@@ -264,7 +261,7 @@ class _Work:
             return error
 
     def add(self, scan: _scans.Scan, run: Run | UserError, writer: VolumeWriter) -> None:
-        """Write the windows of a scan; leave it out if its image is damaged."""
+        """Write a scan's windows; leave it out if its image is damaged."""
         if isinstance(run, UserError):
             self._refuse(scan, str(run))
             return
@@ -280,7 +277,7 @@ class _Work:
         first, last = frames.start + spec.lag_tr, min(frames.stop + spec.lag_tr, run.length)
         blocks = run.frames(first, last) if last - first >= spec.window else ()
         block_starts = [writer.add_frames(block) for block in blocks]
-        story_start = frames.start * scan.tr - story.audio_start  # time in the audio at which the first frame begins
+        story_start = frames.start * scan.tr - story.audio_start  # time in the audio
         if block_starts:
             self._story_time.append((block_starts[0], round(story_start, 6), scan.tr))
         key, stop = (scan.subject, story.stimulus), frames.stop + spec.lag_tr
@@ -306,7 +303,7 @@ class _Work:
             )
 
     def _transcript(self, scan: _scans.Scan, story: _scans.Story) -> _scans.Transcript:
-        """Return the transcript of a story, corrected and checked at first use."""
+        """Return a story's transcript, corrected and checked at first use."""
         name = story.stimulus
         if story.moved:
             self._oddities.append(
@@ -339,7 +336,7 @@ class _Work:
             self._tally.dropped[scan.subject, scan.task, reason] += 1
 
     def note(self) -> None:
-        """Add to the tally one note for each kind of problem, and every oddity as a note."""
+        """Add a note for each kind of problem, and for each oddity."""
         get = f"; `datalad get` in {self._root} fetches"
         advice = {
             "not downloaded": f"{get} images: sub-*/func/*_bold.nii.gz",
@@ -358,7 +355,7 @@ class _Work:
                 f"{'the first of them' if len(cases) > 1 else 'namely'} {first.stem}: {sentence}{advice.get(kind, '')}."
             )
         if self._transcripts_at.is_dir():
-            played = {story.stimulus for scan in self._selection.wanted for story in scan.stories}
+            played = {story.stimulus for scan in self._wanted for story in scan.stories}
             if unused := sorted({path.parent.name for path in self._transcripts_at.glob(f"*/{_scans.FILE}")} - played):
                 what = "transcripts are of audio that no selected scan played"
                 self._tally.notes.append(f"{len(unused)} {what}: {', '.join(unused)}.")
@@ -378,7 +375,7 @@ class _Work:
 
 
 def usual_tr(scans: Sequence[_scans.Scan]) -> dict[str, float]:
-    """Return stimulus -> repetition time (TR, seconds) that most of its scans have; in a tie, the shortest."""
+    """Return stimulus -> the TR (seconds) of most of its scans; in a tie, the shortest."""
     trs_of: dict[str, list[float]] = collections.defaultdict(list)
     for scan in scans:
         for name in {story.stimulus for story in scan.stories}:

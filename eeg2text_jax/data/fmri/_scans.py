@@ -1,7 +1,4 @@
-"""The settings for fMRI, the list of scans in a BIDS folder, and the selection of those to read.
-
-Only names, sidecars and tables are read, so the list is complete even if images are not downloaded.
-"""
+"""The settings for fMRI; the scans of a BIDS folder, and those to read, by names, sidecars and tables alone."""
 
 import collections
 import csv
@@ -23,44 +20,41 @@ from eeg2text_jax.base.files import parse_json
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.source import is_pointer
 
-# A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Only
-# rows of type `story` are stories, but the audio file begins at the first row that names it: music before a story is in
-# the same file.
+# A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. An
+# audio file begins at the first row that names it: music before a story is in the same file.
 #
-# A transcript is `align.csv` of the aligner gentle, without header: the word, the aligned token (`<unk>` if unknown),
-# start and end in seconds of the audio. The times of a word that was not found are interpolated between its neighbours.
+# A transcript is `align.csv` of the aligner gentle, without header: word, aligned token, start and end (seconds of the
+# audio). The times of a word that was not found are interpolated.
 
 STORY = "story"
 _EMPTY = ("", "n/a")
-MOVED = 0.5  # seconds, less than half a TR; smaller shifts are ignored
+MOVED = 0.5  # seconds, less than half a TR; ignored shifts are smaller
 FILE = "align.csv"
-NEAR = 3  # TRs; the first word of a correct transcript is at most this far from its story's onset
-# Onsets of the first words, in seconds of the audio, where those of the aligner `gentle` are far off (values of
-# published code).
+NEAR = 3  # TRs from a story's onset to the first word of a correct transcript, at most
+# Onsets of first words, in seconds of the audio, where gentle's are far off (values of published code).
 CORRECT_ONSETS = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """A story played in a scan; all times are seconds of the scan."""
+    """A story played in a scan; times are seconds of the scan."""
 
-    stimulus: str  # name of the audio file without `_audio` and ending, and of its transcript
+    stimulus: str  # name of the audio file, without `_audio` and ending, and of its transcript
     onset: float
     duration: float
-    audio_start: float  # time in the scan when the audio file began
-    moved: float = 0.0  # seconds by which this scan's table has the story later in the audio than other tables
+    audio_start: float  # when the audio file began
+    moved: float = 0.0  # seconds that the story is later in the audio than by other tables
 
     def frames(self, tr: float) -> range:
-        """Return the frames of the scan during the story, without lag; `tr` is the repetition time in seconds."""
+        """Return the frames during the story, without lag; `tr` is the repetition time in seconds."""
         first = round(self.onset / tr)
         return range(first, first + round(self.duration / tr))
 
 
 def read_stories(path: Path) -> tuple[Story, ...]:
-    """Return the stories in a table of events, ordered by onset.
+    """Return the stories in a table of events, by onset.
 
-    Raises UserError with a message `KIND|SENTENCE` if the table or a story is missing, a row is unusable, or stories
-    overlap; the caller then leaves out this scan.
+    Raises UserError `KIND|SENTENCE` if the table or a story is missing, a row is unusable, or stories overlap.
     """
     audio_starts: dict[str, float] = {}
     rows = _rows(path)
@@ -112,13 +106,12 @@ def _rows(path: Path) -> list[dict]:
 
 
 def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
-    """Return the stories of each scan, with `audio_start` corrected where a scan's table contradicts most other tables.
+    """Return the stories of each scan, with `audio_start` corrected where a table contradicts most others.
 
-    The difference of the story's onset and the start of its audio file, the story's place in the audio, is the same in
-    all scans. In Narratives, two subjects' tables have another one: the onset of the story was corrected in them, the
-    row of the audio was not.
+    A story's place in the audio is the same in all scans. In Narratives, two subjects' tables have another one: the
+    onset of the story was corrected, the row of the audio was not.
     """
-    keyed = []  # each story of a scan with its key: stimulus, and number among the scan's stories of this stimulus
+    keyed = []  # each scan's stories with their keys: stimulus, and number among the stories of this stimulus
     for scan in scans:
         names = [story.stimulus for story in scan]
         keyed.append([((name, names[:i].count(name)), scan[i]) for i, name in enumerate(names)])
@@ -130,7 +123,7 @@ def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]
 
 
 def _shifted(story: Story, place: float) -> Story:
-    """Return the story with its audio shifted so that the story's onset is `place` seconds into the audio."""
+    """Return the story with its onset `place` seconds into the audio."""
     moved = story.onset - place - story.audio_start
     if abs(moved) < MOVED:
         return story
@@ -139,19 +132,19 @@ def _shifted(story: Story, place: float) -> Story:
 
 @dataclasses.dataclass(frozen=True)
 class Transcript:
-    """The words of an audio file, and their onsets in seconds of the audio; NaN for words that were not found."""
+    """The words of an audio file, and their onsets in seconds; NaN for words that were not found."""
 
     words: tuple[str, ...]
     starts: np.ndarray  # float64 [words]
 
     def filled(self) -> np.ndarray:
-        """Return the onsets; unknown ones are interpolated linearly, or at the ends equal the nearest known one."""
+        """Return the onsets; unknown ones are interpolated, at the ends the nearest known one."""
         timed = np.flatnonzero(np.isfinite(self.starts))
         return np.interp(np.arange(len(self.starts)), timed, self.starts[timed])
 
 
 def read_transcript(path: Path) -> Transcript:
-    """Read `align.csv`. Raises UserError (`KIND|SENTENCE`) if it is missing, malformed, or no word has a time."""
+    """Read `align.csv`. Raises UserError `KIND|SENTENCE` if it is missing or malformed, or no word has a time."""
     if absent := not_downloaded(path):
         raise UserError(f"transcript not downloaded|{path} {absent}")
     if not path.exists():
@@ -183,9 +176,9 @@ def read_transcript(path: Path) -> Transcript:
 
 
 def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
-    """Return the transcript, with `CORRECT_ONSETS` for first words far from the story's onset, and a note or "".
+    """Return the transcript, with `CORRECT_ONSETS` of first words far from the story's onset `place`, and a note or "".
 
-    `place` is the story's onset in seconds of the audio `stimulus`.
+    Times are seconds of the audio `stimulus`.
     """
     timed = np.flatnonzero(np.isfinite(transcript.starts))
     first, starts = timed[0], transcript.starts.copy()
@@ -204,10 +197,10 @@ def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: floa
 
 
 def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
-    """Return the text of each frame of a story; "" if no word begins in it.
+    """Return the words that begin in each frame of a story, or "".
 
-    A word that begins at `t` seconds of the scan belongs to frame `floor(t / TR)`; a story's first or last word may
-    begin up to half a TR outside of its frames, and belongs to the nearest one.
+    A word at `t` seconds of the scan is in frame `floor(t / TR)`; a story's first or last word may begin up to half a
+    TR outside of its frames, and is in the nearest one.
     """
     frames = story.frames(tr)
     words_by_frame: list[list[str]] = [[] for _ in frames]
@@ -220,7 +213,7 @@ def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
     return [" ".join(words) for words in words_by_frame]
 
 
-LISTED = "code/scan_exclude.json"  # where Narratives lists the scans to leave out; the only list that may be missing
+LISTED = "code/scan_exclude.json"  # of Narratives; this list alone may be missing
 IMAGES = ("_bold.nii.gz", "_bold.nii")
 _NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z0-9]+)(?:_run-(?P<run>[0-9]+))?")
 
@@ -245,7 +238,7 @@ class FmriSpec:
     strict: Annotated[bool, kinds.flag()]
 
     def group_of(self, stimulus: str) -> str:
-        """Return the text group of a stimulus: the first name of its `same_text` group, else its own name."""
+        """Return the first name of a stimulus's `same_text` group, else its own."""
         return next((names[0] for names in self.same_text if stimulus in names), stimulus)
 
     def features_are(self) -> str:
@@ -260,7 +253,7 @@ class FmriSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """One run of one subject, with the stories played in it."""
+    """A run of a subject, with the stories played in it."""
 
     folder: Path
     stem: str  # file name up to `_bold`
@@ -268,30 +261,30 @@ class Scan:
     task: str
     run: str
     tr: float  # repetition time, seconds
-    slices: int  # number of slices (Z) in the sidecar, 0 if unknown
+    slices: int  # Z by the sidecar, 0 if unknown
     stories: tuple[Story, ...]
-    problem: str = ""  # `KIND|SENTENCE` on why the scan cannot be used; "" if it can
+    problem: str = ""  # `KIND|SENTENCE` if the scan cannot be used
 
     @property
     def image(self) -> Path:
-        """Path of the image, compressed or not; of the compressed one if neither exists."""
+        """Path of the image; of the compressed one if neither exists."""
         paths = [self.folder / f"{self.stem}{ending}" for ending in IMAGES]
         return next((path for path in paths if os.path.lexists(path)), paths[0])
 
 
 def window_starts(frames: range, length: int, stride: int) -> range:
-    """Return the first frame of each window of `length` frames inside `frames`."""
+    """Return the first frame of each window inside `frames`."""
     return range(frames.start, frames.stop - length + 1, stride)
 
 
 def is_fmri(source: str) -> bool:
-    """Return whether a source is a BIDS folder with functional images, downloaded or not."""
+    """Return whether a source is a BIDS folder with functional images."""
     root = Path(source)
     return root.is_dir() and next(root.glob("sub-*/func/*_bold.*"), None) is not None
 
 
 def find_scans(root: Path) -> list[Scan]:
-    """Return all functional scans below a BIDS folder, ordered by path."""
+    """Return the functional scans of a BIDS folder, by path."""
     names = (*IMAGES, "_bold.json")
     stems: dict[tuple[Path, str], None] = {}
     for path in sorted(root.glob("sub-*/func/*_bold.*")):
@@ -325,16 +318,8 @@ def _read_scan(folder: Path, stem: str) -> Scan:
         return dataclasses.replace(scan, problem=str(error))
 
 
-@dataclasses.dataclass(frozen=True)
-class Selection:
-    """The scans of the configured grid and tasks, divided into those to read and those to leave out."""
-
-    wanted: list[Scan]
-    left_out: dict[str, list[Scan]]  # reason -> scans
-
-
-def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
-    """Select the scans on the grid (by the sidecar's number of slices), without excluded scans and further runs.
+def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> tuple[list[Scan], dict[str, list[Scan]]]:
+    """Return the scans on the grid (by the number of slices), and those left out by reason: excluded, further runs.
 
     Raises UserError if no scan is on the grid, a task does not exist, or the list of excluded scans is unreadable.
     """
@@ -349,21 +334,22 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
             f"({', '.join(map(str, spec.grid))}); set data.fmri.grid to the grid of the scans."
         )
     excluded = read_exclusions(root, at_hand(spec.exclude))
-    selection = Selection([], collections.defaultdict(list))
-    usable = set()  # (subject, task) with a selected scan that has no problem
+    wanted: list[Scan] = []
+    left_out: dict[str, list[Scan]] = collections.defaultdict(list)
+    usable = set()  # (subject, task) with a usable scan
     for scan in on_grid:
         if any(stem in scan.stem for stem in excluded):
-            selection.left_out["excluded by the data set's list"].append(scan)
+            left_out["excluded by the data set's list"].append(scan)
         elif spec.runs == "first" and not scan.problem and (scan.subject, scan.task) in usable:
-            selection.left_out["a further run"].append(scan)
+            left_out["a further run"].append(scan)
         else:
-            selection.wanted.append(scan)
+            wanted.append(scan)
             usable |= set() if scan.problem else {(scan.subject, scan.task)}
-    return selection
+    return wanted, left_out
 
 
 def read_exclusions(root: Path, name: str) -> list[str]:
-    """Return parts of names of scans to exclude, from JSON like `code/scan_exclude.json` (task -> subject -> names).
+    """Return parts of names of scans to exclude, from JSON (task -> subject -> names).
 
     Raises UserError if the file is no such list, is not downloaded, or is missing and not the default one.
     """
@@ -388,14 +374,14 @@ def read_exclusions(root: Path, name: str) -> list[str]:
 
 
 def not_here(image: Path) -> str:
-    """Return the problem `KIND|SENTENCE` of an image that is missing or not downloaded, or "" if it is present."""
+    """Return the problem `KIND|SENTENCE` of an image that is missing or not downloaded, or ""."""
     if absent := not_downloaded(image):
         return f"not downloaded|{absent}"
     return "" if image.exists() else "no image|has no image beside its sidecar"
 
 
 def not_downloaded(path: Path) -> str:
-    """Return what git-annex or git-lfs left in place of a file that is not downloaded, as a predicate, or ""."""
+    """Return what stands in place of a file that is not downloaded, as a predicate, or ""."""
     if path.exists():
         return "is a pointer to a file that is not downloaded" if is_pointer(path) else ""
     return "is a link to a file that is not downloaded" if path.is_symlink() else ""

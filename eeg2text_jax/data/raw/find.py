@@ -1,4 +1,4 @@
-"""Raw recordings: settings, search for their files with subject and task, and their events."""
+"""Raw recordings: settings, files with subject and task, channels and events."""
 
 import collections
 import dataclasses
@@ -17,23 +17,23 @@ from eeg2text_jax.base.errors import UserError, count_of, shortlist
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.data.source import is_pointer, matches, read_cells
 
-# Endings of files that MNE reads: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan, KIT, and folders of CTF.
+# EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan, KIT, and folders of CTF.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt", ".con", ".sqd", ".ds")
 BIDS = "dataset_description.json"
-TASK = "reading"  # task of files if neither their names nor data.raw.task state one
+TASK = "reading"  # default
 _ENDINGS = re.compile(r"[-_](raw|eeg|meg|ieeg)$")
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
-# Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
+# Channels of eyes, heart, muscles and devices, which MNE calls EEG where a format states no types.
 NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
 
 
 @dataclasses.dataclass(frozen=True)
 class Sensor:
-    """A type of sensors. Values are scaled so that 1e-6 of them are one `small` unit, whatever the type."""
+    """A type of sensors."""
 
     name: str
-    small: str  # unit of features with a logarithm
-    large: str  # unit of features without one, a million small ones
+    small: str  # unit of features with a logarithm, a millionth of the large one
+    large: str  # unit of features without one
     factor: float  # large units in one unit of MNE's values
     mne: str  # unit of MNE's values
     in_words: str  # the same in words
@@ -50,14 +50,14 @@ SENSORS = {  # by MNE's types
     "ecog": Sensor("ECoG", "uV", "V", 1.0, "V", "volts", 1e-8, 1e-4, 2e-2),
 }
 DATATYPES = {"eeg": ("eeg",), "meg": ("mag", "grad"), "ieeg": ("seeg", "ecog")}  # by BIDS
-DEFAULT = ("meg", "ieeg", "eeg")  # which of them a recording's channels are, without a choice
+DEFAULT = ("meg", "ieeg", "eeg")  # the first that a recording has is read
 BIPOLAR = "bipolar"
 _NOT_RECORDINGS = re.compile(r"^\.|_acq-crosstalk_|_split-0*([2-9]|1\d)_|^sub-emptyroom_")  # in BIDS's folders `meg`
 
 
 @dataclasses.dataclass(frozen=True)
 class RawSpec:
-    """The fields of `config.data.raw`, documented in `configs/default.py`; frequencies in Hz, times in seconds."""
+    """The fields of `config.data.raw`; frequencies in Hz, times in seconds."""
 
     begin: Annotated[str, kinds.text()]
     skip: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
@@ -101,7 +101,7 @@ class RawSpec:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference of each type in `reference`: "average", "bipolar", or EEG channels with commas."""
+        """Type -> "average", "bipolar", or EEG channels with commas."""
         found: dict[str, list[str]] = {}
         for part in filter(None, map(str.strip, self.reference.split(","))):
             kind, colon, how = part.partition(":")
@@ -110,7 +110,7 @@ class RawSpec:
         return {kind: ",".join(parts) for kind, parts in found.items()}
 
     def features_are(self, channels: Sequence[str], types: Sequence[str] = ()) -> str:
-        """Return a description of the F columns, which `check.names_of` parses; `types` are "eeg" by default."""
+        """Return a description of the F columns, which `check.names_of` parses; default types: "eeg"."""
         types, counts = types or ("eeg",) * len(channels), ""
         if set(types) - {"eeg"}:
             counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in dict.fromkeys(types))})"
@@ -140,11 +140,11 @@ class RawSpec:
         return self.features == "waves"
 
     def ratio(self, rate: float) -> fractions.Fraction:
-        """Return the ratio of `resample` to `rate` (Hz), with a denominator that resampling can take."""
+        """Return the ratio of `resample` to `rate` (Hz), with a denominator that resampling takes."""
         return fractions.Fraction(self.resample / rate).limit_denominator(1000)
 
     def check_rate(self, rate: float, what: str) -> None:
-        """Raise UserError if `resample`, a band or a filter does not fit a recording's `rate` (Hz)."""
+        """Raise UserError if `resample`, a band or a filter does not fit `rate` (Hz)."""
         if self.resample and abs(float(self.ratio(rate)) * rate / self.resample - 1) > 1e-3:
             raise UserError(
                 f"{what}: has {rate:g} samples a second, too many for data.raw.resample={self.resample:g}; expected "
@@ -161,7 +161,7 @@ class RawSpec:
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """The file of one recording of one subject; `bids`: in a BIDS folder."""
+    """The file of a recording of a subject; `bids`: in a BIDS folder."""
 
     path: Path
     subject: str
@@ -172,25 +172,25 @@ class RawFile:
 
     @property
     def name(self) -> str:
-        """A name that is unique among all recordings."""
+        """A name that is unique among recordings."""
         return "/".join(filter(None, (self.subject, self.session, self.run, self.path.name)))
 
     @property
     def datatype(self) -> str:
-        """Name of its folder in BIDS: `eeg`, `meg` or `ieeg`; else ""."""
+        """Its folder in BIDS, `eeg`, `meg` or `ieeg`; else ""."""
         return self.path.absolute().parent.name if self.bids else ""
 
     @property
     def here(self) -> bool:
-        """Whether the file is downloaded, not a dangling link or a pointer of git-annex or git-lfs."""
+        """Whether the file is downloaded."""
         return self.path.exists() and not is_pointer(self.path)
 
 
 def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, where: str) -> tuple[str, ...]:
-    """Return the channels that `spec` selects of a recording; `types` are MNE's types by name.
+    """Return the channels that `spec` selects; `types` are MNE's types by name.
 
-    By default those of one datatype: of the folder in BIDS, `datatype`, else MEG, sEEG and ECoG, or EEG. Raises
-    UserError if a part of `spec.channels` selects nothing, or no channel is left.
+    By default those of one datatype: `datatype`, the folder in BIDS, else the first of `DEFAULT`. Raises UserError if a
+    part of `spec.channels` selects nothing, or no channel is left.
     """
     usable = {
         name: kind for name, kind in types.items() if kind in SENSORS and not (kind == "eeg" and NOT_EEG.match(name))
@@ -220,12 +220,12 @@ def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, wher
 
 
 def sensor_types(types: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the type of each channel; one of another type that the user named counts as EEG."""
+    """Return the channels' types; other ones that the user named count as EEG."""
     return tuple(types[name] if types[name] in SENSORS else "eeg" for name in names)
 
 
 def is_raw(source: str) -> bool:
-    """Return whether a source is a recording, a glob of them, a folder with some, or a BIDS folder."""
+    """Return whether a source is a recording, a glob or folder of some, or a BIDS folder."""
     path = Path(source)
     if path.is_dir() and not _has_suffix(path):
         return (path / BIDS).exists() or any(map(_has_suffix, path.iterdir()))
@@ -233,7 +233,7 @@ def is_raw(source: str) -> bool:
 
 
 def refuse_nested(source: str) -> None:
-    """Raise UserError if a source is an empty folder, or has recordings only in its subfolders."""
+    """Raise UserError if a source is an empty folder, or has recordings in subfolders alone."""
     folder = Path(source)
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     if folder.is_dir() and not inside:
@@ -248,12 +248,12 @@ def refuse_nested(source: str) -> None:
 
 
 def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: Sequence[str] = ()) -> list[RawFile]:
-    """Return the recordings in files, folders and globs, ordered by task, subject, session and run.
+    """Return the recordings in files, folders and globs, by task, subject, session and run.
 
-    `names` is a regular expression for names that do not follow BIDS, with the group `subject` and optionally `task`,
-    `session`, `run`; with a slash it matches folders, too. `task` is the task of files that state none. `channels`
-    (`data.raw.channels`) choose the datatype of a BIDS folder that has several. Raises UserError if there is no
-    recording, two have one name, or a name does not fit `names`.
+    `names`, for names other than BIDS's, is a regular expression with the group `subject` and optionally `task`,
+    `session`, `run`; with a slash it matches folders, too. `task` is that of files that state none. `channels`
+    (`data.raw.channels`) choose the datatype of a BIDS folder. Raises UserError if there is no recording, two have one
+    name, or a name does not fit `names`.
     """
     files: dict[Path, RawFile] = {}
     for source in sources:
@@ -277,7 +277,7 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
 
 
 def _bids_paths(root: Path, channels: Sequence[str]) -> list[Path]:
-    """Return the recordings of one datatype: one that `channels` name, else the first that is there."""
+    """Return the recordings of one datatype: that of `channels`, else the first that is there."""
     wanted = {name.lower() for name in channels}
     asked = [name for name, kinds in DATATYPES.items() if wanted & {name, *kinds}][::-1]  # a folder `meg` may have EEG
     there = {}
@@ -305,7 +305,7 @@ def _has_suffix(path: Path) -> bool:
 
 
 def stem_of(path: Path) -> str:
-    """Return the name of a file without its ending and `_raw`, `_eeg`, `_meg` or `_ieeg`."""
+    """Return a file's name without ending, `_raw`, `_eeg`, `_meg` and `_ieeg`."""
     ending = max((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), key=len, default="")
     return _ENDINGS.sub("", path.name[: len(path.name) - len(ending)])
 
@@ -318,7 +318,7 @@ def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
         parts = path.absolute().parts
         tries = range(1, len(parts) + 1 if "/" in names else 2)
         try:
-            # With a slash the expression matches the name with as few parent folders as needed.
+            # With a slash, match as few parent folders as needed.
             match = next(filter(None, (re.search(names, "/".join(parts[-count:])) for count in tries)), None)
         except re.error as error:
             raise UserError(f"data.raw.names is {names!r}, which is no regular expression ({error}).") from error
@@ -331,21 +331,21 @@ def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
     return RawFile(path, entities["subject"], entities.get("task") or task or TASK, session, run, bids)
 
 
-# Marker types of BrainVision. MNE writes `TYPE/description`, also in copies as FIF, EDF or BIDS.
+# Of BrainVision's markers. MNE writes `TYPE/description`, also in copies as FIF, EDF or BIDS.
 TYPES = ("Comment", "Stimulus", "Response", "New Segment", "SyncStatus", "Optic", "Toggle", "Time 0", "Bad Interval")
 _TYPED = re.compile(f"((?:{'|'.join(TYPES)})/)(.*)", re.DOTALL)
 _TRIGGER = re.compile(r"S *0*(\d+)")
 
 
 def split_type(description: str) -> tuple[str, str]:
-    """Split `Comment/a text` into the marker type with its slash, or "", and the rest."""
+    """Split `Comment/a text` into `Comment/` (else "") and the rest."""
     match = _TYPED.fullmatch(description)
     return (match[1], match[2].strip()) if match else ("", description)
 
 
 @functools.lru_cache(maxsize=4096)
 def spellings(code: str) -> tuple[str, ...]:
-    """Return the spellings of a code, those without marker type first: `S 101` -> `S 101`, `S101`, `101`."""
+    """Return the spellings of a code, first those without type: `S 101` -> `S 101`, `S101`, `101`."""
     marker, bare = split_type(code)
     forms = [bare, *_trigger(bare)]
     return tuple(dict.fromkeys(forms + [marker + form for form in forms] + [code]))
@@ -353,10 +353,7 @@ def spellings(code: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def patterns(pattern: str, *, typed: bool) -> tuple["re.Pattern[str]", ...]:
-    """Compile all spellings of a user's pattern; `*` is any text.
-
-    If the code to match has a marker type (`typed`), one in the pattern must be equal to it.
-    """
+    """Compile all spellings of a user's pattern; `*` is any text. `typed` codes must have its marker type, if any."""
     marker, bare = split_type(pattern)
     prefix = marker if typed or bare.startswith("*") else ""
     forms = dict.fromkeys([pattern, prefix + bare, *(prefix + form for form in _trigger(bare))])
@@ -368,24 +365,24 @@ def _trigger(bare: str) -> list[str]:
     return [f"S{match[1]}", match[1]] if match else []
 
 
-CODES = ("trial_type", "value", "code", "description")  # columns of a table of events that may hold codes
+CODES = ("trial_type", "value", "code", "description")  # columns of events that may hold codes
 MISSING = ("", "n/a", "nan")  # cells without a value
-NO_EVENTS = ("bad", "edge")  # prefixes of annotations that MNE uses for data to exclude
+NO_EVENTS = ("bad", "edge")  # MNE's prefixes of annotations on data to exclude
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """An event of a recording; times are seconds from the first sample."""
+    """An event; times are seconds from the first sample."""
 
     onset: float
     duration: float
     codes: tuple[str, ...]
-    columns: dict[str, str]  # column -> cell of its row; of an annotation, only the column of its text
+    columns: dict[str, str]  # column -> cell; of an annotation, its text alone
 
     def match(self, pattern: str) -> "re.Match[str] | None":
-        """Return the match of the first code that fits `pattern`, in which `*` stands for any text.
+        """Return the match of the first code that fits `pattern`, in which `*` is any text.
 
-        `S101`, `S 101` and `101` are equal. A pattern with a marker type matches codes of this type and of none.
+        `S101`, `S 101` and `101` are equal; a marker type matches itself and none.
         """
         tries = (
             expression.fullmatch(form)
@@ -397,13 +394,13 @@ class Event:
 
 
 def events_table(file: RawFile) -> Path | None:
-    """Return a recording's table of events, `NAME_events.tsv` or `.csv`, if it is there."""
+    """Return `NAME_events.tsv` or `.csv`, if it is there."""
     places = (file.path.with_name(f"{stem_of(file.path)}_events{suffix}") for suffix in (".tsv", ".csv"))
     return next((place for place in places if place.is_file()), None)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return columns and rows of a TSV or CSV file with a header; raise UserError if it is damaged."""
+    """Return columns and rows of a table with a header; raise UserError if it is damaged."""
     lines = [(number, [cell.strip() for cell in cells]) for number, cells in read_cells(path)]
     header = lines[0][1] if lines else []
     if not any(header):
@@ -418,10 +415,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:
-    """Return columns and events, by onset, of a table with `onset` and perhaps `duration` in seconds.
-
-    Raises UserError if the table is damaged, or a time is missing or no number.
-    """
+    """Return columns and events, by onset, of a table; raise UserError if it is damaged or lacks a time."""
     columns, rows = read_table(path)
     if "onset" not in columns:
         raise UserError(f"{path}: there is no column 'onset', there are {', '.join(columns)}; expected seconds in it.")
@@ -445,15 +439,15 @@ def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:
-    """Yield the annotations of an MNE recording; the description is both the code and the column `text`."""
+    """Yield MNE's annotations; the description is both the code and the column `text`."""
     marks = ((float(mark["onset"]), float(mark["duration"]), str(mark["description"])) for mark in raw.annotations)
-    for onset, duration, description in dict.fromkeys(marks):  # BrainVision may have a marker for each channel
-        # In BrainVision a marker without duration lasts one sample.
+    for onset, duration, description in dict.fromkeys(marks):  # BrainVision may have one for each channel
+        # Markers of BrainVision without duration last one sample.
         duration = duration if duration * raw.info["sfreq"] > 1.5 else 0.0
-        # MNE counts onsets from the start of the whole recording, also in a file cropped to a part of it.
+        # MNE counts from the start of the whole recording, even in a part of it.
         yield Event(onset - raw.first_time, duration, (description,), {text: description})
 
 
 def is_marked_bad(event: Event) -> bool:
-    """Return whether an event marks data to exclude, by MNE's convention."""
+    """Return whether an event marks data to exclude."""
     return any(form.lower().startswith(NO_EVENTS) for code in event.codes for form in (code, split_type(code)[1]))

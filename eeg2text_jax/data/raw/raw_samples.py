@@ -1,4 +1,4 @@
-"""Convert raw recordings to samples, with the voltages of one sentence in memory at a time."""
+"""Convert raw recordings to samples, with one sentence in memory at a time."""
 
 import collections
 import contextlib
@@ -30,13 +30,12 @@ from eeg2text_jax.data.raw.sentences import (
     level_notes,
     no_sentence,
     readings,
-    refuse_codes,
     rereference,
     waves,
     windows,
 )
 from eeg2text_jax.data.rows import SentenceNumbers
-from eeg2text_jax.data.source import Sample, Source, Tally, UnreadableRecording, read_recordings
+from eeg2text_jax.data.source import Sample, Source, Tally, UnreadableRecording, are_codes, read_recordings
 
 Types = dict[str, str]  # channel -> its type in a BIDS folder's `channels.tsv`
 ELECTRIC = ("eeg", "seeg", "ecog")  # types in volts
@@ -50,24 +49,24 @@ Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and reason 
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """An open recording: the selected channels and how to read them."""
+    """An open recording: selected channels, and how to read them."""
 
     file: find.RawFile
     raw: Any  # MNE's object
     channels: tuple[str, ...]
     types: tuple[str, ...]  # of `channels`: eeg | mag | grad | seeg | ecog
-    factor: np.ndarray  # `[channels, 1]`, large units of the type (volts) in one of the values that MNE returns
-    notes: list[str]  # on channels left out and units assumed, without the file's name
-    warnings: list[str]  # on unreadable sidecars and bad channels, with the file's name
+    factor: np.ndarray  # `[channels, 1]`, large units in one of MNE's values
+    notes: list[str]  # without the file's name
+    warnings: list[str]  # with the file's name
 
     @property
     def rate(self) -> float:
         return float(self.raw.info["sfreq"])
 
     def volts(self, begin: float, end: float) -> tuple[np.ndarray, float]:
-        """Return values `[channels, samples]` in large units from `begin` to `end`, and the time of the first one.
+        """Return values `[channels, samples]` in large units, and the time of the first one.
 
-        Times (seconds) outside the recording are clipped. Raises UnreadableRecording, or UserError for NaN.
+        Seconds outside the recording are clipped. Raises UnreadableRecording, or UserError for NaN.
         """
         start = max(int(np.floor(begin * self.rate)), 0)
         stop = min(int(np.ceil(end * self.rate)), self.raw.n_times)
@@ -88,7 +87,7 @@ class Recording:
 def open_recording(file: find.RawFile, spec: find.RawSpec) -> Recording:
     """Open a file with MNE, or with mne-bids in a BIDS folder.
 
-    Raises UnreadableRecording if MNE cannot read the file, UserError if it lacks EEG, a channel or a channel's unit.
+    Raises UnreadableRecording if MNE cannot read it, UserError if it lacks channels or a unit.
     """
     mne = library("mne", "mne")
     has_encoding = spec.encoding and file.path.suffix.lower() in (".edf", ".bdf")
@@ -125,7 +124,7 @@ def _types(raw: Any) -> Types:
 def _note_on_left(raw: Any, left: Types, stated: Types, spec: find.RawSpec, kind: str) -> list[str]:
     """Return a note on the channels `left` out that the user did not exclude, with types and units.
 
-    Many of one type become a count with the first names; `kind` is a type of the channels used.
+    `kind` is a type of the channels used.
     """
     of: Types = {}  # channel -> why it is left out
     for name, now in left.items():
@@ -144,7 +143,7 @@ def _note_on_left(raw: Any, left: Types, stated: Types, spec: find.RawSpec, kind
 
 @contextlib.contextmanager
 def _mne_errors(file: find.RawFile) -> Iterator[None]:
-    """Turn MNE's exceptions into UnreadableRecording, and suppress its warnings."""
+    """Turn MNE's exceptions into UnreadableRecording; suppress its warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
@@ -154,16 +153,16 @@ def _mne_errors(file: find.RawFile) -> Iterator[None]:
         reason = first_line(error)
         if isinstance(error, UnicodeDecodeError) or "encoding=" in str(error):
             reason = "its annotations are no UTF-8 text; set data.raw.encoding to their encoding, such as latin1"
-        elif not isinstance(error, OSError | ValueError | RuntimeError):  # others: MNE did not expect these bytes
+        elif not isinstance(error, OSError | ValueError | RuntimeError):  # MNE did not expect these bytes
             reason = f"damaged, or no recording; {named(error)}"
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
 
 def open_bids(file: find.RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, list[str]]:
-    """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read the other sidecars.
+    """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read other sidecars.
 
-    Return MNE's object, the type of each channel in the table, and warnings. Raises UserError if the table is damaged,
-    or, without `wanted` channels, lacks a channel of EEG.
+    Return MNE's object, the table's types of channels, and warnings. Raises UserError if the table is damaged, or,
+    without `wanted` channels, lacks a channel.
     """
     bids, warned = library("mne_bids", "mne"), []
     path = bids.get_bids_path_from_fname(file.path)
@@ -171,7 +170,7 @@ def open_bids(file: find.RawFile, wanted: tuple[str, ...], options: dict[str, st
     rows = _rows(Path(table)) if table else {}
     try:
         raw = bids.read_raw_bids(path, verbose="error", extra_params=dict(options))
-    except Exception as error:  # often a faulty sidecar; a damaged recording raises again in the next line
+    except Exception as error:  # often a faulty sidecar; a damaged recording raises again below
         raw = library("mne", "mne").io.read_raw(file.path, preload=False, verbose="error", **options)
         warned.append(f"{file.path}: was read without sidecars that mne-bids cannot read ({first_line(error)}).")
     if not table:
@@ -198,7 +197,7 @@ def open_bids(file: find.RawFile, wanted: tuple[str, ...], options: dict[str, st
 
 
 def _rows(table: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of `channels.tsv` by channel. Raises UserError if it is malformed."""
+    """Return the rows of `channels.tsv` by channel; raise UserError if it is malformed."""
     columns, lines = find.read_table(table)
     if lacking := [column for column in ("name", "type") if column not in columns]:
         raise UserError(f"{table}: there is no column {lacking[0]!r}, there are {', '.join(columns)[:200]}.")
@@ -212,7 +211,7 @@ def _rows(table: Path) -> dict[str, dict[str, str]]:
 def factors(file: find.RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.ndarray, list[str]]:
     """Return factors `[channels, 1]` from MNE's values to volts, and the channels without a unit of voltage.
 
-    Those are in `unit`; if it is "", they raise UserError.
+    These are in `unit`; if it is "", they raise UserError.
     """
     units, applied = getattr(raw, "_orig_units", None) or {}, _applied_factors(raw)
     scales, without = np.ones((len(names), 1)), []
@@ -232,7 +231,7 @@ def factors(file: find.RawFile, raw: Any, names: list[str], unit: str) -> tuple[
 
 
 def unit_of(raw: Any, name: str) -> str:
-    """Return a channel's unit as the file states it; "" for multiples of volts, and if it states none."""
+    """Return a channel's unit by the file; "" for multiples of volts, or if it states none."""
     unit = (getattr(raw, "_orig_units", None) or {}).get(name)
     return "" if unit is None or _symbol(unit) in _KNOWN else str(unit)
 
@@ -242,7 +241,7 @@ def _symbol(unit: Any) -> str:
 
 
 def _applied_factors(raw: Any) -> dict[str, float]:
-    """Return channel -> factor that MNE applied to get volts; nV in EDF, and `uv`, it leaves unconverted."""
+    """Return channel -> factor that MNE applied to get volts (none to nV in EDF, and `uv`)."""
     extras = _extras(raw)
     if "physical_min" in extras and len(extras["ch_names"]) == len(extras["units"]):
         return dict(zip(extras["ch_names"], map(float, extras["units"]), strict=True))
@@ -252,7 +251,7 @@ def _applied_factors(raw: Any) -> dict[str, float]:
 
 
 def check_ranges(file: find.RawFile, raw: Any, names: Sequence[str]) -> None:
-    """Raise UnreadableRecording if a channel of EDF or BDF declares an empty or infinite physical range."""
+    """Raise UnreadableRecording if a channel of EDF or BDF has an empty or infinite physical range."""
     extras = _extras(raw)
     if "physical_max" not in extras:
         return
@@ -264,7 +263,7 @@ def check_ranges(file: find.RawFile, raw: Any, names: Sequence[str]) -> None:
 
 
 def _extras(raw: Any) -> dict[str, Any]:
-    """Return the header fields that MNE's reader keeps; empty for formats whose reader keeps none."""
+    """Return the header fields that MNE's reader keeps, if any."""
     extras = getattr(raw, "_raw_extras", None) or [{}]
     return extras[0] if isinstance(extras[0], dict) else {}
 
@@ -278,19 +277,18 @@ def open_raw(sources: Sequence[str], spec: find.RawSpec, tally: Tally) -> Source
 class RawRecordings:
     """The samples of raw recordings; iterating reads them and completes `tally` and `provenance`.
 
-    The constructor reads all tables of events, so that their faults are reported before any signal is read. Iterating
-    raises UserError if channels differ between recordings, no sample is left, or, with `spec.strict`, a file is
-    unreadable.
+    The constructor reads all tables of events, so that faults are reported before a signal is read. Iterating raises
+    UserError if channels differ, no sample is left, or, with `spec.strict`, a file is unreadable.
     """
 
     def __init__(self, sources: Sequence[str], spec: find.RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
-        self._unmatched: list[str] = []  # messages on recordings without a sentence
-        self._marker_types: dict[str, None] = {}  # marker types that were removed from texts
-        self._files_of_note: dict[str, list[Path]] = {}  # note -> files that it is about
-        self._file_of: dict[tuple[Any, ...], find.RawFile] = {}  # (text, onset) of its sentences -> file
-        self._copies: list[Sequence[find.RawFile]] = []  # pairs with the same sentences at the same times
-        self._beyond = ""  # message on the first sentence that lies outside its recording
+        self._unmatched: list[str] = []  # on recordings without a sentence
+        self._marker_types: dict[str, None] = {}  # removed from texts
+        self._files_of_note: dict[str, list[Path]] = {}  # note -> files
+        self._file_of: dict[tuple[Any, ...], find.RawFile] = {}  # (text, onset) of sentences -> file
+        self._copies: list[Sequence[find.RawFile]] = []  # with the same sentences and times
+        self._beyond = ""  # on the first sentence outside its recording
         self._files = find.find_raw(sources, spec.names, spec.task, spec.channels)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._of_tables: dict[Path, Found] = {}
@@ -308,15 +306,19 @@ class RawRecordings:
             del self.provenance["features"]
 
     def _readings(self, file: find.RawFile, events: Sequence[find.Event], columns: Sequence[str]) -> Found:
-        """Return the sentences that events define, and drops by reason; `columns`: of the events' table, if any."""
+        """Return the sentences that events define, and drops by reason; `columns` of a table, if any."""
         sentences, dropped = readings(file, events, columns, self._spec, self._texts)
         texts = dict.fromkeys(reading.text for reading in sentences)
         for event in events if self._texts is None else ():
             marker, text = find.split_type(event.columns.get(self._spec.text, ""))
             if marker and " ".join(text.split()) in texts:
                 self._marker_types[repr(marker)] = None
-        if not (columns or self._spec.begin or self._texts):
-            refuse_codes(file, texts)
+        if not (columns or self._spec.begin or self._texts) and are_codes(texts):
+            raise UserError(
+                f"{file.path}: its annotations are no texts but look like codes ({', '.join([*texts][:3])}, ...); give "
+                "data.raw.begin, the code that begins a sentence ('*': any), and data.raw.texts, a table of texts by "
+                "`code` or `trial`."
+            )
         if not sentences and not dropped:
             self._unmatched.append(no_sentence(file, events, self._spec))
         return sentences, dropped
@@ -372,7 +374,7 @@ class RawRecordings:
         self.provenance |= {"dropped": tally.drops(), "notes": list(tally.notes)}
 
     def _why(self) -> str:
-        """Return advice for the most frequent reason of drops, to append to a message."""
+        """Return advice on the most frequent reason of drops."""
         drops = self._tally.drops()
         if (most := next(iter(drops))) == BEYOND and self._beyond:
             return (
@@ -402,7 +404,7 @@ class RawRecordings:
         if (found := self._of_tables.get(file.path)) is None:
             events = sorted(find.annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
             found = self._readings(file, events, ())
-            # MNE annotates the places where recordings were concatenated
+            # MNE annotates where recordings were concatenated.
             if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
                 self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
         sentences, dropped = found
@@ -433,12 +435,12 @@ class RawRecordings:
         self.provenance["files"].append({"name": file.path.name, "sha256": digest})
 
     def _note(self, file: find.RawFile, *notes: str) -> None:
-        """Record notes on a file; equal notes on several files become one."""
+        """Record notes; equal ones on several files become one."""
         for note in notes:
             self._files_of_note.setdefault(note, []).append(file.path)
 
     def _features(self, recording: Recording, reading: Reading, levels: list[np.ndarray]) -> np.ndarray | str:
-        """Return the features of a sentence, float32 `[W, F]`, or the reason why it is dropped."""
+        """Return features, float32 `[W, F]`, or the reason to drop the sentence."""
         spec, rate, seconds = self._spec, recording.rate, recording.raw.n_times / recording.rate
         if reading.begin < 0 or reading.end > seconds + 0.5 / rate:
             self._beyond = self._beyond or (
@@ -478,10 +480,7 @@ class RawRecordings:
 def described(
     info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: find.RawSpec
 ) -> tuple[str, dict[str, Any]]:
-    """Return the meaning of the features of a recording (MNE's `info`), and its channels for the provenance.
-
-    Types are named unless all are EEG; waves have a rate.
-    """
+    """Return the meaning of features; and channels, types other than EEG, and a rate of waves for the provenance."""
     places = electrodes(info, channels, spec.montage)
     _, names, kinds = rereference(np.zeros((len(channels), 0)), channels, types, spec, "the first recording")
     pairs = dict(bipolar_pairs(channels, types, spec))

@@ -6,11 +6,11 @@ import io
 import itertools
 import re
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import scipy  # imports `scipy.signal` on first use; to import it here would cost every command 2 s of CPU time
+import scipy  # `scipy.signal`, imported on first use, would cost every command 2 s
 
 from eeg2text_jax.base.errors import UserError, first_line, shortlist
 from eeg2text_jax.base.packages import library
@@ -28,17 +28,16 @@ from eeg2text_jax.data.raw.find import (
     split_type,
     stem_of,
 )
-from eeg2text_jax.data.source import are_codes
 
 BIDS_PREFIX = {"subject": "sub-", "session": "ses-", "task": "task-", "run": "run-"}
-SHIFTS, FEWEST, MOST_FIT = 3, 10, 0.8  # rows tried in a message, fewest trials checked, share that must fit
+SHIFTS, FEWEST, MOST_FIT = 3, 10, 0.8  # rows tried, fewest trials checked, share that must fit
 KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns that may identify a text
 
 
 class Texts:
-    """A table of texts by trial (from 1 in each recording), code or both; optionally also by subject, task and so on.
+    """A table of texts by trial (from 1 in each recording), code or both, and optionally by subject, task and so on.
 
-    Raises UserError if the table is damaged, lacks the column `column` or a key, or has two texts for one key.
+    Raises UserError if it is damaged, lacks the column `column` or a key, or has two texts for a key.
     """
 
     def __init__(self, path: Path, column: str):
@@ -54,7 +53,7 @@ class Texts:
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
-        self._looked_up: set[str] = set()  # codes of events for which a text was looked up
+        self._looked_up: set[str] = set()  # codes of events
         for row in rows:
             key = tuple(_key(name, row[name]) for name in self.keys)
             if self._texts.setdefault(key, row[column]) != row[column]:
@@ -62,7 +61,7 @@ class Texts:
                 raise UserError(f"{path}: has two texts for {named}; add a column such as `subject` or `run`.")
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
-        """Return the text of a trial by its number or `codes`; "" if the table has none."""
+        """Return the text of a trial by its number or `codes`, or ""."""
         by_code = "code" in self.keys
         self._looked_up.update(_key("code", code) for code in codes if by_code)
         for code in itertools.chain.from_iterable(map(spellings, codes)) if by_code else [""]:
@@ -74,7 +73,7 @@ class Texts:
         return ""
 
     def check_trials(self, file: RawFile, trials: int) -> None:
-        """Raise UserError if a recording has more or fewer trials than the table has texts for it."""
+        """Raise UserError if a recording has more or fewer trials than texts."""
         if "code" in self.keys or not trials:
             return
         ours = tuple(_key(name, getattr(file, name)) for name in self.keys[:-1])
@@ -90,9 +89,9 @@ class Texts:
             )
 
     def check_durations(self, file: RawFile, readings: Sequence["Reading"], unit: float) -> None:
-        """Raise UserError if durations do not fit the numbers of characters, of `unit` seconds each.
+        """Raise UserError if durations do not fit the numbers of characters, `unit` seconds each.
 
-        A sentence may be shown for a constant number of further characters.
+        Up to two further characters may be shown, equally many in all.
         """
         shown = np.rint(np.array([reading.end - reading.begin for reading in readings]) / unit).astype(int)
         lengths = np.array([len(reading.text) for reading in readings])
@@ -115,7 +114,7 @@ class Texts:
         )
 
     def check_codes(self) -> None:
-        """Raise UserError if the events' codes are the table's codes plus a constant."""
+        """Raise UserError if the events' codes are the table's plus a constant."""
         theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
         ours = {int(code) for code in self._looked_up if code.isdecimal()}
         if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:
@@ -146,8 +145,8 @@ class Texts:
 def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]]]:
     """Return columns and rows of Excel files with a text a row, in the order of the trials, as `read_table` does.
 
-    `{run}` in the name stands for digits, which become a column `run`. Texts are in the column `column`, else in the
-    first one without numbers. Raises UserError if there is no file, or no text.
+    `{run}` in the name stands for digits, the column `run`. Texts are in `column`, else the first column without
+    numbers. Raises UserError if there is no file, or no text.
     """
     openpyxl = library("openpyxl", "xlsx")
     before, there, after = path.name.partition("{run}")
@@ -243,7 +242,7 @@ def readings(
 
 
 def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
-    """Return the message why no event of a recording begins a sentence."""
+    """Return why no event begins a sentence."""
     events = [event for event in events if not is_marked_bad(event)]
     codes = list(dict.fromkeys(code for event in events for code in event.codes))
     if not codes:
@@ -255,18 +254,8 @@ def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
     return f"{what}; the codes of its events are {shortlist(codes)}."
 
 
-def refuse_codes(file: RawFile, texts: Collection[str]) -> None:
-    """Raise UserError if the texts of all annotations look like codes of triggers."""
-    if are_codes(texts):
-        shown = ", ".join(list(dict.fromkeys(texts))[:3])
-        raise UserError(
-            f"{file.path}: its annotations are no texts but look like codes ({shown}, ...); give data.raw.begin, the "
-            "code that begins a sentence ('*': any), and data.raw.texts, a table of texts by `code` or `trial`."
-        )
-
-
 def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, codes: tuple[str, str]) -> str:
-    """Return the message on two overlapping sentences; the shorter may be a word of the longer one.
+    """Return the message on overlapping sentences, of which one may be a word.
 
     `codes` are those of both in a table of events; "" for annotations.
     """
@@ -310,14 +299,13 @@ def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec
         if split_type(event.columns.get(spec.text, ""))[1].lower() not in MISSING
         and not is_marked_bad(event)
         and not any(map(event.match, others))
-        # Without `spec.end`, an annotation without duration is a trigger; so is an event of a table without duration
-        # whose text would come from a column of codes.
+        # Without duration and `spec.end`, an annotation is a trigger, as is an event whose text would be a code.
         and ((columns and spec.text not in CODES) or spec.end or event.duration > 0)
     ]
 
 
 def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec: RawSpec, texts: Texts | None) -> str:
-    """Return the text of the sentence number `trial`, from 1, that `event` begins, or ""."""
+    """Return the text of the sentence number `trial` (from 1) that `event` begins, or ""."""
     if texts is not None:
         return texts.find(file, trial, event.codes)
     if columns and spec.text in columns:
@@ -325,11 +313,11 @@ def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec:
     if not spec.begin:
         return split_type(event.columns.get(spec.text, ""))[1]
     match = event.match(spec.begin)
-    return match[1] if match and match.groups() else ""  # `sentence/*`: the text in the place of the star
+    return match[1] if match and match.groups() else ""  # `sentence/*`: what the star is
 
 
 def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> tuple[Span, ...]:
-    """Return the spans of a sentence's words; an event without duration lasts until the next one."""
+    """Return the spans of words; an event without duration lasts until the next."""
     words = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
     stops = [*(event.onset for event in words), end][1:]
     spans = [
@@ -347,25 +335,25 @@ def windows(reading: Reading, window: float, step: float) -> tuple[Span, ...]:
     return tuple((start, start + window) for start in starts)
 
 
-SMALL = 1e-6  # small units (uV, fT, fT/cm) in a large one (V, nT, nT/cm), see `find.Sensor`
-# A channel is noisy (constant) if its standard deviation is above (below) the median channel's times this factor.
+SMALL = 1e-6  # large units (V, nT, nT/cm) in a small one (uV, fT, fT/cm)
+# Times the median channel's standard deviation, above (below) which a channel is noisy (constant).
 NOISY, CONSTANT = 20.0, 1e-3
 
 
 class Flat(ValueError):
-    """The logarithm of the power of a constant channel was requested; `args[0]` is its number."""
+    """A channel, number `args[0]`, has no power of which to take the logarithm."""
 
 
 class Short(ValueError):
-    """A sentence with its margins has too few samples for the filters."""
+    """A sentence with its margins is too short for the filters."""
 
 
 def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawSpec) -> np.ndarray:
-    """Return the mean power or amplitude of each of W spans in each band and channel: float64 `[W, F]`, F band-major.
+    """Return the mean power or amplitude of W spans in each band and channel: float64 `[W, F]`, F band-major.
 
     The amplitude is the magnitude of the analytic signal (Hilbert transform) of the band-passed voltage, as in ZuCo;
-    the power is its square. `volts` `[channels, samples]`, `rate` a second, have a margin in which the filters settle;
-    `spans` are in seconds from the first sample. Raises Short, or Flat for a constant channel if `spec.log` is set.
+    the power is its square. `volts` `[channels, samples]`, `rate` a second, have a margin for the filters; `spans` are
+    seconds from the first sample. Raises Short, or Flat with `spec.log`.
     """
     volts, rate = _resampled(volts, rate, spec)
     if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
@@ -385,7 +373,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
 
 
 def waves(volts: np.ndarray, rate: float, span: Span, spec: RawSpec) -> np.ndarray:
-    """Return a span's samples in small units minus each channel's mean, float64 `[W, channels]`; raise Short."""
+    """Return a span's samples in small units less each channel's mean, float64 `[W, channels]`; raise Short."""
     volts, rate = _resampled(volts, rate, spec)
     start, stop = _samples(span, rate, volts.shape[1])
     moments = _filtered(volts, rate, spec)[:, start:stop].T / SMALL
@@ -393,7 +381,7 @@ def waves(volts: np.ndarray, rate: float, span: Span, spec: RawSpec) -> np.ndarr
 
 
 def _resampled(volts: np.ndarray, rate: float, spec: RawSpec) -> tuple[np.ndarray, float]:
-    """Return voltages `[channels, samples]` at the rate that `spec` asks for, and that rate."""
+    """Return voltages at the rate that `spec` asks for, and that rate."""
     if not spec.resample or spec.resample == rate:
         return volts, rate
     ratio = spec.ratio(rate)
@@ -410,7 +398,7 @@ def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
 
 
 def _both_ways(sos: np.ndarray, volts: np.ndarray) -> np.ndarray:
-    """Filter `[channels, samples]` forwards and backwards: without delay, with twice the order; raise Short."""
+    """Filter forwards and backwards: without delay, with twice the order; raise Short."""
     try:
         return scipy.signal.sosfiltfilt(sos, volts, axis=1)
     except ValueError as error:
@@ -422,7 +410,7 @@ def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.nd
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """Convert seconds to samples: start and end (exclusive), clipped to `n`, at least one sample."""
+    """Convert seconds to the first of `n` samples and the end, at least one sample later."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
 
@@ -431,7 +419,7 @@ _CONTACT = re.compile(r"(.*?)(\d+)$")  # name of a shaft or grid, and number of 
 
 
 def bipolar_pairs(channels: Sequence[str], types: Sequence[str], spec: RawSpec) -> list[tuple[str, tuple[str, str]]]:
-    """Return the pairs of neighboring contacts whose difference is used, with names such as `LA1-LA2`."""
+    """Return pairs of neighboring contacts by names such as `LA1-LA2`."""
     pairs = []
     for name, kind in zip(channels, types, strict=True):
         if spec.references.get(kind) == BIPOLAR and (match := _CONTACT.match(name)):
@@ -444,10 +432,10 @@ def bipolar_pairs(channels: Sequence[str], types: Sequence[str], spec: RawSpec) 
 def rereference(
     volts: np.ndarray, channels: Sequence[str], types: Sequence[str], spec: RawSpec, where: str
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Re-reference values `[channels, samples]` as `spec` says for each type; return them with names and types.
+    """Re-reference values `[channels, samples]` as `spec` says by type; return them with names and types.
 
-    "average" subtracts the mean of all channels of the type, names of channels their mean; "bipolar" takes differences
-    of neighboring contacts, without contacts that have no neighbor.
+    "average" subtracts the mean of the type's channels, names of channels their mean; "bipolar" takes differences of
+    neighboring contacts, without contacts that have none.
     """
     channels, kinds = tuple(channels), np.array(types)
     for kind, how in spec.references.items():
@@ -477,9 +465,9 @@ def rereference(
 
 
 def level_notes(levels: Sequence[np.ndarray], channels: Sequence[str], types: Sequence[str]) -> list[str]:
-    """Return notes, for each type, on constant or noisy channels, and on an implausible unit.
+    """Return notes on constant or noisy channels, and on an implausible unit, by type.
 
-    `levels` are standard deviations `[channels]`, before re-referencing, in the large units of the channels' types.
+    `levels` are the sentences' standard deviations `[channels]`, in large units, before re-referencing.
     """
     sizes = np.median(levels, axis=0) if levels else np.empty(0)
     notes = []

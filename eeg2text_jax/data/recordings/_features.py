@@ -1,25 +1,24 @@
-"""Convert a recorded sentence to the features of a sample, or give the reason why it is dropped.
+"""Convert a recorded sentence to features, or give the reason why it is dropped.
 
-`--compat=wang-ji` builds samples as the scripts of Wang & Ji (EEG-To-Text) do, including their quirks, which differ by
-file format:
+`--compat=wang-ji` builds samples as the scripts of Wang & Ji (EEG-To-Text) do, with their quirks, which differ by
+format:
 
 MAT v5 (and pickles made from it)
   1. every token with a fixation count above 0 counts as a word, even "--".
 MAT v7.3 (a word with any fixation count, even 0, counts as fixated)
   2. tokens without an ASCII letter or digit are removed;
-  3. the k-th remaining word gets the EEG of the k-th of all tokens. So a word after n removed tokens gets
-     the EEG of the token n places before it, which may be empty (then the sentence is dropped);
-  4. a sentence counts as missing if it has no SFD fields (no word has exactly one fixation) or no rawEEG field (no
-     word has a fixation).
+  3. the k-th remaining word gets the EEG of the k-th of all tokens: after n removed tokens, that of the token n places
+     before it, which may be empty (then the sentence is dropped);
+  4. a sentence counts as missing without SFD fields (no word has one fixation) or rawEEG (no word has any).
 Both
   5. one word with NaN, without 8 x 105 values or with constant values drops its sentence;
-  6. NaN in the sentence's own mean bands drops it, too, although these bands are not used;
-  7. typing errors in the sentences stay;
-  8. the index of a sentence is its position in the subject's file, independent of its text;
+  6. NaN in the sentence's own mean bands, which are not used, drops it, too;
+  7. typing errors stay;
+  8. the index of a sentence is its position in the subject's file;
   9. values are not dropped for their size (`prepare` counts absurdly large ones).
 
-Where their scripts stop with an error (a one-word sentence, more than 56 fixated words, an empty fixation count
-under numpy 2.2), there is nothing to reproduce, and the sentence is read as usual.
+Where their scripts stop with an error (one word, more than 56 fixated words, an empty fixation count under numpy 2.2),
+the sentence is read as usual.
 """
 
 import dataclasses
@@ -28,30 +27,30 @@ from typing import Protocol
 
 import numpy as np
 
-CHANNELS = 105  # scalp channels kept by ZuCo's authors out of 128, Cz last
+CHANNELS = 105  # kept by ZuCo's authors out of 128, Cz last
 BANDS = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")  # 4-6 6.5-8 8.5-10 10.5-13 13.5-18 18.5-30 30.5-40 40-49.5 Hz
 MEASURES = ("GD", "FFD", "TRT", "SFD", "GPT")  # gaze duration, first fixation, total, single fixation, go-past
 
 
 class Damaged(Exception):
-    """The bytes of a MATLAB file violate the format; the message says how."""
+    """A MATLAB file violates the format."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """The EEG fields to read: band amplitudes (µV) of one gaze measure."""
+    """The EEG fields to read: band amplitudes (µV) of a gaze measure."""
 
     measure: str
     bands: tuple[str, ...]
 
     @property
     def word(self) -> tuple[str, ...]:
-        """Names of a word's EEG fields, in the order of the features."""
+        """EEG fields of a word, in the order of the features."""
         return tuple(f"{self.measure}_{band}" for band in self.bands)
 
     @property
     def sentence(self) -> tuple[str, ...]:
-        """Names of the EEG fields of a whole sentence."""
+        """EEG fields of a sentence."""
         return tuple(f"mean_{band}" for band in self.bands)
 
 
@@ -60,29 +59,29 @@ class Word:
     """One token of a sentence."""
 
     content: str
-    fixations: float | None  # number of fixations; None if the file has none (an empty array)
-    eeg: tuple[np.ndarray, ...]  # per band [105], [0] if the file has none, another size in a damaged file
+    fixations: float | None  # number; None if the file has an empty array
+    eeg: tuple[np.ndarray, ...]  # per band [105]; [0] if the file has none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sentence:
-    """One entry of a subject's file; the sentence's index is its position in the file."""
+    """An entry of a subject's file."""
 
     content: str
-    words: tuple[Word, ...] | None  # None if the file has a placeholder for the sentence
-    tokens: tuple[str, ...]  # texts of all words; in a pickle, `words` are the fixated ones alone
-    word_fields: frozenset[str]  # field names of the words, which differ between sentences
-    means: tuple[np.ndarray, ...]  # the sentence's mean EEG, one array per band
+    words: tuple[Word, ...] | None  # None for a placeholder
+    tokens: tuple[str, ...]  # of all words; in a pickle, `words` are the fixated ones
+    word_fields: frozenset[str]  # of the words; they differ between sentences
+    means: tuple[np.ndarray, ...]  # mean EEG per band
 
 
 class Structs(Protocol):
-    """A MATLAB struct array of sentences or words; what it lacks is empty. Raises Damaged."""
+    """A MATLAB struct array; what it lacks is empty. Raises Damaged."""
 
     fields: frozenset[str]
     count: int
 
     def text(self, i: int) -> str:
-        """Return the field `content` of struct `i`."""
+        """Return the `content` of struct `i`."""
 
     def numbers(self, name: str, i: int) -> np.ndarray: ...
 
@@ -91,7 +90,7 @@ class Structs(Protocol):
 
 
 def make_sentence(sentences: Structs, i: int, fields: Fields, number: int) -> Sentence:
-    """Make a sentence of struct `i`; messages have its `number` in the file, from 0."""
+    """Make a sentence of struct `i`, of this `number` in the file (from 0)."""
     try:
         content = sentences.text(i)
         means = tuple(sentences.numbers(name, i) for name in fields.sentence)
@@ -113,8 +112,8 @@ def make_sentence(sentences: Structs, i: int, fields: Fields, number: int) -> Se
         raise Damaged(f"sentence {number + 1}: {error}") from error
 
 
-LARGEST = 1000.0  # µV; ZuCo's authors rejected amplitudes above 90, so a value above 1000 is a damaged number
-ROUNDING = 1e-12  # relative to the largest magnitude; smaller deviations are float64 rounding of equal values
+LARGEST = 1000.0  # µV; ZuCo's authors rejected amplitudes above 90
+ROUNDING = 1e-12  # of the largest magnitude; smaller deviations are float64 rounding
 # Reasons to drop a sentence.
 MISSING = "missing"
 NO_WORD = "no fixated word"
@@ -125,15 +124,15 @@ ABSURD = f"above {LARGEST:g} µV"
 
 
 class Dropped(Exception):
-    """The sentence gives no sample; the message is the reason."""
+    """The message is why a sentence gives no sample."""
 
 
 def default_sample(sentence: Sentence | None, measure: str, non_words: str, zscore: bool) -> tuple[np.ndarray, str]:
     """Return features float32 `[W, F]`, F band-major, of the fixated words, and the text of the sentence.
 
-    `sentence` is None if the scripts of Wang & Ji found it missing; under the `measure` SFD only words that were
-    fixated once have EEG; `non_words`, without any letter or digit, are to `keep` or `skip`; `zscore` standardizes each
-    word (ddof 1) over its F values. Raises Dropped if no word has usable EEG.
+    `sentence` is None if Wang & Ji's scripts found it missing; under SFD only words that were fixated once have EEG;
+    `non_words`, without letter or digit, are to `keep` or `skip`; `zscore` standardizes each word (ddof 1). Raises
+    Dropped if no word has usable EEG.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
@@ -148,12 +147,8 @@ def default_sample(sentence: Sentence | None, measure: str, non_words: str, zsco
     ]
     if not fixated:
         raise Dropped(NO_WORD)
-    return _standardize(_stack_eeg(fixated), zscore), fix_typos(sentence.content)
-
-
-def fix_typos(text: str) -> str:
-    """Correct the two typing errors in the sentences of ZuCo's files."""
-    return text.replace("emp11111ty", "empty").replace("film.1", "film.")
+    text = sentence.content.replace("emp11111ty", "empty").replace("film.1", "film.")  # ZuCo's two typing errors
+    return _standardize(_stack_eeg(fixated), zscore), text
 
 
 def _stack_eeg(words: list[Word]) -> np.ndarray:
@@ -163,10 +158,7 @@ def _stack_eeg(words: list[Word]) -> np.ndarray:
 
 
 def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
-    """Check features `[W, F]` in µV and, if `zscore`, standardize each word; return float32.
-
-    Raises Dropped if a value is NaN or absurdly large, or all values of a word are equal.
-    """
+    """Check features `[W, F]` in µV and, if `zscore`, standardize each word; return float32 or raise Dropped."""
     if np.isnan(features).any():
         raise Dropped(NAN)
     if np.abs(features).max() > LARGEST:
@@ -180,7 +172,7 @@ def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
 
 
 def _is_fixated(word: Word) -> bool:
-    """Return whether a word was fixated. Raises Dropped if the count contradicts the EEG."""
+    """Return whether a word was fixated; raise Dropped if the count contradicts the EEG."""
     count = word.fixations or 0.0
     if count < 0 or not count.is_integer() or (not count and any(band.size for band in word.eeg)):
         raise Dropped("fixations contradict EEG")
@@ -188,10 +180,7 @@ def _is_fixated(word: Word) -> bool:
 
 
 def wang_ji_sample(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
-    """Return features float32 `[W, F]` and text as Wang & Ji's scripts build them; raise Dropped if they give none.
-
-    `layout` is `"mat-v5"`, `"mat-v7.3"` or `"pickle"`; `zscore` is True in their scripts.
-    """
+    """Return features float32 `[W, F]` and text as Wang & Ji's scripts do (with `zscore`), or raise Dropped."""
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
     fixated = [word for word in _wang_ji_words(sentence, layout) if word.fixations is not None]
@@ -200,7 +189,7 @@ def wang_ji_sample(sentence: Sentence | None, layout: str, zscore: bool) -> tupl
     means = np.concatenate(sentence.means)
     if means.size != CHANNELS * len(sentence.means):
         raise Dropped(WRONG_LENGTH)
-    _wang_ji_standardize(means[None].astype(np.float64), zscore=True)  # only to drop the sentence where the scripts do
+    _wang_ji_standardize(means[None].astype(np.float64), zscore=True)  # drops the sentence where the scripts do
     if not fixated:
         raise Dropped(NO_WORD)
     return _wang_ji_standardize(_stack_eeg(fixated), zscore), sentence.content

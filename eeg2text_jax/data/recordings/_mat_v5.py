@@ -1,8 +1,8 @@
 """Read ZuCo subject files in MAT v5 / v7 (release 1.0), one sentence in memory at a time.
 
-`scipy.io.loadmat` holds a whole variable in memory as Python objects, all 96 fields of every word, and does not detect
-inconsistent sizes in a damaged file. This reader decodes only the requested fields, and checks that every size nests
-exactly in the enclosing one. Layout: "MAT-File Format" (MathWorks), Level 5.
+`scipy.io.loadmat` holds all 96 fields of every word in memory, and does not detect inconsistent sizes. This reader
+decodes the requested fields alone, and checks that each size fills the enclosing one. Layout: "MAT-File Format"
+(MathWorks), Level 5.
 """
 
 import dataclasses
@@ -16,42 +16,36 @@ from typing import BinaryIO
 
 import numpy as np
 
-from eeg2text_jax.data.recordings._features import (
-    Damaged,
-    Fields,
-    Sentence,
-    Structs,
-    make_sentence,
-)
+from eeg2text_jax.data.recordings._features import Damaged, Fields, Sentence, Structs, make_sentence
 from eeg2text_jax.data.source import UnreadableRecording
 
-MATRIX, COMPRESSED = 14, 15  # type numbers of data elements
+MATRIX, COMPRESSED = 14, 15  # types of data elements
 _LARGEST_HEADER = 1 << 20
-_STRUCT, _CHAR = 2, 4  # class numbers of arrays
+_STRUCT, _CHAR = 2, 4  # classes of arrays
 _COMPLEX = 0x0800
 _INT32, _UINT32 = 5, 6
 _NAME_TYPES = (1, 2, 16)  # int8, uint8, UTF-8
 _NUMERIC = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _TEXT = {1: "latin-1", 2: "latin-1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
-# Array class -> allowed storage types: MATLAB writes whole numbers in the smallest integer type that fits.
+# Array class -> storage types: MATLAB writes whole numbers in the smallest type that fits.
 _STORED = {6: (1, 2, 3, 4, 5, 6, 9), 7: (1, 2, 3, 4, 7)} | dict.fromkeys(range(8, 16), (1, 2, 3, 4, 5, 6, 12, 13))
-HEADER = 128  # bytes at the start of a file
+HEADER = 128  # bytes
 _CHUNK = 1 << 20  # bytes inflated at once
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """A numeric array, a char array as text, or a struct array as byte spans of its fields."""
+    """A numeric array, a text, or a struct array as byte spans of its fields."""
 
     dims: tuple[int, ...]
-    numbers: np.ndarray | None = None  # flat, in column-major order
+    numbers: np.ndarray | None = None  # flat, column-major
     text: str | None = None
     fields: tuple[str, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()  # start and end of each field of each element, fields varying fastest
+    spans: tuple[tuple[int, int], ...] = ()  # of each field of each element, fields varying fastest
 
 
 class _Plain:
-    """The next `size` bytes of a file, to read once and in order; beyond them `read` and `skip` raise Damaged."""
+    """The next `size` bytes of a file, read in order; beyond them, Damaged is raised."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._file, self._left = file, size
@@ -78,7 +72,7 @@ class _Plain:
 
 
 class _Inflated(_Plain):
-    """The content of the next `size` zlib-compressed bytes of a file; `finish` verifies the checksum."""
+    """The content of the next `size` zlib-compressed bytes; `finish` verifies the checksum."""
 
     def __init__(self, file: BinaryIO, size: int):
         super().__init__(file, size)
@@ -87,7 +81,7 @@ class _Inflated(_Plain):
     def _inflate(self) -> Iterator[memoryview]:
         inflater, pending = zlib.decompressobj(), b""
         while not inflater.eof and (pending or self._left):
-            # Small steps, because zlib copies the input that is left at every step.
+            # Small steps, as zlib copies the rest of its input at each.
             pending = pending or super().read(min(_CHUNK >> 4, self._left))
             try:
                 inflated = inflater.decompress(pending, _CHUNK)
@@ -121,19 +115,19 @@ class _Inflated(_Plain):
 
 
 class Decoder:
-    """Decodes the bytes of arrays, without their `miMATRIX` tag, in the byte order `"<"` or `">"`."""
+    """Decodes arrays, without their `miMATRIX` tag, in the byte order `"<"` or `">"`."""
 
     def __init__(self, order: str):
         self._order = order
-        self.tag = struct.Struct(f"{order}II").unpack_from  # of a data element: its type and size
+        self.tag = struct.Struct(f"{order}II").unpack_from  # type and size of a data element
 
     def _part(self, data: bytes, at: int, stop: int) -> tuple[int, bytes, int]:
-        """Return type and content of the data element at `at`, and the start of the next one."""
+        """Return type and content of the element at `at`, and the start of the next."""
         if at + 8 > stop:
             raise Damaged("an array ends in the middle")
         kind, size = self.tag(data, at)
         begin, following = at + 8, at + 8 + size + -size % 8
-        if kind >> 16:  # small element: type and size share four bytes, the data have the other four
+        if kind >> 16:  # a small element: type and size in four bytes, data in the other four
             kind, size, begin, following = kind & 0xFFFF, kind >> 16, at + 4, at + 8
             if size > 4:
                 raise Damaged("a small element is too large")
@@ -142,7 +136,7 @@ class Decoder:
         return kind, data[begin : begin + size], following
 
     def _header(self, data: bytes, at: int, stop: int) -> tuple[int, tuple[int, ...], str, int]:
-        """Return flags (low byte: class), dimensions and name of an array, and the start of its content."""
+        """Return flags (low byte: class), dimensions, name and start of content."""
         kind, flags, at = self._part(data, at, stop)
         if kind != _UINT32 or len(flags) != 8:
             raise Damaged("an array has no flags")
@@ -171,7 +165,7 @@ class Decoder:
         return tuple(names), at
 
     def open_matrix(self, source: _Plain) -> tuple[int, Array, str]:
-        """Read a variable's tag and header; return the number of bytes left, an Array without values, its name."""
+        """Read a variable's tag and header; return the bytes left, an Array without values, its name."""
         kind, total = self.tag(source.read(8))
         if kind != MATRIX:
             raise Damaged("a variable does not begin where it should")
@@ -197,7 +191,7 @@ class Decoder:
         return head + source.read(size + -size % 8)
 
     def array(self, data: bytes, begin: int = 0, stop: int | None = None) -> Array:
-        """Decode `data[begin:stop]` as numbers, text or a struct array; of other classes only the dimensions."""
+        """Decode `data[begin:stop]`; of classes other than numbers, text and structs only the dimensions."""
         stop = len(data) if stop is None else stop
         if begin == stop:  # MATLAB may write [] without a header
             return Array((0, 0), np.empty(0))
@@ -252,23 +246,23 @@ class Decoder:
             text = content.decode(codec)
         except UnicodeDecodeError as error:
             raise Damaged(f"text is not {codec}") from error
-        # Dimensions count UTF-16 units; some writers count characters.
+        # UTF-16 units; some writers count characters.
         if count not in (len(text), len(text.encode("utf-16-le", "surrogatepass")) // 2, len(content)):
             raise Damaged("the length of a text contradicts its dimensions")
         return text
 
 
 def byte_order(header: bytes) -> str | None:
-    """Return the byte order, `"<"` or `">"`, of a 128-byte header of Level 5; None for another header."""
+    """Return the byte order, `"<"` or `">"`, of a header of Level 5; None for another."""
     order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
     return order if order and struct.unpack(f"{order}H", header[124:126])[0] >> 8 == 1 else None
 
 
 class StructArray:
-    """The struct array called `name` in a Level 5 file; iterating yields the `wanted` fields of each struct.
+    """The struct array `name` of a Level 5 file; iterating yields the `wanted` fields of each struct.
 
-    Fields are bytes for `Decoder.array`; they are right only if the iteration ends without an error. Raises Damaged if
-    the bytes violate the format, LookupError (names of all variables) if none is called `name`.
+    Fields are bytes for `Decoder.array`, right only if the iteration ends without an error. Raises Damaged, or
+    LookupError (names of all variables) if none is called `name`.
     """
 
     def __init__(self, file: BinaryIO, name: str, wanted: frozenset[str]):
@@ -293,7 +287,7 @@ class StructArray:
             raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
 
     def _variables(self, file: BinaryIO) -> Iterator[_Plain]:
-        """Yield the bytes of each variable of the file, from its `miMATRIX` tag on."""
+        """Yield the bytes of each variable, from its `miMATRIX` tag on."""
         position, end = HEADER, Path(file.name).stat().st_size
         while position < end:
             file.seek(position)
@@ -329,9 +323,9 @@ class StructArray:
 
 
 def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
-    """Yield the sentences of one subject in the order of the file.
+    """Yield the sentences of a subject in the order of the file.
 
-    Raises UnreadableRecording for a damaged file; the caller must then discard the sentences yielded before.
+    Raises UnreadableRecording for a damaged file; the sentences before are then to be discarded.
     """
     with path.open("rb") as file:
         try:
@@ -351,7 +345,7 @@ def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
 
 class _Structs(Structs):
     def __init__(self, decoder: Decoder, names: Iterable[str], count: int, place: Callable[[str, int], tuple]):
-        """`place(name, i)` returns the arguments of `decoder.array` for a field of struct `i`."""
+        """`place(name, i)`: arguments of `decoder.array` for a field of struct `i`."""
         self._decoder, self._place, self.fields, self.count = decoder, place, frozenset(names), count
 
     def _array(self, name: str, i: int) -> Array:

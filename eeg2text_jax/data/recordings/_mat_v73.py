@@ -1,7 +1,7 @@
 """Read ZuCo subject files in MAT v7.3, which is HDF5 (release 2.0, and re-exports of 1.0).
 
-A struct array is a group with one dataset of object references per field; a 1x1 struct is a group with the fields
-themselves. Arrays appear with their axes reversed.
+A struct array is a group with a dataset of object references per field; a 1x1 struct, a group of the fields. Axes are
+reversed.
 """
 
 import math
@@ -14,21 +14,13 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
 
 from eeg2text_jax.base.errors import first_line
-from eeg2text_jax.data.datafile import check_size, open_own
-from eeg2text_jax.data.recordings._features import (
-    Damaged,
-    Fields,
-    Sentence,
-    Structs,
-    make_sentence,
-)
+from eeg2text_jax.data.datafile import HDF5_ERRORS, check_size, open_own
+from eeg2text_jax.data.recordings._features import Damaged, Fields, Sentence, Structs, make_sentence
 from eeg2text_jax.data.source import UnreadableRecording
 
 Target: TypeAlias = h5g.GroupID | h5d.DatasetID
-_LARGEST = 1 << 16  # largest size of a field in numbers or characters; the largest real field is a sentence's text
-_MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
-# Exceptions of h5py on damaged files, from different layers of the library.
-_ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError, OverflowError)
+_LARGEST = 1 << 16  # numbers or characters of a field; the largest real one is a sentence's text
+_MOST_ENTRIES = 1 << 16  # of a struct array; real ones have a few hundred
 
 
 def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
@@ -38,7 +30,7 @@ def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
             yield from _sentences(path, file, fields)
     except Damaged as error:
         raise UnreadableRecording(path, f"is damaged ({error}); fetch it again.") from error
-    except _ERRORS as error:
+    except HDF5_ERRORS as error:
         raise UnreadableRecording(path, f"is damaged or cut short ({first_line(error)}); fetch it again.") from error
 
 
@@ -61,8 +53,7 @@ def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence
 class _References:
     """All object references of a file, to check that no two lead to the same array.
 
-    A changed byte can redirect one to another word's array, which no other check detects. Only the empty array may be
-    shared: MATLAB stores it once.
+    A changed byte can redirect one to another word's array. MATLAB stores the empty array once, so that may be shared.
     """
 
     def __init__(self, file: h5py.File):
@@ -70,7 +61,7 @@ class _References:
         self._added: list[tuple[np.ndarray, h5g.GroupID, bytes]] = []  # addresses; where they stand
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
-        """Add the references in the field `name` of `group`; raise Damaged if their number is absurd."""
+        """Add the references in a field of `group`; raise Damaged if their number is absurd."""
         count = math.prod(dataset.shape)
         if count > _MOST_ENTRIES:
             raise Damaged(f"{name.decode()} claims {count} entries")
@@ -80,7 +71,7 @@ class _References:
         self._added.append((addresses.ravel(), group, name))
 
     def check(self) -> None:
-        """Raise Damaged if two references lead to the same array and it is not empty."""
+        """Raise Damaged if two references lead to the same array that is not empty."""
         addresses, counts = np.unique(np.concatenate([targets for targets, *_ in self._added]), return_counts=True)
         shared = set(addresses[counts > 1].tolist())
         for targets, group, name in self._added:
@@ -100,8 +91,7 @@ class _Structs(Structs):
         self._targets: dict[str, list[Target]] = {}
         self.fields, self.count = frozenset(self._members), 1
         content = self._members.get("content")
-        # `content` shows which of the two it is: text in a 1x1 struct, references in an array of structs. Other fields
-        # may be references in both.
+        # `content` tells: text in a 1x1 struct, references in an array. Other fields may be references in both.
         self._is_single = content is None or not _holds_references(content)
         if self._is_single:
             return
@@ -148,12 +138,12 @@ def _targets(file: h5py.File, dataset: h5d.DatasetID) -> list[Target]:
 
 
 def _is_empty(target: Target) -> bool:
-    """Return whether an object is MATLAB's `[]`, stored as its dimensions (0, 0)."""
+    """Return whether an object is MATLAB's `[]`, stored as its dimensions."""
     return isinstance(target, h5d.DatasetID) and (h5a.exists(target, b"MATLAB_empty") or target.shape == (2,))
 
 
 def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
-    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds` are allowed kinds of dtype."""
+    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds`: allowed kinds of dtype."""
     if target is None or _is_empty(target):
         return np.empty(0)
     if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:

@@ -1,4 +1,4 @@
-"""Convert ZuCo's recordings to samples, one file at a time, and count every dropped sentence."""
+"""Convert ZuCo's recordings to samples, one file at a time."""
 
 import collections
 import dataclasses
@@ -34,7 +34,7 @@ _PICKLED_TASK = (
 
 @dataclasses.dataclass(frozen=True)
 class RecordingFile:
-    """The file of one task of one subject (MATLAB) or of all subjects (pickle; `subject` is "")."""
+    """The file of a task of one subject (MATLAB) or all (pickle; `subject` is "")."""
 
     path: Path
     subject: str
@@ -42,13 +42,11 @@ class RecordingFile:
 
 
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
-    """Return the recordings in files, folders and globs, ordered by task and subject, and notes on ignored files.
+    """Return the recordings in files, folders (and subfolders) and globs, by task and subject, and notes on others.
 
-    Subfolders are searched, too. `task` is the task of pickles whose names state none. Raises UserError if there is no
-    recording, a file's name lacks subject or task, or two files have both in common.
+    `task` is that of pickles whose names state none. Raises UserError if there is no recording, a file's name lacks
+    subject or task, or two files have both in common.
     """
-    if task and task not in TASKS:
-        raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
     file_of: dict[Path, RecordingFile] = {}
     ignored = []
     for source in sources:
@@ -79,7 +77,7 @@ def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def layout(path: Path) -> str:
-    """Return `mat-v5`, `mat-v7.3` or `pickle`, by a file's content; else raise UnreadableRecording."""
+    """Return `mat-v5`, `mat-v7.3` or `pickle` by a file's content, or raise UnreadableRecording."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER)
@@ -107,7 +105,7 @@ def _paths(source: str) -> list[Path]:
 
 
 def _identify(path: Path, task: str) -> RecordingFile | str:
-    """Return the recording of a name, or what is wrong with the name."""
+    """Return the recording, or what is wrong with its name."""
     if path.suffix in (".pickle", ".pkl"):
         task = task or next((name for pattern, name in _PICKLED_TASK if pattern.search(path.name)), "")
         what = f"its name tells no task; give --task=, one of {', '.join(TASKS)}."
@@ -115,23 +113,21 @@ def _identify(path: Path, task: str) -> RecordingFile | str:
     if (match := _SUBJECT_FILE.match(path.name)) is None:
         return "its name tells no subject and task; expected results<SUBJECT>_<SR|NR|TSR>.mat."
     subject, task = match.groups()
-    # Both releases have NR and TSR, with different sentences; subject codes begin with Z (1.0) or with Y or X (2.0).
+    # Releases 1.0 (subjects Z..) and 2.0 (Y.., X..) both have NR and TSR, with different sentences.
     return RecordingFile(path, subject, f"{task}v2" if subject[0] in "XY" and task != "SR" else task)
 
 
-# The pickles of Wang & Ji's scripts (and of NeuSpeech's copy) hold one task of all subjects: only fixated words, with
-# the scripts' errors (see `_features.py`).
-#
-# Loading a pickle can execute any function that it names. Here the few names under which numpy writes arrays resolve to
-# the classes below and every other name is refused, so that not even numpy's own functions see the file's bytes.
+# The pickles of Wang & Ji's scripts (and of NeuSpeech's copy) hold the fixated words of one task of all subjects, with
+# the scripts' errors. As loading a pickle can execute any function that it names, the names under which numpy writes
+# arrays resolve to the classes below, and every other name is refused.
 
 
 class Forbidden(Exception):
-    """The pickle names a class or function that recordings do not need; the message is the name."""
+    """The message is a class or function that recordings do not need."""
 
 
 class _Dtype:
-    """Stand-in for `numpy.dtype`, for numbers alone; `__setstate__` sets the byte order."""
+    """Stand-in for `numpy.dtype`, of numbers alone."""
 
     def __init__(self, name: "str | _Dtype", *_: Any):
         self.dtype: np.dtype = name.dtype if isinstance(name, _Dtype) else np.dtype(str(name))
@@ -144,7 +140,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stand-in for `numpy.ndarray`; `__setstate__` sets `value`, the array."""
+    """Stand-in for `numpy.ndarray`."""
 
     def __init__(self, *_: Any):
         self.value: np.ndarray | None = None
@@ -184,7 +180,7 @@ class _Unpickler(pickle.Unpickler):
 def load_plain(file: BinaryIO) -> Any:
     """Load a pickle of numbers, text, containers and numeric arrays, which `array` converts.
 
-    Raises Forbidden if it names another class or function (nothing was executed), any Exception if it is damaged.
+    Raises Forbidden for another class or function (nothing was executed), any Exception if it is damaged.
     """
     content = _Unpickler(file).load()
     if file.read(1):
@@ -193,7 +189,7 @@ def load_plain(file: BinaryIO) -> Any:
 
 
 def array(value: Any) -> np.ndarray:
-    """Flatten a loaded array, number or empty list. Raises TypeError for other values."""
+    """Flatten a loaded array, number or empty list; raise TypeError for others."""
     if isinstance(held := getattr(value, "value", value), np.ndarray):
         return held.ravel()
     if isinstance(value, int | float) or (isinstance(value, list) and not value):
@@ -205,9 +201,9 @@ PICKLED = ("GD", "FFD", "TRT")
 
 
 def read_pickle(path: Path, fields: _features.Fields) -> dict[str, list[_features.Sentence | None]]:
-    """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
+    """Return subject -> sentences, by subject; None is one that Wang & Ji's scripts found missing.
 
-    Raises UnreadableRecording for another, damaged or refused file, UserError for a measure not in these pickles.
+    Raises UnreadableRecording for a damaged or refused file, UserError for a measure not in these pickles.
     """
     if fields.measure not in PICKLED:
         raise UserError(
@@ -258,7 +254,7 @@ WANG_JI = "wang-ji"
 
 @dataclasses.dataclass(frozen=True)
 class RecordingSpec:
-    """Settings for reading ZuCo's recordings: the fields of `config.data.recordings`."""
+    """The fields of `config.data.recordings`."""
 
     measure: Annotated[str, kinds.one_of(*_features.MEASURES)]
     bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*_features.BANDS))]
@@ -276,30 +272,29 @@ class RecordingSpec:
 
     @property
     def features_are(self) -> str:
-        """The meaning of a sample's F columns."""
+        """Meaning of the F columns."""
         unit, size = "z-scores per word" if self.zscore else "µV", f"{_features.CHANNELS} channels"
         return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {size}, band-major"
 
 
 class Recordings:
-    """The samples of ZuCo's files, ordered by task, subject, sentence; iterating completes `tally` and `provenance`.
+    """The samples of ZuCo's files, by task, subject, sentence; iterating completes `tally` and `provenance`.
 
-    A file is read completely before its first sample is yielded, so a damaged file yields none. Iterating raises
-    UserError if no sample is found, or, with `strict`, for a damaged file.
+    A damaged file yields none. Iterating raises UserError without a sample, or, with `strict`, for a damaged file.
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
         self._spec, self._fields, self._tally = spec, _features.Fields(spec.measure, spec.bands), tally
         self._files, notes = find_recordings(sources, spec.task)
         tally.notes += notes
-        self._done: list[tuple[str, str, Path]] = []  # subject, task and file of what was read
-        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> (first subject, texts of all its sentences)
+        self._done: list[tuple[str, str, Path]] = []  # subject, task, file
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> first subject, its texts
         self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
 
     def __iter__(self) -> Iterator[Sample]:
         yield from read_recordings(self._files, self._read, self._spec.strict, self._tally.notes)
         self._tally.refuse_none(f"all were dropped ({self._tally.said_drops()}).")
-        entries: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> subject -> sentences in its file
+        entries: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> subject -> sentences
         for (subject, task), n in self._tally.sentences.items():
             entries[task][subject] = n
         self.provenance |= {"sentences": entries, "dropped": self._tally.drops(), "notes": list(self._tally.notes)}
@@ -309,7 +304,7 @@ class Recordings:
             self._tally.notes.append(f"{file.path}: left out, data.recordings.exclude names {file.subject}.")
             return []
         how = layout(file.path)
-        tally = Tally()  # of this file alone, so that a damaged file adds nothing
+        tally = Tally()  # of this file, so that a damaged one adds nothing
         samples: list[Sample] = []
         sentences_of: dict[str, Any]
         if how == "pickle":
@@ -348,7 +343,7 @@ class Recordings:
             except _features.Dropped as reason:
                 tally.dropped[subject, file.task, str(reason)] += 1
             else:
-                recording = f"{subject}/{file.task}"  # files have no onsets, sentences are in the order of the task
+                recording = f"{subject}/{file.task}"  # in the order of the task, without onsets
                 samples.append(Sample(features, text, subject, file.task, index, recording, order=index))
         tally.sentences[subject, file.task] = len(texts)
         who = f"{file.path} ({subject}, {file.task})"
@@ -361,7 +356,7 @@ class Recordings:
         return samples
 
     def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
-        """Return notes on texts that differ from those of the task's first subject at the same index."""
+        """Return notes on texts that differ from those of the task's first subject."""
         first, reference = self._texts.setdefault(task, (subject, texts))
         notes = []
         if len(texts) != len(reference):
@@ -377,7 +372,7 @@ class Recordings:
 
 
 def _has_other_tokens(sentence: _features.Sentence | None) -> bool:
-    """Return whether text and list of words differ in their tokens that have a letter or digit."""
+    """Return whether text and words differ in their tokens with a letter or digit."""
     if sentence is None or sentence.words is None:
         return False
     pair = sentence.content.split(" "), sentence.tokens
