@@ -78,24 +78,6 @@ def test_an_epoch_has_every_sample_once_in_the_smallest_bucket_that_holds_it():
     assert orders[0] != orders[1]
 
 
-def test_shapes_of_an_epoch_are_the_same_in_every_epoch(samples):
-    plan = EpochPlan(samples.n_words, samples.n_tokens(np.arange(37)), BUCKETS, SIZE, seed=1)
-    shapes = [collections.Counter(bucket for _, bucket in plan.epoch(e)) for e in range(4)]
-    assert shapes[1:] == shapes[:-1]
-
-
-def test_a_batch_says_what_is_real(samples):
-    batch = make_batch(samples, [3, 7], (8, 12), SIZE)
-    assert batch["features"].shape == (SIZE, 8, 3)
-    assert batch["weight"].tolist() == [1, 1, 0, 0, 0]
-    assert batch["sample_id"].tolist() == [3, 7, 3, 3, 3]
-    lengths = samples.n_words[[3, 7, 3, 3, 3]]
-    assert batch["mask"].sum(axis=1).tolist() == lengths.tolist()
-    assert (batch["features"][~batch["mask"]] == 0).all()
-    np.testing.assert_array_equal(batch["labels"][1][: len(samples.targets[7])], samples.targets[7])
-    assert (batch["labels"][1][len(samples.targets[7]) :] == 0).all()
-
-
 def test_the_stream_goes_on_from_a_saved_state(samples):
     def stream():
         return iter(training_batches(samples, np.arange(30), BUCKETS, SIZE, seed=2, steps=25))

@@ -1,4 +1,4 @@
-"""`.npz` archives whose declared sizes are refused before an array is read."""
+"""`.npz` archives whose arrays are refused before they are read."""
 
 import io
 import zipfile
@@ -24,20 +24,17 @@ def archive(path, content: bytes):
     return path
 
 
+def test_object_texts_say_how_to_store_them(tmp_path):
+    """NumPy would pickle them."""
+    np.savez(tmp_path / "a.npz", features=np.zeros((2, 3)), sentence=np.array(["one text", "two"], object))
+    with pytest.raises(UserError, match=r"a\.npz: sentence is an array of objects.* np.array\(texts, dtype=str\)"):
+        list(npz_rows(tmp_path / "a.npz", Columns()))
+
+
 def test_an_array_that_declares_more_than_there_is(tmp_path):
     path = archive(tmp_path / "a.npz", header((50_000_000_000_000,)) + b"\0" * 16)
     with pytest.raises(UserError, match=r"a\.npz: features\.npy declares 400,000,000,000,\d+ bytes .* and has \d+;"):
         list(npz_rows(path, Columns()))
-
-
-def test_the_header_of_an_array_is_no_program(tmp_path):
-    """NumPy calls `ast.literal_eval`, whose own error names a syntax tree and an address in memory."""
-    text = b"{'descr': print('<f4'), 'fortran_order': False, 'shape': (2, 3)}\n"
-    path = archive(tmp_path / "a.npz", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(24))
-    with pytest.raises(UserError) as refused:
-        list(npz_rows(path, Columns()))
-    expected = "cannot be read as a NumPy archive (the header of an array is damaged); write it again with np.savez."
-    assert str(refused.value) == f"{path}: {expected}"
 
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
@@ -58,22 +55,23 @@ def test_an_archive_larger_than_the_free_memory(tmp_path, monkeypatch):
 def test_what_recordings_look_like_is_read(tmp_path):
     features = np.random.default_rng(0).normal(size=(2, 3))
     np.savez_compressed(tmp_path / "a.npz", sentence=np.array(["one", "two"]), features=features)
-    read = [row["features"] for row in npz_rows(tmp_path / "a.npz", Columns())]
-    np.testing.assert_array_equal(np.concatenate(read), features)
+    read = list(npz_rows(tmp_path / "a.npz", Columns()))
+    np.testing.assert_array_equal(np.concatenate([row["features"] for row in read]), features)
+    assert [row["sentence"] for row in read] == ["one", "two"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(character * n for character in "(-[" for n in (300, 5000, 9000)),
-        "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 500 + ")" * 500 + "}",
-        "{'descr': ',f4,', 'fortran_order': False, 'shape': (2, 3)}",
-        "\udcff\udcfe{'descr'",
-        "'",
-        "\0",
-    ],
-    ids=range(14),
-)
+HEADERS = [
+    "{'descr': print('<f4'), 'fortran_order': False, 'shape': (2, 3)}",
+    *(character * n for character in "(-[" for n in (300, 5000, 9000)),
+    "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 500 + ")" * 500 + "}",
+    "{'descr': ',f4,', 'fortran_order': False, 'shape': (2, 3)}",
+    "\udcff\udcfe{'descr'",
+    "'",
+    "\0",
+]
+
+
+@pytest.mark.parametrize("text", HEADERS, ids=range(15))
 def test_a_header_of_any_text_is_one_sentence(tmp_path, refused, text):
     """Python's own reader of literals, which NumPy calls, raises a dozen kinds of errors."""
     content = text.encode("utf8", "surrogateescape") + b"\n"
@@ -82,3 +80,5 @@ def test_a_header_of_any_text_is_one_sentence(tmp_path, refused, text):
     assert f"{path}: cannot be read as a NumPy archive (" in said
     assert len(said) < 400
     assert "pickle" not in said
+    if text == HEADERS[0]:  # `ast.literal_eval` itself would name a syntax tree and an address in memory
+        assert said.endswith("(the header of an array is damaged); write it again with np.savez.")

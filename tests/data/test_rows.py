@@ -1,9 +1,14 @@
 """Data files from Python, arrays, Parquet and data sets: the same samples whichever way they come."""
 
+import itertools
 import json
 import re
 
 import numpy as np
+import pandas
+import pyarrow as pa
+import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from prepared import prepare
 
@@ -53,7 +58,6 @@ def test_each_task_numbers_its_sentences_by_their_words(tmp_path):
 
 
 def test_samples_lists_pandas_and_other_names_give_the_same(tmp_path, expected):
-    pandas = pytest.importorskip("pandas")
     samples = [Sample(r["features"], r["sentence"], r["subject"], r["task"], i % 5) for i, r in enumerate(rows())]
     named = [
         {"eeg": r["features"].tolist(), "text": r["sentence"], "subject": r["subject"], "task": "NR"} for r in rows()
@@ -184,10 +188,7 @@ def test_arrays_that_do_not_fit(tmp_path, capsys, refused):
         ({"features": padded, "mask": mask, "n_words": other, **columns}, "n_words and mask contradict each other"),
         ({"features": padded, "n_words": n_words + 9, **columns}, "n_words must be"),
         ({"features": padded, "n_words": none, **columns}, "n_words must be"),
-        (
-            {"features": padded, "n_words": n_words * 1.0, **columns},
-            r"n_words must be \[9\] .* found float64 \[9\]",
-        ),
+        ({"features": padded, "n_words": n_words * 1.0, **columns}, r"n_words must be \[9\] .* found float64 \[9\]"),
         ({"features": together, "n_words": n_words + 1, **columns}, "do not fit n_words"),
         ({"features": together, "n_words": none + (np.arange(9) == 8) * n_words[2], **columns}, "do not fit n_words"),
         ({"features": together, "n_words": n_words.astype(str), **columns}, r"n_words must be \[9\] whole numbers"),
@@ -216,14 +217,13 @@ def test_arrays_that_do_not_fit(tmp_path, capsys, refused):
 
 
 def test_parquet_there_and_back(tmp_path, expected, capsys):
-    pyarrow = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
     out = tmp_path / "data.parquet"
     assert main(["export-data", str(expected.path), f"--out={out}"]) == 0
     back = prepare(tmp_path, out)
     same(expected, back)
     assert back.features_are == "four"
     assert back.provenance["exported"] == json.loads(json.dumps(expected.provenance))
-    table = pytest.importorskip("pandas").read_parquet(out)
+    table = pandas.read_parquet(out)
     assert table.sentence.tolist() == expected.sentence.tolist()
     np.testing.assert_array_equal(np.stack(table.features[2]), expected.words(2))
     folder = tmp_path / "shards"
@@ -236,7 +236,6 @@ def test_parquet_there_and_back(tmp_path, expected, capsys):
 
 def test_blocks_of_a_parquet_file_have_their_own_samples_and_times(tmp_path, monkeypatch):
     """Onsets go from -3 to 5 s in two recordings, of which the second one has no durations."""
-    pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
     times = [{"recording": f"r{i // 5}", "onset": float(i - 3)} | ({"duration": i + 0.5} if i < 5 else {})
              for i in range(9)]  # fmt: skip
     given = [{**row, **time, "sentence_index": 20 - k} for k, (row, time) in enumerate(zip(rows(), times, strict=True))]
@@ -252,8 +251,6 @@ def test_blocks_of_a_parquet_file_have_their_own_samples_and_times(tmp_path, mon
 @pytest.mark.parametrize(("right", "wrong"), [(b"a cat", b"a \xffat"), (b"\5\0\0\0a cat", b"\xff\0\0\0a cat")])
 def test_a_parquet_file_whose_texts_are_damaged_is_refused(right, wrong, tmp_path, refused):
     """In the encoding "plain" a text is its length in four bytes and its own bytes."""
-    pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
-    pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"
     table = pa.table({"features": [[1.0], [2.0]], "sentence": ["the dog", "a cat"]})
     pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
@@ -265,37 +262,29 @@ def test_a_parquet_file_whose_texts_are_damaged_is_refused(right, wrong, tmp_pat
     assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
 
 
-@pytest.mark.parametrize("block", [0, 2])
-def test_a_parquet_file_with_a_damaged_block_is_refused(block, tmp_path, expected, monkeypatch, refused):
-    pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'eeg2text_jax[parquet]'")
+def test_damage_in_any_block_of_an_exported_file_is_noticed(tmp_path, expected, monkeypatch, refused):
+    """A bit of features or texts, or the header of a page."""
     monkeypatch.setattr(table_files, "ROWS", 4)
     path = tmp_path / "a.parquet"
     table_files.write_parquet(expected, path)
-    whole, place = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(block).column(0).data_page_offset
-    path.write_bytes(whole[:place] + bytes(20) + whole[place + 20 :])
-    said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
-    assert "a.parquet: is damaged or cut short" in said
-    assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
-
-
-def test_a_bit_of_an_exported_file_that_differs_is_noticed(tmp_path, expected):
-    pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'eeg2text_jax[parquet]'")
-    path = tmp_path / "a.parquet"
-    table_files.write_parquet(expected, path)
-    whole, group = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0)
+    whole, metadata = path.read_bytes(), pq.ParquetFile(path).metadata
     assert len(list(table_files.parquet_rows(path, Columns()))) == len(expected)
-    for column in (group.column(number) for number in range(3)):  # features, and texts
-        first = column.dictionary_page_offset or column.data_page_offset
-        last = first + column.total_compressed_size - 1
+    for block, number in itertools.product((0, 2), range(3)):
+        column = metadata.row_group(block).column(number)
+        last = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1
         for place in (last, last - 2):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             with pytest.raises(UserError, match=r"a.parquet: is damaged or cut short .*; copy it again"):
                 list(table_files.parquet_rows(path, Columns()))
+    for block in (0, 2):
+        place = metadata.row_group(block).column(0).data_page_offset
+        path.write_bytes(whole[:place] + bytes(20) + whole[place + 20 :])
+        said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
+        assert "a.parquet: is damaged or cut short" in said
+        assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
 
 
 def test_a_parquet_of_something_else(tmp_path, refused):
-    pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
-    pq = pytest.importorskip("pyarrow.parquet")
     n = {"sentence": ["a b", "c"]}
     cases = [
         ({"features": ["1 2", "3 4"], **n}, "column 'features' is of type string; expected lists of numbers"),

@@ -1,6 +1,7 @@
 """What `prepare` and `check` say of texts, subjects and columns that serve nothing."""
 
 import numpy as np
+import pandas
 import pytest
 
 from eeg2text_jax.commands.cli import main
@@ -18,7 +19,6 @@ def source(request, tmp_path):
     if request.param == "npz":
         np.savez(path, features=features, sentence=TEXTS, n_words=[2] * 4, **about)
     elif request.param == "parquet":
-        pandas = pytest.importorskip("pandas")
         pandas.DataFrame({"features": features.tolist(), "sentence": TEXTS, **about}).to_parquet(path)
     else:
         lines = ["sentence,subj,rating,f1,f2"]

@@ -5,6 +5,7 @@ import random
 import re
 
 import h5py
+import mne
 import numpy as np
 import pytest
 import scipy.signal
@@ -38,8 +39,6 @@ def waves(tmp_path_factory):
 
 def test_recordings_become_waves_as_a_script_makes_them(tmp_path):
     """Resampled, filtered, referenced, cut and scaled by SciPy alone."""
-    pytest.importorskip("edfio")
-    mne = pytest.importorskip("mne")
     fields = write_recordings(tmp_path / "files", "edf", subjects=1, sentences=5)
     fields = [field for field in fields if "word=" not in field]
     filters = ["features=waves", "resample=64", "highpass=0.5", "lowpass=20", "notch=25"]
@@ -66,9 +65,7 @@ def test_recordings_become_waves_as_a_script_makes_them(tmp_path):
 
 
 def test_recordings_of_two_rates_need_one(tmp_path, refused):
-    pytest.importorskip("edfio")
     fields = write_recordings(tmp_path / "files", "fif", subjects=2, sentences=3)
-    mne = pytest.importorskip("mne")
     path = tmp_path / "files" / "S2_raw.fif"
     raw = mne.io.read_raw(path, preload=True, verbose="error").resample(100.0)
     raw.save(path, overwrite=True, verbose="error")
@@ -126,7 +123,6 @@ def test_a_channel_that_is_flat_in_training_is_fed_as_zero(tmp_path):
 
 
 def test_parquet_keeps_the_rate_and_the_channels(waves, tmp_path):
-    pytest.importorskip("pyarrow")
     assert main(["export-data", str(waves[0]), f"--out={tmp_path / 'a.parquet'}"]) == 0
     back, data = prepare(tmp_path, tmp_path / "a.parquet"), read_datafile(waves[0])
     assert (back.sfreq, back.channels, back.types) == (100.0, NAMES, ("eeg",) * 6)
@@ -148,22 +144,6 @@ def judged(path, original) -> str:
         return "refused" if str(path) in said and "\n" not in said else said
     assert same, "read without an error, and not what was written"
     return "refused" if findings.problems else "same"
-
-
-def test_damage_at_a_hundred_places_is_refused_by_name(waves, tmp_path):
-    path, original = tmp_path / "damaged.h5", read_datafile(waves[0])
-    whole, verdicts = waves[0].read_bytes(), []
-    for place in np.linspace(0, len(whole) - 1, 100).astype(int):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0x41
-        path.write_bytes(damaged)
-        verdicts.append(judged(path, original))
-    assert set(verdicts) <= {"refused", "same"}
-    assert verdicts.count("refused") >= 90  # the others are bytes that HDF5 does not use
-    path.write_bytes(whole[: len(whole) // 2])
-    assert judged(path, original) == "refused"
-    path.write_bytes(whole)
-    assert judged(path, original) == "same"
 
 
 def flip_a_sample(path, rng):
@@ -223,6 +203,7 @@ DAMAGE = (flip_a_sample, flip_another_bit, cut_off, change_an_attribute, change_
 def test_damage_of_five_kinds_at_a_hundred_random_places_is_refused_by_name(waves, tmp_path):
     """Or changes nothing: HDF5 does not use every byte of its headers, and NaN of another type is the same time."""
     path, original, rng = tmp_path / "damaged.h5", read_datafile(waves[0]), random.Random(0)
+    assert judged(waves[0], original) == "same"
     verdicts = collections.Counter()
     for number in range(100):
         path.write_bytes(waves[0].read_bytes())
@@ -246,7 +227,6 @@ def test_values_beyond_float16_are_refused_or_dropped(tmp_path, capsys):
             writer.add(Sample(np.ones((9, 2)), "b", "S1", "T1", 1))
             writer.provenance = {"sfreq": 10.0, "channels": ["Fz", "Cz"]}
         assert read_datafile(tmp_path / "a.h5").sentence.tolist() == ["b"]  # a refused sample leaves nothing behind
-    mne = pytest.importorskip("mne")
     steps = np.where(np.arange(1200) < 300, 0.0, 0.2) + np.zeros((3, 1)) * 1.0
     steps[:] *= np.array([[1.0], [-1.0], [0.5]])
     raw = mne.io.RawArray(steps, mne.create_info(["Fz", "Cz", "Pz"], 100.0, "eeg"), verbose="error")
