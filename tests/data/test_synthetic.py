@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from tiny_run import tiny_settings
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data import write
@@ -64,8 +63,6 @@ def test_sentences_are_distinct_and_every_subject_reads_each():
     for subject in ("S01", "S02"):
         read = [s.sentence for s in samples if s.subject == subject]
         assert len(read) == len(set(read)) == SPEC.sentences
-    index = {(s.task, s.sentence_index): s.sentence for s in samples}
-    assert len(index) == SPEC.sentences, "an index of a task names one sentence, whoever reads it"
 
 
 def test_tasks_take_the_sentences_in_turn_and_number_their_own_from_0():
@@ -76,10 +73,6 @@ def test_tasks_take_the_sentences_in_turn_and_number_their_own_from_0():
             own = one[task - 1 :: 3]
             assert [found.pop((subject, f"T{task}", index)) for index in range(len(own))] == own
     assert not found
-
-
-def test_features_have_a_row_for_each_word():
-    assert all(s.features.shape == (len(s.sentence.split()), SPEC.features) for s in generate())
 
 
 def test_successors_follow_the_stated_probabilities():
@@ -107,18 +100,6 @@ def test_signal_dial_moves_information_and_nothing_else():
     assert spread[0] == pytest.approx(spread[1], rel=0.1)
     own = [word_rows([s for s in found if s.subject == "S01"])[1].var(0).sum() for found in (null, some)]
     assert own[1] == pytest.approx(own[0], rel=0.05), "a part of the signal leaves the variance as it is"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"signal": 1.5}, {"signal": -0.1}, {"sentences": 0}, {"vocabulary": 5}, {"order": "sorted"}, {"drift": -1.0},
-        {"groups": 0},
-    ],
-)  # fmt: skip
-def test_bad_settings_are_named(change):
-    with pytest.raises(UserError, match=next(iter(change))):
-        tiny_settings(**{f"data__synthetic__{name}": value for name, value in change.items()})
 
 
 @pytest.mark.parametrize("field", ["sentences=10000000", "features=1000000"])

@@ -107,40 +107,32 @@ def test_what_is_planted_in_one_type_is_found_in_it_alone(mixed):
     assert "MEG002/grad" in data.features_are
 
 
+CHOICES = {"MEG*": 24, "mag": 8, "eeg": 6, "('eeg','grad')": 22, "MEG*1": 8, "('MEG001','EEG00*')": 7, "meg": 24}
+
+
 @pytest.mark.parametrize("mixed", ["mag"], indirect=True)
-@pytest.mark.parametrize(
-    ("wanted", "number"),
-    [
-        ("MEG*", 24),
-        ("mag", 8),
-        ("eeg", 6),
-        ("('eeg','grad')", 22),
-        ("MEG*1", 8),
-        ("('MEG001','EEG00*')", 7),
-        ("meg", 24),
-    ],
-)
-def test_channels_are_chosen_by_types_patterns_and_names(mixed, wanted, number):
+def test_channels_are_chosen_by_types_patterns_and_names(mixed):
     _, _, root = mixed
-    data = prepare(root, root / "raw", *WHOLE, f"--config.data.raw.channels={wanted}")
-    assert len(data.channels) == data.n_features == number
+    for wanted, number in CHOICES.items():
+        data = prepare(root, root / "raw", *WHOLE, f"--config.data.raw.channels={wanted}")
+        assert len(data.channels) == data.n_features == number, wanted
 
 
 @pytest.mark.parametrize("mixed", ["mag"], indirect=True)
 def test_what_is_not_there_is_said_with_what_is(mixed, refused, capsys):
     _, _, root = mixed
+
+    def refusal(field):
+        arguments = ["prepare", str(root / "raw"), f"--config.data.raw.{field}", f"--out={root / 'x.h5'}"]
+        return refused(arguments, alone=False)
+
     for wanted in ("seeg", "EEX*", "Cz"):
-        arguments = ["prepare", str(root / "raw"), f"--config.data.raw.channels={wanted}", f"--out={root / 'x.h5'}"]
-        said = refused(arguments, alone=False)
+        said = refusal(f"channels={wanted}")
         assert f"has no channel {wanted!r} (data.raw.channels); it has 32 channels: 8 mag (MEG001, MEG011, " in said
         assert "16 grad" in said
-    for reference, said in (
-        ("mag:average", "MEG has none"),
-        ("seeg:Cz", "average or bipolar"),
-        ("bipolar", "seeg:bipolar"),
-    ):
-        arguments = ["prepare", str(root / "raw"), f"--config.data.raw.reference={reference}", f"--out={root / 'x.h5'}"]
-        assert said in refused(arguments, alone=False)
+    assert "MEG has none" in refusal("reference=mag:average")
+    assert "average or bipolar" in refusal("reference=seeg:Cz")
+    assert "seeg:bipolar" in refusal("reference=bipolar")
     data = prepare(root, root / "raw", *WHOLE)
     assert "6 eeg (EEG000, EEG001, EEG002, ...)" in capsys.readouterr().err
     assert main(["check", str(data.path)]) == 0

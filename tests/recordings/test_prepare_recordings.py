@@ -227,31 +227,10 @@ def test_command_prints_table_and_notes(study, tmp_path, capsys):
     assert len(provenance["files"][0]["sha256"]) == 64
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("measure", "GDX", "expected one of GD, FFD"),
-        ("bands", ("t1", "t1"), "different entries, each one of t1, t2"),
-        ("bands", ("t9",), "different entries, each one of t1, t2"),
-        ("non_words", "drop", "expected one of keep, skip"),
-        ("compat", "wangji", r"expected one of '' \(empty\), wang-ji"),
-        ("task", "task1", r"expected one of '' \(empty\), SR, NR, TSR, NRv2, TSRv2"),
-    ],
-)
-def test_choices_that_are_none(field, value, message, study, tmp_path, data_config):
-    data_config.recordings[field] = value
-    with pytest.raises(UserError, match=message):
-        prepare(data_config, tmp_path / "a.h5", [str(study.v5)])
-
-
-@pytest.mark.parametrize("source", ["data.txt", "nowhere/", "nowhere.mat"])
-def test_sources_that_are_not_there(source, tmp_path, data_config):
-    with pytest.raises(UserError, match=f"{source.strip('/')}.*: there is no such file"):
-        prepare(data_config, tmp_path / "a.h5", [str(tmp_path / source)])
-
-
-@pytest.mark.parametrize("source", ["data.txt", "data.h5", "nowhere"])
-def test_sources_of_no_kind(source, tmp_path, data_config):
+@pytest.mark.parametrize("source", ["data.txt", "data.h5", "nowhere", "nowhere.mat"])
+def test_sources_that_are_not_there_or_of_no_kind(source, tmp_path, data_config):
+    with pytest.raises(UserError, match=f"{source}.*: there is no such file"):
+        prepare(data_config, tmp_path / "a.h5", [str(tmp_path / source) + "/" * (source == "nowhere")])
     (tmp_path / source).write_text("")
-    with pytest.raises(UserError, match="is no source"):
+    with pytest.raises(UserError, match="its name tells no" if source.endswith("mat") else "is no source"):
         prepare(data_config, tmp_path / "a.h5", [str(tmp_path / source)])
