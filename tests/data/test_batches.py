@@ -162,9 +162,8 @@ def test_the_unit_of_the_recordings_changes_nothing(samples, unit):
 
 def test_features_that_do_not_vary_are_counted_and_named(samples):
     found, flat = scaled(samples, 1.0)
-    assert found.note() == (
-        "of 5 features, 1 constant (number 3) and 1 nearly constant (number 4) over the train part: they are fed as 0."
-    )
+    said = "1 constant (number 3) and 1 nearly constant (number 4)"
+    assert found.note() == f"of 5 features, {said} over the train part: they are fed as 0."
     assert all((flat.features(i)[:, 3:] == 0).all() for i in range(37)), "of dev and test as well"
     features = flat.data.features.copy()
     features[np.repeat(np.arange(37) == 30, flat.data.n_words), 3] = 9.0  # a test sample alone has another value
@@ -242,14 +241,11 @@ def test_each_of_eight_hosts_builds_an_eighth_of_the_rows(samples, monkeypatch):
         return of_samples(self, i)
 
     monkeypatch.setattr(Samples, "features", counted)
-    distinct = dataclasses.replace(
-        samples, donors=np.arange(37)[::-1].copy(), prompts=(np.ones((37, 2), np.int32),) * 2, pad_token=3
-    )
+    donors, prompts, every = np.arange(37)[::-1].copy(), (np.ones((37, 2), np.int32),) * 2, np.arange(37)[::-1]
+    distinct = dataclasses.replace(samples, donors=donors, prompts=prompts, pad_token=3)
 
     def batches(own):
-        return list(
-            training_batches(distinct, np.arange(37)[::-1], BUCKETS, size, 2, 6, grid_seeds=(0, 1), host_rows=own)
-        )
+        return list(training_batches(distinct, every, BUCKETS, size, 2, 6, grid_seeds=(0, 1), host_rows=own))
 
     whole, parts = batches(None), []
     for number, device in enumerate(mesh.devices.flat):
@@ -261,9 +257,8 @@ def test_each_of_eight_hosts_builds_an_eighth_of_the_rows(samples, monkeypatch):
     for step, batch in enumerate(whole):
         assert {*parts[0][step]} == {*batch, "whole"}
         for name, leaf in batch.items():
-            np.testing.assert_array_equal(
-                np.concatenate([part[step][name] for part in parts], axis=1), leaf, strict=True
-            )
+            together = np.concatenate([part[step][name] for part in parts], axis=1)
+            np.testing.assert_array_equal(together, leaf, strict=True)
         works = [BatchWork.of(part[step], distinct.pad_token) for part in parts]
         assert set(works) == {BatchWork.of(batch, distinct.pad_token)}  # each host knows the whole batch's size
     built = sum(leaf.shape[0] * leaf.shape[1] for part in parts for leaf in (batch["features"] for batch in part))

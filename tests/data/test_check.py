@@ -88,9 +88,8 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
         return [*rows, {**rows[0], "subject": "S9"}, rows[1]]
 
     def smaller(times):
-        return lambda rows: [
-            {**row, "features": row["features"] / (times if row["subject"] == "S1" else 1)} for row in rows
-        ]
+        size = {"S0": 1, "S1": times}
+        return lambda rows: [{**row, "features": row["features"] / size[row["subject"]]} for row in rows]
 
     def trials(rows):
         return [{**row, "sentence_index": i % 6} for i, row in enumerate(rows)]

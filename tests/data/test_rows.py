@@ -59,9 +59,7 @@ def test_each_task_numbers_its_sentences_by_their_words(tmp_path):
 
 def test_samples_lists_pandas_and_other_names_give_the_same(tmp_path, expected):
     samples = [Sample(r["features"], r["sentence"], r["subject"], r["task"], i % 5) for i, r in enumerate(rows())]
-    named = [
-        {"eeg": r["features"].tolist(), "text": r["sentence"], "subject": r["subject"], "task": "NR"} for r in rows()
-    ]
+    named = [{"eeg": r.pop("features").tolist(), "text": r.pop("sentence"), **r} for r in rows()]
     table = pandas.DataFrame(rows())
     same(expected, read_datafile(data.write(tmp_path / "a.h5", samples)))
     same(expected, read_datafile(data.write(tmp_path / "b.h5", named, columns={"features": "eeg", "sentence": "text"})))
@@ -123,9 +121,8 @@ def test_a_number_with_two_texts_is_noted(tmp_path):
     given = [("A", "NR", 0, "x"), ("A", "SR", 0, "y"), ("B", "NR", 0, "x"), ("B", "NR", 1, "z"), ("B", "SR", 0, "x"),
              ("C", "SR", 0, "w"), ("C", "NR", 1, "z")]  # fmt: skip
     rows = [dict(zip(("subject", "task", "sentence_index", "sentence"), row, strict=True)) for row in given]
-    (note,) = read_datafile(data.write(tmp_path / "a.h5", ({**row, "features": [1.0]} for row in rows))).provenance[
-        "notes"
-    ]
+    found = read_datafile(data.write(tmp_path / "a.h5", ({**row, "features": [1.0]} for row in rows)))
+    (note,) = found.provenance["notes"]
     assert "2 rows have another text than" in note
     assert "(number 0 of SR is both 'y' and 'x')" in note
 
@@ -164,9 +161,9 @@ def test_arrays_in_every_layout(tmp_path, expected, capsys):
     same(expected, both)
     assert [file["name"] for file in both.provenance["files"]] == ["b.npz", "a.npz"]
     np.savez(tmp_path / "a.npz", features=together[:9], **columns)
-    assert [words.tolist() for words in map(prepare(tmp_path, tmp_path / "a.npz").words, range(9))] == [
-        [row.tolist()] for row in together[:9]
-    ], "one position a sample"
+    single = prepare(tmp_path, tmp_path / "a.npz")
+    assert single.n_words.tolist() == [1] * 9
+    np.testing.assert_array_equal(single.features, together[:9])
     renamed = {"text": columns.pop("sentence"), "eeg": padded, "real": mask, **columns}
     np.savez(tmp_path / "a.npz", **renamed)
     names = [f"--config.data.columns.{ours}={theirs}" for ours, theirs in

@@ -72,14 +72,13 @@ def test_recordings_of_two_rates_need_one(tmp_path, refused):
     arguments = ["prepare", str(tmp_path / "files"), *fields, "--config.data.raw.features=waves"]
     said = refused([*arguments, f"--out={tmp_path / 'out.h5'}"], alone=False)
     assert "has 100 samples a second, the first recording has 128; waves need one rate: set data.raw.resample" in said
-    data = prepare(tmp_path, *arguments[1:], "--config.data.raw.resample=50", "--config.data.raw.lowpass=20")
+    changes = [*arguments[2:], "--config.data.raw.resample=50", "--config.data.raw.lowpass=20"]
+    data = prepare(tmp_path, tmp_path / "files", *changes)
     assert (data.sfreq, data.subject.tolist()) == (50.0, ["S1"] * 3 + ["S2"] * 3)
     plan = Plan.draw(3, 0)
     assert data.n_words.tolist() == [round(50 * (plan.end(i) - plan.begins[i])) for i in range(3)] * 2
     write_recordings(tmp_path / "whole", "fif", subjects=2, sentences=3)
-    whole = prepare(
-        tmp_path, tmp_path / "whole", *arguments[2:], "--config.data.raw.resample=50", "--config.data.raw.lowpass=20"
-    )
+    whole = prepare(tmp_path, tmp_path / "whole", *changes)
     assert all(np.corrcoef(data.words(i).ravel(), whole.words(i).ravel())[0, 1] > 0.98 for i in range(6))
 
 

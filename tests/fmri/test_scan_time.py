@@ -24,9 +24,8 @@ def test_the_trap_is_shown_and_caught_by_text_and_by_retrieval(design):
     assert {result.verdict.base.value for result in found.values()} == {"uses EEG"}
     beyond = "not beyond its time" if "drift" in design else "beyond its time"
     assert {found[f"time, {kind}"].verdict.time.value for kind in ("text", "retrieval")} == {beyond}
-    assert {found[f"usual, {kind}"].verdict.time.value for kind in ("text", "retrieval")} == {
-        "beyond its time: not known"
-    }
+    usual = {found[f"usual, {kind}"].verdict.time.value for kind in ("text", "retrieval")}
+    assert usual == {"beyond its time: not known"}
 
 
 def test_a_story_has_scenes_with_words_of_their_own(tmp_path):

@@ -110,9 +110,8 @@ def test_frames_that_are_in_no_window_are_counted(tmp_path):
 
 def test_magnitudes_and_constant_voxels_are_those_of_all_frames(tmp_path):
     """Frames are read 64 at a time; one voxel never varies, and another one only in the first of three blocks."""
-    frames = (
-        np.random.default_rng(0).normal(size=(150, *GRID)) * np.where(np.arange(150) < 100, 1, 7)[:, None, None, None]
-    )
+    frames = np.random.default_rng(0).normal(size=(150, *GRID))
+    frames[100:] *= 7
     frames[:, 1, 1, 1], frames[64:, 0, 0, 0] = 0.0, frames[0, 0, 0, 0]
     windows = [(start, 2) for start in range(0, 150, 2)]
     found = check_datafile(write(tmp_path / "data.h5", frames, windows, lambda start: f"S{start // 100}"))

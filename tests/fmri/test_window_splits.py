@@ -9,7 +9,6 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.splits.certificate import (
     assess_leakage,
     certify_data,
-    segment_leakage_rate,
     segments_of,
     verdict,
 )
@@ -64,14 +63,6 @@ def data(tmp_path_factory) -> DataFile:
 def leak(data, method, seed=1):
     split = make_split(data, method, RATIO, seed)
     return split, assess_leakage(readings_of(data), split.parts)[0]
-
-
-def test_a_boundary_costs_25_clipped_segments():
-    """papers/003, section 4: of windows of ten that overlap a cut, test counts 1 to 9 and train 9 to 1."""
-    train = segments_of(np.array([[k, L] for k in range(51)]))
-    test = segments_of(np.array([[k, L] for k in range(51, 102)]))
-    assert segment_leakage_rate(train, test) == pytest.approx(25 / len(test))
-    assert segments_of(np.array([[5, 3], [2, 2]])).tolist() == [5, 6, 7, 2, 3]
 
 
 def test_f_and_b_keep_stories_apart_whatever_their_stimuli_are_called(data):

@@ -83,9 +83,8 @@ def test_a_reference_is_the_mean_of_the_channels_that_it_names():
     volts, names = np.array([[1.0, 2.0], [3.0, 5.0], [8.0, 8.0]]), ("Fz", "Cz", "Pz")
 
     def less(reference):
-        return (
-            volts - rereference(volts, names, ["eeg"] * 3, data_spec(RawSpec, "raw", reference=reference), "x")[0]
-        ).tolist()
+        spec = data_spec(RawSpec, "raw", reference=reference)
+        return (volts - rereference(volts, names, ["eeg"] * 3, spec, "x")[0]).tolist()
 
     assert less("Cz, Pz") == [[5.5, 6.5]] * 3
     assert less("average") == [[4.0, 5.0]] * 3

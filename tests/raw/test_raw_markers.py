@@ -147,9 +147,8 @@ def test_annotations_of_edf_may_be_latin_1(written, refusal, tmp_path):
     folder = written("edf")
     path = folder / "S1.edf"
     path.write_bytes(path.read_bytes().replace(b"cafX", "café".encode("latin1")))
-    assert "its annotations are no UTF-8 text; set data.raw.encoding to their encoding, such as latin1" in refusal(
-        folder
-    )
+    advice = "its annotations are no UTF-8 text; set data.raw.encoding to their encoding, such as latin1"
+    assert advice in refusal(folder)
     assert "expected the name of an encoding" in refusal(folder, "--config.data.raw.encoding=nothing")
     command = ["prepare", str(folder), "--config.data.raw.encoding=latin1", f"--out={tmp_path / 'data.h5'}"]
     assert main(command) == 0

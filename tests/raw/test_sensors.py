@@ -78,12 +78,18 @@ def own_power(values: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
-@pytest.fixture(params=["mag", "grad", "eeg"])
-def mixed(request, tmp_path):
-    (tmp_path / "raw").mkdir()
-    raw = recording(MIXED, request.param)
-    raw.save(tmp_path / "raw" / "S1_raw.fif", verbose="error", fmt="double")
-    return raw, request.param, tmp_path
+@pytest.fixture(scope="module", params=["mag", "grad", "eeg"])
+def mixed(request, tmp_path_factory):
+    root, raw = tmp_path_factory.mktemp(request.param), recording(MIXED, request.param)
+    (root / "raw").mkdir()
+    raw.save(root / "raw" / "S1_raw.fif", verbose="error", fmt="double")
+    return raw, request.param, root
+
+
+def events(separator="\t"):
+    """A table of events with the texts."""
+    rows = [(2 + i * (SECONDS + 1), SECONDS, f"text number {i} has bit {bit}") for i, bit in enumerate(BITS)]
+    return "".join(separator.join(map(str, row)) + "\n" for row in (("onset", "duration", "text"), *rows))
 
 
 def test_what_is_planted_in_one_type_is_found_in_it_alone(mixed):
@@ -146,11 +152,10 @@ def test_what_is_not_there_is_said_with_what_is(mixed, refused, capsys):
     ("mag", "the median of the magnetometers has a standard deviation of about 3e-04 T", "gradiometers has"),
     ("grad", "the median of the gradiometers has a standard deviation of about 7e-03 T/m", "magnetometers has"),
 ])  # fmt: skip
-def test_an_implausible_unit_is_said_by_type(mixed, kind, noted, other, capsys):
-    raw, _, root = mixed
-    raw = raw.copy().apply_function(lambda x: 1e9 * x, picks=kind)
-    raw.save(root / "raw" / "S1_raw.fif", verbose="error", fmt="double", overwrite=True)
-    prepare(root, root / "raw", *WHOLE)
+def test_an_implausible_unit_is_said_by_type(mixed, kind, noted, other, tmp_path, capsys):
+    raw = mixed[0].copy().apply_function(lambda x: 1e9 * x, picks=kind)
+    raw.save(tmp_path / "S1_raw.fif", verbose="error", fmt="double")
+    prepare(tmp_path, tmp_path / "S1_raw.fif", *WHOLE)
     said = capsys.readouterr().err
     assert noted in said
     assert other not in said
@@ -162,9 +167,7 @@ def test_depth_and_grid_electrodes_in_bids(kind, tmp_path):
     raw.info["line_freq"] = 50
     path = bids.BIDSPath(subject="01", task="reading", datatype="ieeg", root=tmp_path / "study")
     bids.write_raw_bids(raw, path, format="BrainVision", allow_preload=True, verbose="error")
-    lines = [f"{2 + i * (SECONDS + 1)}\t{SECONDS}\ttext number {i} has bit {bit}" for i, bit in enumerate(BITS)]
-    table = path.copy().update(suffix="events", extension=".tsv").fpath
-    table.write_text("\n".join(["onset\tduration\ttext", *lines]) + "\n")
+    path.copy().update(suffix="events", extension=".tsv").fpath.write_text(events())
     values = raw.get_data(kind) * 1e6
     expected = {
         "": (SHAFTS, values),
@@ -208,9 +211,8 @@ def test_held_recordings_and_epochs_have_types_too(tmp_path):
     raw = recording(MIXED, "mag")
     short = {"data__raw__window": 2.0, "data__raw__step": 2.0, "data__raw__bands": ((8.5, 10.0),)}
     one = prepare_held(raw, tmp_path / "a.h5", **short)
-    epochs = mne.Epochs(
-        raw, *mne.events_from_annotations(raw, verbose="error"), 0, SECONDS - 1 / RATE, baseline=None, preload=True
-    )
+    marks = mne.events_from_annotations(raw, verbose="error")
+    epochs = mne.Epochs(raw, *marks, 0, SECONDS - 1 / RATE, baseline=None, preload=True)
     epochs.metadata = pandas.DataFrame({"text": [f"text {i}" for i in range(len(epochs))]})
     two = prepare_held(epochs, tmp_path / "b.h5", **short)
     assert one.types == two.types == ("mag",) * 8 + ("grad",) * 16
@@ -227,8 +229,7 @@ def test_held_recordings_and_epochs_have_types_too(tmp_path):
 
 def test_a_bids_folder_has_the_datatype_that_is_asked_for(tmp_path, capsys):
     """A recording in `meg`, with EEG beside it, and one in `eeg`: EEG without a choice, as ever."""
-    root, lines = tmp_path / "study", ["onset\tduration\ttext"]
-    lines += [f"{2 + i * (SECONDS + 1)}\t{SECONDS}\ttext number {i} has bit {bit}" for i, bit in enumerate(BITS)]
+    root = tmp_path / "study"
     for datatype, types in (("meg", MIXED), ("eeg", {name: kind for name, kind in MIXED.items() if kind == "eeg"})):
         raw = recording(types, "mag")
         raw.info["line_freq"] = 50
@@ -238,7 +239,7 @@ def test_a_bids_folder_has_the_datatype_that_is_asked_for(tmp_path, capsys):
             raw = mne.io.read_raw(tmp_path / "a_raw.fif", verbose="error")
         how = {"format": "BrainVision", "allow_preload": True} if datatype == "eeg" else {}
         bids.write_raw_bids(raw, path, verbose="error", **how)
-        path.copy().update(suffix="events", extension=".tsv").fpath.write_text("\n".join(lines) + "\n")
+        path.copy().update(suffix="events", extension=".tsv").fpath.write_text(events())
     for choice, kinds, others in (
         ([], {"eeg"}, "1 recording of the datatype meg"),
         (["--config.data.raw.channels=meg"], {"mag", "grad"}, "1 recording of the datatype eeg"),
@@ -260,8 +261,7 @@ def test_files_of_kit_and_folders_of_ctf(name, tmp_path, monkeypatch):
     if path.suffix != ".ds":
         shutil.rmtree(path)
         path.write_bytes(bytes(2048))
-    lines = [f"{2 + i * (SECONDS + 1)},{SECONDS},text number {i} has bit {bit}" for i, bit in enumerate(BITS)]
-    path.with_name("S1_events.csv").write_text("\n".join(["onset,duration,text", *lines]) + "\n")
+    path.with_name("S1_events.csv").write_text(events(","))
     raw, opened = recording({f"M{i}": "mag" for i in range(8)}, "mag").set_annotations(None), []
     monkeypatch.setattr(mne.io, "read_raw", lambda place, **_: opened.append(place) or raw)
     for source in (path.parent, path):

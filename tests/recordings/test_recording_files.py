@@ -53,9 +53,8 @@ def test_other_files_of_a_folder_are_passed_over_and_named(tmp_path):
     touch(tmp_path, "resultsZAB_SR.mat", "resultsZAB.mat", "montage.mat", "other.pickle")
     files, passed_over = find_recordings([str(tmp_path)])
     assert len(files) == 1
-    assert [note.split(": passed over; ")[0] for note in passed_over] == [
-        str(tmp_path / name) for name in ("montage.mat", "other.pickle", "resultsZAB.mat")
-    ]
+    names = [str(tmp_path / name) for name in ("montage.mat", "other.pickle", "resultsZAB.mat")]
+    assert [note.split(": passed over; ")[0] for note in passed_over] == names
 
 
 @pytest.mark.parametrize(
