@@ -147,8 +147,8 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
         who = f"S{subject + 1:02d}"
         for index, (sentence, end) in enumerate(zip(sentences, np.cumsum(n_words), strict=True)):
             text, task = " ".join(vocabulary[word] for word in sentence), f"T{index % spec.tasks + 1}"
-            yield Sample(features[end - len(sentence) : end], text, who, task, index // spec.tasks, f"{who}/{task}",
-                         float(onset[index]), float(duration[index]))  # fmt: skip
+            about = (text, who, task, index // spec.tasks, f"{who}/{task}", float(onset[index]), float(duration[index]))
+            yield Sample(features[end - len(sentence) : end], *about)
 
 
 CARRIERS, WHITE = (4, 16), 0.3  # fewest and most waves of a word in a channel; standard deviation of noise
@@ -185,8 +185,8 @@ def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
 
     about = {"sfreq": rate, "channels": names}
     if width <= len(TEN_TWENTY):
-        about["electrodes"] = [(n, *(HEAD * np.array((x, y, max(0, 1 - x * x - y * y) ** 0.5))).round(5).tolist())
-                               for n, (x, y) in TEN_TWENTY.items() if n in names]  # fmt: skip
+        where = {name: (x, y, max(0, 1 - x * x - y * y) ** 0.5) for name, (x, y) in TEN_TWENTY.items()}
+        about["electrodes"] = [(name, *(HEAD * np.array(where[name])).round(5).tolist()) for name in names]
     provenance = {"source": "synthetic", **dataclasses.asdict(spec), **about}
     return Source(samples(), provenance, f"synthetic waves of {width} channels, {rate:g} samples a second")
 

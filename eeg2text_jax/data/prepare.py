@@ -16,7 +16,7 @@ from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri._scans import is_fmri
 from eeg2text_jax.data.planted import synthetic_source, write_planted
 from eeg2text_jax.data.raw.find import is_raw, refuse_nested
-from eeg2text_jax.data.raw.raw_samples import open_raw
+from eeg2text_jax.data.raw.raw_samples import RawRecordings
 from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings
 from eeg2text_jax.data.rows import open_arrays
 from eeg2text_jax.data.source import Source, Tally
@@ -80,7 +80,8 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
         return open_dataset(paths[0], columns, tally)
     has_zuco = any(path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir()) for path in paths)
     if all(map(is_raw, sources)) and not has_zuco:
-        return open_raw(sources, config.raw, tally)
+        raw = RawRecordings(sources, config.raw, tally)
+        return Source(raw, raw.provenance, raw.features_are)
     for source in sources:
         path, is_glob = Path(source), glob.has_magic(source)
         if source == NO_SOURCE and not path.exists():

@@ -345,11 +345,9 @@ def write_parquet(data: DataFile, out: Path) -> None:
     about |= {"sfreq": data.sfreq, "channels": data.channels, "types": data.types} if data.is_waves else {}
     clock = {} if data.clock is None else CLOCK_COLUMNS
     kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
-    schema = pa.schema(
-        [("features", pa.list_(pa.list_(pa.float32()))), *((name, pa.string()) for name in STRINGS),
-         ("sentence_index", pa.int64()), *((name, kinds[kind]) for name, kind in clock.items())],
-        metadata={ABOUT: json.dumps(about).encode()},
-    )  # fmt: skip
+    columns = {"features": pa.list_(pa.list_(pa.float32())), **dict.fromkeys(STRINGS, pa.string())}
+    columns |= {"sentence_index": pa.int64(), **{name: kinds[kind] for name, kind in clock.items()}}
+    schema = pa.schema(columns, metadata={ABOUT: json.dumps(about).encode()})
     out.parent.mkdir(parents=True, exist_ok=True)
     # An open file, as pyarrow takes no name that is not UTF-8.
     with (
@@ -365,9 +363,9 @@ def write_parquet(data: DataFile, out: Path) -> None:
                 pa.array(np.arange(len(words) + 1) * data.n_features, pa.int32()), pa.array(words.reshape(-1))
             )
             features = pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), inner)
-            texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
-                     for name in STRINGS]  # fmt: skip
-            index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
+            part = slice(rows.start, rows.stop)
+            texts = [pa.array(list(map(str, getattr(data, name)[part])), pa.string()) for name in STRINGS]
+            index = pa.array(data.sentence_index[part], pa.int64())
             stated = [known_time(data.clock, i) for i in rows] if clock else []
             times = [pa.array([row.get(name) for row in stated], kinds[kind]) for name, kind in clock.items()]
             writer.write_batch(pa.record_batch([features, *texts, index, *times], schema=schema))

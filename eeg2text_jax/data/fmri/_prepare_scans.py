@@ -154,9 +154,6 @@ class Run:
         self._copy.close()
 
 
-NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
-
-
 def prepare_scans(root: Path, spec: _scans.FmriSpec, out: Path, tally: Tally) -> None:
     """Write the data file of the scans below `root`, and count its windows.
 
@@ -285,9 +282,9 @@ class _Work:
             place = start - frames.start
             text = " ".join(filter(None, segments[place : place + spec.window]))
             if start + spec.lag_tr + spec.window > run.length:
-                tally.dropped[*key, BEYOND] += 1
+                tally.dropped[*key, "beyond the end of the scan"] += 1
             elif not text:
-                tally.dropped[*key, NO_WORDS] += 1
+                tally.dropped[*key, "no words"] += 1
             else:
                 writer.add_window(
                     block_starts[0] + place, spec.window, sentence=text, subject=scan.subject, task=story.stimulus,

@@ -137,11 +137,6 @@ class Transcript:
     words: tuple[str, ...]
     starts: np.ndarray  # float64 [words]
 
-    def filled(self) -> np.ndarray:
-        """Return the onsets; unknown ones are interpolated, at the ends the nearest known one."""
-        timed = np.flatnonzero(np.isfinite(self.starts))
-        return np.interp(np.arange(len(self.starts)), timed, self.starts[timed])
-
 
 def read_transcript(path: Path) -> Transcript:
     """Read `align.csv`. Raises UserError `KIND|SENTENCE` if it is missing or malformed, or no word has a time."""
@@ -202,9 +197,11 @@ def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
     A word at `t` seconds of the scan is in frame `floor(t / TR)`; a story's first or last word may begin up to half a
     TR outside of its frames, and is in the nearest one.
     """
-    frames = story.frames(tr)
+    frames, starts = story.frames(tr), transcript.starts
+    timed = np.flatnonzero(np.isfinite(starts))
+    known_or_between = np.interp(np.arange(len(starts)), timed, starts[timed])
     words_by_frame: list[list[str]] = [[] for _ in frames]
-    for word, start in zip(transcript.words, transcript.filled(), strict=True):
+    for word, start in zip(transcript.words, known_or_between, strict=True):
         seconds = story.audio_start + start
         index = math.floor(seconds / tr + 1e-9)
         inside = story.onset <= seconds < story.onset + story.duration

@@ -35,7 +35,7 @@ from eeg2text_jax.data.raw.sentences import (
     windows,
 )
 from eeg2text_jax.data.rows import SentenceNumbers
-from eeg2text_jax.data.source import Sample, Source, Tally, UnreadableRecording, are_codes, read_recordings
+from eeg2text_jax.data.source import Sample, Tally, UnreadableRecording, are_codes, read_recordings
 
 Types = dict[str, str]  # channel -> its type in a BIDS folder's `channels.tsv`
 ELECTRIC = ("eeg", "seeg", "ecog")  # types in volts
@@ -134,11 +134,13 @@ def _note_on_left(raw: Any, left: Types, stated: Types, spec: find.RawSpec, kind
     many = {why: n for why, n in collections.Counter(of.values()).items() if why.lower() in find.SENSORS and n > 4}
     shown = [f"{n} {why} ({shortlist([name for name in of if of[name] == why], 3)})" for why, n in many.items()]
     shown += [f"{name} ({why})" for name, why in of.items() if why not in many]
+    if not of:
+        return []
     wanted = next(name for name, kinds in find.DATATYPES.items() if kind in kinds).upper().replace("IEEG", "iEEG")
     return [
         f"{count_of(len(of), 'channel was', 'channels were')} left out, as not {wanted} by type, unit or name: "
         f"{', '.join(shown)}; to use some of them, set data.raw.channels to all channels to use."
-    ] if of else []  # fmt: skip
+    ]
 
 
 @contextlib.contextmanager
@@ -268,17 +270,12 @@ def _extras(raw: Any) -> dict[str, Any]:
     return extras[0] if isinstance(extras[0], dict) else {}
 
 
-def open_raw(sources: Sequence[str], spec: find.RawSpec, tally: Tally) -> Source:
-    """Open recordings as a source. Raises UserError if there is none, or a table of events is faulty."""
-    recordings = RawRecordings(sources, spec, tally)
-    return Source(recordings, recordings.provenance, recordings.features_are)
-
-
 class RawRecordings:
     """The samples of raw recordings; iterating reads them and completes `tally` and `provenance`.
 
-    The constructor reads all tables of events, so that faults are reported before a signal is read. Iterating raises
-    UserError if channels differ, no sample is left, or, with `spec.strict`, a file is unreadable.
+    The constructor reads all tables of events, so that faults are reported before a signal is read; it raises UserError
+    for them, or without recordings. Iterating raises it if channels differ, no sample is left, or, with `spec.strict`,
+    a file is unreadable.
     """
 
     def __init__(self, sources: Sequence[str], spec: find.RawSpec, tally: Tally):
@@ -429,10 +426,7 @@ class RawRecordings:
                     yield Sample(*about, file.name, reading.begin, reading.end - reading.begin)
                 progress.advance(1)
         self._note(file, *level_notes(levels, recording.channels, recording.types))
-        digest = file_digest(file.path) if file.path.is_file() else content_digest(
-            {str(path.relative_to(file.path)): file_digest(path) for path in file.path.rglob("*") if path.is_file()}
-        )  # fmt: skip
-        self.provenance["files"].append({"name": file.path.name, "sha256": digest})
+        self.provenance["files"].append({"name": file.path.name, "sha256": _digest(file.path)})
 
     def _note(self, file: find.RawFile, *notes: str) -> None:
         """Record notes; equal ones on several files become one."""
@@ -475,6 +469,13 @@ class RawRecordings:
                 f"{recording.file.path}: {' and '.join(what)}, compared with the {len(ours)} channels of the first "
                 "recording; set data.raw.channels to those of all recordings, or leave some out with data.raw.exclude."
             )
+
+
+def _digest(path: Path) -> str:
+    if path.is_file():
+        return file_digest(path)
+    parts = (part for part in path.rglob("*") if part.is_file())
+    return content_digest({str(part.relative_to(path)): file_digest(part) for part in parts})
 
 
 def described(

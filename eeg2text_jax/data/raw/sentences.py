@@ -477,16 +477,16 @@ def level_notes(levels: Sequence[np.ndarray], channels: Sequence[str], types: Se
         odd = (ours & (sizes <= CONSTANT * usual), ours & (sizes > NOISY * usual) & (usual > 0))
         constant, noisy = (shortlist(channels[i] for i in np.flatnonzero(which).tolist()) for which in odd)
         if constant:
-            notes.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
-                         "data.raw.exclude if they are dead.")  # fmt: skip
+            what = f"channels are constant, or nearly so, as recorded: {constant}"
+            notes.append(f"{what}; leave them out with data.raw.exclude if they are dead.")
         if noisy:
             why = "loose: the average reference spreads noise" if kind == "eeg" else "faulty"
-            notes.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
-                         f"data.raw.exclude if they were {why}.")  # fmt: skip
+            what = f"channels vary more than {NOISY:g} times as much as the others: {noisy}"
+            notes.append(f"{what}; leave them out with data.raw.exclude if they were {why}.")
         usual /= sensor.factor
         if usual and not sensor.lowest < usual < sensor.highest:
             median = "the median channel" if kind == "eeg" else f"the median of the {sensor.name}"
             typical = f"{sensor.name} has about {sensor.usual:.0e} {sensor.mne}"
-            notes.append(f"{median} has a standard deviation of about {usual:.0e} {sensor.mne}; {typical}: is the unit "
-                         f"right? MNE expects {sensor.in_words}; no verdict depends on it.")  # fmt: skip
+            what = f"{median} has a standard deviation of about {usual:.0e} {sensor.mne}; {typical}: is the unit right?"
+            notes.append(f"{what} MNE expects {sensor.in_words}; no verdict depends on it.")
     return notes
