@@ -429,6 +429,7 @@ def _volumes(
 
 VOCABULARY = ("amber", "brook", "cedar", "delta", "ember", "field", "grove", "haven", "isle", "jetty", "knoll", "larch")
 BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, those of ZuCo whose filters settle within a word
+CHANNELS, RATE = ("Fz", "Cz", "Pz", "Oz", "C3", "C4"), 128.0
 WORD, PAUSE_SECONDS = 0.5, 1.5  # of a word, and between sentences
 
 
@@ -463,18 +464,17 @@ class Plan:
         return [self.begins[i] + WORD * place for place in range(len(self.sentences[i]))]
 
 
-def voltages(
-    plan: Plan, subject: int, *, planted: bool, channels: int = 6, rate: float = 128.0, seed: int = 0
-) -> np.ndarray:
+def voltages(plan: Plan, subject: int, *, planted: bool, seed: int = 0) -> np.ndarray:
     """Return a recording in volts, `[channels, samples]`; if not `planted`, each word has a random one's code."""
+    channels = len(CHANNELS)
     codes = np.random.default_rng([seed, 1]).random((len(VOCABULARY), len(BANDS), channels)) < 0.4
     rng = np.random.default_rng([seed, 2, subject])
-    n = int(plan.seconds * rate)
+    n = int(plan.seconds * RATE)
     spectrum = np.fft.rfft(rng.standard_normal((channels, n)))
-    spectrum /= np.sqrt(np.maximum(np.fft.rfftfreq(n, 1 / rate), 0.5))  # power falls as 1/f
+    spectrum /= np.sqrt(np.maximum(np.fft.rfftfreq(n, 1 / RATE), 0.5))  # power falls as 1/f
     noise = np.fft.irfft(spectrum, n)
     volts = 10 * noise / noise.std()
-    time = np.arange(int(WORD * rate)) / rate
+    time = np.arange(int(WORD * RATE)) / RATE
     swell = np.sin(np.pi * time / WORD)
     for i, sentence in enumerate(plan.sentences):
         for word, begin in zip(sentence, plan.word_times(i), strict=True):
@@ -482,7 +482,7 @@ def voltages(
             pitch = rng.uniform(low, high, (len(BANDS), channels))
             waves = np.sin(2 * np.pi * (pitch[..., None] * time + rng.random((len(BANDS), channels, 1))))
             code = codes[word] if planted else rng.permutation(codes.reshape(len(codes), -1))[0].reshape(codes[0].shape)
-            start = round(begin * rate)
+            start = round(begin * RATE)
             volts[:, start : start + len(time)] += 12 * swell * (code[..., None] * waves).sum(0)
     return volts * 1e-6
 
@@ -508,7 +508,7 @@ def write_recordings(
     plan = Plan.draw(sentences, seed)
     for subject in range(subjects):
         volts = scale * voltages(plan, subject, planted=planted, seed=seed)
-        info = mne.create_info(["Fz", "Cz", "Pz", "Oz", "C3", "C4"], 128.0, "eeg")
+        info = mne.create_info(list(CHANNELS), RATE, "eeg")
         _write(folder, f"S{subject + 1}", how, mne.io.RawArray(volts, info, verbose="error"), plan)
     if how in ("brainvision", "bids"):
         key = "trial" if how == "brainvision" else "code"
