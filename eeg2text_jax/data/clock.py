@@ -243,7 +243,7 @@ def sessions_of(subject: np.ndarray, recording: np.ndarray) -> np.ndarray:
 def order_likeness(clock: Clock, text: np.ndarray) -> float:
     """Return the mean rank correlation of the texts' places over pairs of recordings; 0 without a pair.
 
-    Pairs share at least `FEWEST_COMMON` texts; about `MOST_PAIRS` are compared.
+    Pairs share at least `FEWEST_COMMON` texts; at most `MOST_PAIRS` are compared.
     """
     first = []
     for rows in clock.in_time.values():

@@ -194,9 +194,6 @@ def test_a_mark_that_was_read_as_a_sentence_is_noted(tmp_path):
     data.write(tmp_path / "mark.h5", rows("Fixation cross"))
     noted = "'Fixation cross' is the text of 12 of 24 samples, the next most frequent text has 1. If the first is"
     assert any(note.startswith(noted) for note in check_datafile(tmp_path / "mark.h5").notes)
-    twice = [row for row in rows("a hen") if row["sentence"] != "a hen"] * 2
-    data.write(tmp_path / "twice.h5", twice)
-    assert not any("is the text of" in note for note in check_datafile(tmp_path / "twice.h5").notes)
 
 
 @pytest.mark.parametrize(("apart", "noted"), [(1.5, False), (2.6, False), (12.0, True)])

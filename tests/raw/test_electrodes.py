@@ -2,8 +2,8 @@
 
 import mne
 import numpy as np
-import pandas
 import pytest
+from held import NAMES, epochs_of, recording
 
 from eeg2text_jax import prepare, read_datafile
 from eeg2text_jax.base.errors import UserError
@@ -11,16 +11,13 @@ from eeg2text_jax.data import write
 from eeg2text_jax.data.datafile import electrodes_of
 from eeg2text_jax.data.table_files import write_parquet
 
-NAMES = ["Fz", "Cz", "Pz", "Oz"]
 FEW = {"data__raw__bands": ((8.5, 10.0), (18.5, 30.0))}
 
 
 @pytest.fixture(scope="module")
 def raw():
     """A recording without positions."""
-    signal = np.random.default_rng(0).normal(size=(4, 640)) * 1e-5
-    raw = mne.io.RawArray(signal, mne.create_info(NAMES, 64.0, "eeg"), verbose="error")
-    return raw.set_annotations(mne.Annotations([2.0, 6.0], [2.0, 2.0], ["the dog saw it", "a cat ran off"]))
+    return recording()
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +37,7 @@ def test_positions_travel_through_files_tables_and_epochs(placed, tmp_path):
     assert electrodes_of(back) == found
     write_parquet(back, tmp_path / "b.parquet")
     assert electrodes_of(prepare(tmp_path / "b.parquet", tmp_path / "again.h5")) == found
-    epochs = mne.make_fixed_length_epochs(placed, 2.0, verbose="error")
-    epochs.metadata = pandas.DataFrame({"text": list("abcde")})
-    chosen = electrodes_of(prepare(epochs, tmp_path / "c.h5", data__raw__exclude=("Cz",), **FEW))
+    chosen = electrodes_of(prepare(epochs_of(placed), tmp_path / "c.h5", data__raw__exclude=("Cz",), **FEW))
     assert chosen == [place for place in found if place[0] != "Cz"]
 
 
