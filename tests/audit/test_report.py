@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from rows import changed, simulated_rows
+from rows import changed, row, simulated_rows
 
 from eeg2text_jax.instrument.auditing import report
 from eeg2text_jax.instrument.auditing.audit import audit
@@ -124,11 +124,20 @@ def test_every_row_is_there_with_its_content_and_more_than_can_be_shown_are_coun
         )
         for r in null.rows
     }
-    for row in null.rows:
-        assert row.content == pytest.approx(row.own - row.others)
+    for one in null.rows:
+        assert one.content == pytest.approx(one.own - one.others)
     monkeypatch.setattr(report, "MOST_ROWS", 100)
     assert len(cells(written(null), "Every row")) == 700
-    assert f"The first 100 of {len(null.rows)} rows" in written(null)
+    where = "All are in the files that were judged; <code>eeg2text score FILE --rows=OUT</code> scores each."
+    assert f"The first 100 of {len(null.rows)} rows. {where}" in written(null)
+
+
+def test_a_report_of_many_rows_has_the_first_of_them_and_its_picture(written):
+    eeg = [row(i, subject=f"S{s}", sample_id=f"{i} {s}") for i in range(30) for s in range(700)]
+    text = written(audit(eeg))
+    assert len(cells(text, "Every row")) == 7 * 5000
+    assert "The first 5000 of 21000 rows" in text
+    assert "nan" not in head(text)
 
 
 def test_what_is_folded_below_the_head(result, written):

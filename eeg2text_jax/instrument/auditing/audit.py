@@ -25,7 +25,6 @@ from eeg2text_jax.instrument.predictions.rankings import Ranking
 from eeg2text_jax.instrument.predictions.read import describe
 from eeg2text_jax.instrument.predictions.selection import Labels, as_conditions
 
-MOST_LISTED = 20_000  # rows that a report lists
 SIGNALS = {"eeg": "EEG", "fmri": "fMRI", "meg": "MEG"}  # kind of recording -> its name in sentences
 
 
@@ -388,9 +387,7 @@ class Audit:
         return choices + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
 
     def _rows(self) -> list[RowContent]:
-        """Return all rows with their content, for the report; none if they are too many for a page."""
-        if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
-            return []
+        """Return all rows with their content, for the report."""
         rows = []
         for condition in self.aligned.conditions:
             cells = self.cells[condition.name]

@@ -386,6 +386,9 @@ def _row_part(result: AuditResult) -> str:
     order = {condition.name: place for place, condition in enumerate(result.conditions)}
     rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
     cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
+    cut += "All are in the files that were judged; <code>eeg2text score FILE --rows=OUT</code> scores each. " * bool(
+        cut
+    )
     heads = ("reference", "output", "condition", "reader", "own", "others", "content")
     note = (
         f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing. In all means, each "

@@ -53,7 +53,7 @@ class Secondary:
     adjusted: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class RowContent:
     """One row for the report: its texts and scores in points; scores are NaN for a sentence without a stratum."""
 
