@@ -79,9 +79,19 @@ def no_number(predictions, references):
     return np.full((len(predictions), len(references)), np.nan)
 
 
+def no_zebras(predictions, references):
+    return np.array([[1 / ("zebra" not in p + r) for r in references] for p in predictions])
+
+
+def only_alone(predictions, references):
+    if len(predictions) > 1:
+        raise RuntimeError
+    return np.zeros((1, len(references)))
+
+
 def test_a_function_of_the_user_decides(tmp_path, printed_by, refused):
     eeg, noise = simulated_rows(3, information=0.3, sentences=36)
-    for name, rows in (("eeg", eeg), ("noise", noise)):
+    for name, rows in (("eeg", eeg), ("noise", changed(noise[:9], prediction="a zebra") + noise[9:])):
         write_predictions(tmp_path / f"{name}.jsonl", {}, rows)
     command = ["audit", f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
     name = f"{__name__}:letters"
@@ -97,6 +107,8 @@ def test_a_function_of_the_user_decides(tmp_path, printed_by, refused):
         f"{__name__}:TEXTS": "TEXTS is no function; expected MODULE:FUNCTION",
         f"{__name__}:no_table": "returned an array of shape",
         f"{__name__}:no_number": "returned NaN or infinity",
+        f"{__name__}:no_zebras": ":no_zebras: failed on the prediction 'a zebra' and the reference 'w",
+        f"{__name__}:only_alone": "failed on 20 predictions and 20 references (RuntimeError); correct the function.",
     }.items():
         assert message in refused([*command, f"--endpoint={wrong}"])
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import sparse
 
-from eeg2text_jax.base.errors import UserError, did_you_mean
+from eeg2text_jax.base.errors import UserError, did_you_mean, named
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition
@@ -143,7 +143,23 @@ def function_endpoint(name: str) -> Endpoint:
             f"--endpoint={name}: {error}; expected MODULE:FUNCTION, a Python function of lists of predictions and "
             "references that returns an array of points [predictions, references], higher is better."
         ) from error
-    return Endpoint(name, lambda references: points, signature=f"the function {name}")
+
+    def guarded(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        try:
+            return points(predictions, references)
+        except Exception as error:
+            failed = f"{len(predictions)} predictions and {len(references)} references"
+            if len(predictions) == len(references) == 1:
+                failed = f"the prediction {predictions[0]!r:.60} and the reference {references[0]!r:.60}"
+            elif len(predictions) > 1:
+                for text in predictions:  # raises for the first that fails alone
+                    guarded([text], references)
+            else:
+                for text in references:
+                    guarded(predictions, [text])
+            raise UserError(f"--endpoint={name}: failed on {failed} ({named(error)}); correct the function.") from error
+
+    return Endpoint(name, lambda references: guarded, signature=f"the function {name}")
 
 
 def checked_points(points: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:
