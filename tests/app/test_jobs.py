@@ -253,14 +253,15 @@ def test_a_visitor_with_many_jobs_waits_for_all_others_after_each(monkeypatch):
     monkeypatch.setattr(interface, "_TURNS", turns)
     monkeypatch.setattr(interface, "POLL", 0)
 
-    def work(do, uploads, request, limit):
+    def work(folder, request, limit):
         begun.append(request["name"])
         yield interface.Progress("", 0)
         yield interface.Answer({"done": request["name"]})
 
-    monkeypatch.setattr(interface, "_in_turn", work)
+    monkeypatch.setattr(interface, "_work", work)
     order = ("greedy", "greedy", "greedy", "second", "second", "third")
-    asked = [interface.run("look", {}, {"name": f"{name} {i}"}, visitor=name) for i, name in enumerate(order)]
+    uploads = {"eeg": __file__}
+    asked = [interface.run("look", uploads, {"name": f"{name} {i}"}, visitor=name) for i, name in enumerate(order)]
     answers = {}
     for _ in range(30):
         for i, job in enumerate(asked):
@@ -290,12 +291,12 @@ def test_a_visitor_who_left_holds_no_turn(monkeypatch):
     assert turns.begins(gone, 60)
 
 
-def test_a_job_that_sleeps_is_killed_though_nobody_asks(monkeypatch, tmp_path):
+def test_a_job_that_sleeps_is_killed_though_nobody_asks(monkeypatch):
     """Its processor time is small, and its visitor closed the page: the clock ends it."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
     monkeypatch.setattr(interface, "_start", lambda folder: process)
-    job = interface._work(tmp_path, {"do": "look"}, 1)
+    job = interface.run("look", {"eeg": __file__}, {}, 1)
     assert isinstance(next(job), interface.Progress)
     assert process.wait(timeout=20) == -9
     *_, last = job

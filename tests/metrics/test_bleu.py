@@ -10,7 +10,7 @@ from nltk.translate.bleu_score import corpus_bleu
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from eeg2text_jax.instrument.metrics.metric import Bleu, MetricError, rouge, rouge_score_words, word_bleu, words_13a
+from eeg2text_jax.instrument.metrics.metric import Bleu, MetricError, Rouge, rouge_score_words, word_bleu, words_13a
 
 TEXT = "the a cat dog sat on mat , . it's (well) U.S. 1,000 He was in New-York 'quoted' end."
 WORDS = TEXT.split()
@@ -86,7 +86,7 @@ def test_pieces_are_tokenized_as_whole_texts_are():
         assert rouge_score_words(text) == rouge_score_tokenize(text, None), repr(text)
 
 
-@pytest.mark.parametrize("metric", [word_bleu(), rouge()])
+@pytest.mark.parametrize("metric", [word_bleu(), Rouge()])
 def test_rows_and_all_against_all_agree(metric):
     """The two ways of counting n-grams, by sorting and by a sparse product."""
     predictions, references = random_corpus(7)
@@ -97,12 +97,12 @@ def test_rows_and_all_against_all_agree(metric):
 def test_many_rows_are_scored_in_parts_with_the_same_sum(monkeypatch):
     predictions, references = random_corpus(3, size=50)
     told = []
-    whole = rouge().total(predictions, references)
+    whole = Rouge().total(predictions, references)
     monkeypatch.setattr("eeg2text_jax.instrument.metrics.metric.ROWS_AT_ONCE", 7)
-    np.testing.assert_allclose(rouge().total(predictions, references, told.append), whole, rtol=1e-12)
+    np.testing.assert_allclose(Rouge().total(predictions, references, told.append), whole, rtol=1e-12)
     assert told == [7] * 7 + [1]
     with pytest.raises(MetricError, match="row 37:") as error:
-        rouge().total(predictions, [*references[:36], "Привет", *references[37:]])
+        Rouge().total(predictions, [*references[:36], "Привет", *references[37:]])
     assert error.value.index == 36
 
 

@@ -13,7 +13,6 @@ from eeg2text_jax.instrument.metrics.score import (
     RankMetric,
     chance,
     chance_interval,
-    counts_above,
     score_rankings,
     statistics,
 )
@@ -31,9 +30,6 @@ SCORES = np.array([[0.9, 0.1, 0.5, 0.5], [0.2, 0.2, 0.2, 0.2], [0.0, 3.0, 2.0, 1
 
 
 def test_ranks_of_a_matrix_made_by_hand():
-    above, equal = counts_above(SCORES, np.arange(4))
-    assert above.tolist() == [[0, 3, 1, 1], [0, 0, 0, 0], [3, 0, 1, 2]]
-    assert equal.tolist() == [[1, 1, 2, 2], [4, 4, 4, 4], [1, 1, 1, 1]]
     assert [[rank_of(row, c) for c in range(4)] for row in SCORES] == [[1, 4, 2.5, 2.5], [2.5] * 4, [4, 1, 2, 3]]
     found = statistics(SCORES, np.arange(4))
     assert found[..., 0].tolist() == [[1, 0, 0, 0], [0.25] * 4, [0, 1, 0, 0]]

@@ -21,7 +21,7 @@ from eeg2text_jax.instrument.auditing._signs import Sign, Weight
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition
 from eeg2text_jax.instrument.auditing.strata import RULE, words
 from eeg2text_jax.instrument.metrics import score
-from eeg2text_jax.instrument.metrics.metric import Metric, MetricError, rouge, word_bleu, word_error_rate
+from eeg2text_jax.instrument.metrics.metric import Metric, MetricError, Rouge, word_bleu, word_error_rate
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, WHICH_SENTENCE, Named
 from eeg2text_jax.instrument.metrics.score import Figures, RankMetric
 from eeg2text_jax.instrument.predictions.rankings import Ranking
@@ -376,7 +376,7 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
     metrics: list[tuple[Metric, dict[str, int]]] = [
         (word_bleu(), {"BLEU-1": 0, "BLEU-4": 3}),
         (word_error_rate(), {"WER": 0}),
-        (of_rouge := rouge(), {f"ROUGE-{kind} F": of_rouge.columns.index(f"rouge-{kind}-f".lower()) for kind in "1L"}),
+        (of_rouge := Rouge(), {f"ROUGE-{kind} F": of_rouge.columns.index(f"rouge-{kind}-f".lower()) for kind in "1L"}),
     ]
     # The next sentences of each sentence's stratum, int `[SHIFTS, S]`; they may repeat.
     others = np.tile(np.arange(len(aligned.references)), (SHIFTS, 1))
