@@ -164,11 +164,6 @@ def test_a_file_of_as_many_rows_as_the_page_takes_is_read(tmp_path, monkeypatch)
         _worker.look({"rows": 47})
 
 
-def test_a_zip_with_one_file_of_text_is_read(upload):
-    uploads = {"eeg": upload(zipped(table(pairs(0.5)), "folder/a.csv"), "file.zip")}
-    assert answer("look", uploads).content["rows"] == {"eeg": 48}
-
-
 def test_references_may_be_a_file_of_their_own(upload):
     references, outputs = (("\n".join(side) + "\n").encode() for side in zip(*pairs(0.5), strict=True))
     uploads = {"eeg": upload(outputs, "a"), "references": upload(references, "b")}
@@ -235,7 +230,6 @@ def test_a_hostile_file_is_one_sentence(upload, name):
 
 def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
     many = {"eeg": upload(table(pairs(0.5)), "many.csv")}
-    assert "48 rows; this page takes 40" in answer("look", many, rows=40).content["refused"]
     monkeypatch.setattr(interface, "PATIENCE", 1000)
     more = {"eeg": upload(table(pairs(0.5) * 100), "more.csv")}
     assert "takes more than 1 s" in answer("judge", more, seconds=1).content["refused"]

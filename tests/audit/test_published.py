@@ -13,7 +13,6 @@ SHARED = Path(__file__).parents[3] / "shared"
 PUBLISHED, CASES = SHARED / "published_decodes", SHARED / "cases"
 pytestmark = pytest.mark.skipif(not (PUBLISHED.is_dir() and CASES.is_dir()), reason="shared data are not beside it")
 T5 = [f"t5_sr-nr-tsr_{cell}.txt" for cell in ("eeg-eeg", "eeg-noise", "noise-eeg", "noise-noise")]
-NOTHING = ("underpowered", "equivalent to control", "no content found above its null")
 
 
 def judged(tmp_path, eeg, *controls, folder=PUBLISHED, more=()):

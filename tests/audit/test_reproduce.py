@@ -30,8 +30,6 @@ from eeg2text_jax.instrument.predictions.file import MODES, write_predictions
 from eeg2text_jax.judge.pairs import Pair, Parts
 from eeg2text_jax.training.configuration import parse_config
 
-FIGURE = r"-?\d+(\.\d+)?"
-
 
 def wanted(table, out, **changes):
     usual = Wanted(table, Path(out), Path(out), None, "", "", ("one", "two"), False, True, ())

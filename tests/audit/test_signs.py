@@ -315,11 +315,13 @@ def exchanged_neighbors(r, rng):
     return " ".join(words)
 
 
-def test_neighbors_exchanged_and_special_tokens_left_in_show_nothing():
+def test_neighbors_exchanged_special_tokens_left_in_and_an_early_stop_show_nothing():
     rows, vocabulary = written(4)
     assert found(said(rows, exchanged_neighbors)) == {}
     padded = changed(decoded(rows, vocabulary, 0.6), prediction=lambda r: f"</s><s>{r.prediction}</s><pad><pad>")
     assert found(padded) == {}
+    stopped = changed(decoded(rows, vocabulary, 0.97), prediction=lambda r: " ".join(r.prediction.split()[:8]))
+    assert found(stopped) == {}
 
 
 # The set of rows alone --------------------------------------------------------------------

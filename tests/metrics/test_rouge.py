@@ -41,15 +41,6 @@ def test_the_papers_worked_example():
     assert found["rouge-1-f"] == pytest.approx(92, abs=0.5)
 
 
-@pytest.mark.parametrize("metric", [Rouge(), Rouge(paper=True)], ids=["rouge-score", "rouge"])
-def test_pairwise_holds_the_rows_of_statistics(metric):
-    predictions, references = random_corpus(0, size=12)
-    table = metric.pairwise(predictions, references[:7])
-    assert table.shape == (12, 7, len(metric.statistic_names))
-    for i, j in [(0, 0), (3, 6), (11, 2)]:
-        np.testing.assert_array_equal(table[i, j], metric.statistics([predictions[i]], [references[j]])[0])
-
-
 def test_an_empty_prediction_counts_as_nothing_found():
     assert Rouge().score(["", "a b"], ["a b", "a b"])["rouge-1-f"] == 50.0
     assert Rouge(paper=True).score(["...", "a b"], ["a b", "a b"])["rouge-1-r"] == 50.0
