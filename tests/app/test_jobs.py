@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import os
 import random
 import re
 import shutil
@@ -27,7 +26,6 @@ WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music",
 
 
 def pairs(right: float, seed: int = 0, n: int = 48) -> list[tuple[str, str]]:
-    """Sentences of eight words, of which a share is right in the outputs."""
     rng = random.Random(seed)
     references = [[rng.choice(WORDS) for _ in range(8)] for _ in range(n)]
     outputs = [[w if rng.random() < right else rng.choice(WORDS) for w in words] for words in references]
@@ -94,7 +92,6 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
 
 
 def test_the_page_says_what_the_command_says(upload, capsys):
-    """What was read is one function, for `eeg2text read`, too."""
     path = upload(table(pairs(0.5)), "eeg")
     said = answer("look", {"eeg": path}).content["said"]
     assert main(["read", path]) == 0
@@ -118,7 +115,6 @@ def test_columns_of_a_table_without_names_are_chosen_by_name_or_number(upload):
 
 
 def test_the_page_judges_as_the_command_does(tmp_path, monkeypatch, capsys):
-    """Groups, mode, proof, and the kind of recording; both files are shown."""
     monkeypatch.chdir(tmp_path)
     topics = {name: [(r, p, f"topic {i % 3}") for i, (r, p) in enumerate(pairs(*of))] for name, of in SIDES.items()}
     for name, rows in topics.items():
@@ -339,15 +335,3 @@ def test_the_field_table_is_that_of_the_page():
     assert len(rows) > 50
     assert {type(row[headings.index("content")]) for row in rows} <= {float, type(None)}
     assert field_table("no table") == ([], [])
-
-
-def test_no_jax_is_imported_by_the_page_or_its_worker(upload):
-    code = (
-        "import sys, eeg2text_jax.instrument.app._worker as w;"
-        "import eeg2text_jax.instrument.app.interface, eeg2text_jax.commands.shell, json;"
-        "w.judge({'mode': 'free_running'}); print([m for m in ('jax', 'flax', 'torch') if m in sys.modules])"
-    )
-    folder = Path(upload(table(pairs(0.5)), "eeg")).parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

@@ -42,7 +42,6 @@ def of(files, *more):
 
 
 def test_the_console_is_short_and_says_all_that_matters(files, printed_by):
-    """Two lines on each file, a table, the verdict in a sentence, what limits it, where more is, and the verdict."""
     out = printed_by(command(*pair(files), "--html", files / "a.html"))
     lines = out.rstrip().splitlines()
     assert len([line for line in lines if line]) <= 15
@@ -82,7 +81,6 @@ def test_the_json_has_every_figure_of_the_verdict(files):
 
 
 def test_the_files_that_were_judged_are_named(files):
-    """Names, digests, rows, date, command and version."""
     _, found = of(files, "--html", files / "a.html")
     judged = found["judged"]
     page = (files / "a.html").read_text()
@@ -145,7 +143,6 @@ def test_what_the_command_line_says_of_the_rows_is_in_the_result(files, refused)
 
 
 def test_what_is_given_reaches_the_audit(files, monkeypatch, refused):
-    """Each option, the kind of recording of the file from EEG, and what a run says of neighbors in time."""
     asked = {}
 
     def recorded(rows, controls, **facts):
@@ -233,24 +230,6 @@ def test_help_groups_its_options():
     assert {"--eeg", "--control", "--endpoint", "--margin", "--plan", "--verbose"} <= options
 
 
-BAD = {
-    "broken JSON": ('{"header": {}}\n{"sample_id": "a", \n', "bad.jsonl, line 2: not JSON"),
-    "missing field": ('{"header": {}}\n{"sample_id": "a"}\n', "bad.jsonl, line 2: the field"),
-    "empty": ("", "bad.jsonl: the file is empty"),
-    "encoding": (b"\xff\xfe\x00", "bad.jsonl, line 1: not UTF-8"),
-    "neither": ("what is this\n", "bad.jsonl: neither a known layout"),
-    "two samples": ("reference,prediction\na b c,x\nb c d,y\n", "at least 5"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence(files, refused, case):
-    content, message = BAD[case]
-    path = files / "bad.jsonl"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert message in refused(command("--eeg", path))
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -276,7 +255,6 @@ MUTATIONS = 60  # 500 were run once
 
 
 def damaged(text, rng):
-    """One random mutation of a file: lines dropped, doubled, cut or swapped, characters changed."""
     lines = text.split("\n")
     at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
     kind = rng.randrange(6)

@@ -104,7 +104,6 @@ def test_many_sentences_need_no_draws():
 
 
 def test_the_interval_covers_the_truth_at_its_level():
-    """Mean content 1; of 400 sets of 40 sentences 90 % within two standard errors of such a share."""
     rng, hits = np.random.default_rng(5), 0
     for _ in range(400):
         low, high = contrast(strata_of(20, 20), cells(*blocks_of(rng, 20, 20, content=1))).interval()
@@ -176,7 +175,6 @@ def test_seeds_are_tested_as_scipy_does():
 
 
 def test_three_seeds_are_a_level_and_two_are_not():
-    """A spread between seeds widens the interval, and the larger of both p decides."""
     blocks = blocks_of(np.random.default_rng(1), 30, content=2)
     plain = contrast(strata_of(30), cells(*blocks))
     two = contrast(strata_of(30), cells(*blocks), seeds=np.array([0.0, 4.0]))
@@ -216,7 +214,6 @@ def test_holm_is_the_closed_test_of_bonferroni(seed):
 
 
 def test_outliers_on_both_sides_carry_nothing():
-    """Chance has the strongest sentences, too: as many of the weakest are left out."""
     values = np.ones(200)
     values[:4], values[4:8] = 40.0, -40.0
     whole = contrast(strata_of(200), cells(np.diag(values)))
@@ -236,7 +233,6 @@ def test_a_group_carries_an_effect_only_if_the_others_surely_have_less(noise, na
 
 
 def test_what_is_left_without_a_group_is_the_content_of_the_others_alone():
-    """As if the table had only the others' rows and columns."""
     rng = np.random.default_rng(1)
     blocks, labels = blocks_of(rng, 9, 11), np.array(list("ab" * 10))
     for block, of in zip(blocks, (labels[:9], labels[9:]), strict=True):

@@ -42,7 +42,6 @@ PHONES = ("AA", "IY", "S", "T", "K", "N", "ER", "Z", "M", "L")
     ],
 )
 def test_two_sides_in_different_forms_are_not_judged(sides, prediction, reason):
-    """Before anything else, with two rows that show it."""
     eeg, noise = (changed(rows, reference=lambda r: f"{r.reference} the end".replace("w", "word")) for rows in sides)
     eeg, noise = (changed(rows, prediction=prediction) for rows in (eeg, noise))
     for controls in ({"noise": noise}, {}):
@@ -56,7 +55,6 @@ def test_two_sides_in_different_forms_are_not_judged(sides, prediction, reason):
 
 
 def test_poor_outputs_of_the_same_language_are_in_the_same_form(sides):
-    """Few words in common are no other form: rare words, one constant text, nothing at all."""
     eeg, noise = sides
     for said in (
         changed(eeg, prediction=lambda r: " ".join(f"w{int(w[1:]) + 9000}" for w in r.prediction.split())),

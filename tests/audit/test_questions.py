@@ -44,7 +44,6 @@ def by_class(kind, seed=0, **options):
 
 
 def test_a_decoder_of_the_class_has_content_between_classes_and_none_within(tmp_path):
-    """It writes whole words of the class. The origin of its words plays no part."""
     found = by_class("class")
     (answer,) = found.groups
     assert (answer.control, answer.groups, answer.level) == ("noise", CLASSES, Level.KIND)
@@ -121,7 +120,6 @@ def test_a_control_that_tells_the_class_as_well_leaves_nothing():
 
 
 def test_content_between_groups_holds_no_prediction_against_its_own_sentence():
-    """By hand; a group of one sentence has no other and is left out."""
     eeg, controls, classes = planted("class")
     aligned = align({"eeg": eeg, **controls})
     labels = labels_of(aligned, classes, "class")
@@ -232,7 +230,6 @@ def judged(rows, controls, **options):
 
 
 def test_a_decoder_of_the_clock_is_caught_by_controls_of_time(sets):
-    """One verdict: value, headline, JSON, color and exit status say that it is not beyond its time."""
     usual = judged(sets["clock"], ["shuffled"])
     assert (usual.verdict.value, usual.verdict.time, usual.exit_status) == ("uses EEG", Time.UNKNOWN, 0)
     assert any(line.startswith("Time is not excluded: there is no control of time") for line in usual.limits)
@@ -383,21 +380,6 @@ def test_controls_that_decide_by_default_keep_no_features_of_the_words():
     taken_away = {"zero", "shuffled", "subject_mean", "length_only"}
     taken_away |= {"noise", "noise_redrawn", "noise_uniform", "noise_spectrum"}
     assert set(load_config("default").grid.controls) == taken_away | {"prompt_only"}
-
-
-def test_the_headline_quotes_the_strictest_control(conditions):
-    """Of controls with one verdict, in whichever order they are given."""
-    eeg, controls = conditions
-    easy = controls["shuffled"]
-    strict = [
-        dataclasses.replace(s, eval_condition="noise", prediction=s.prediction if i % 3 else r.prediction)
-        for i, (r, s) in enumerate(zip(eeg, easy, strict=True))
-    ]
-    for given in ({"easy": easy, "strict": strict}, {"strict": strict, "easy": easy}):
-        found = audit(eeg, given)
-        assert {c.verdict for c in found.comparisons} == {Verdict.USES_EEG}
-        assert found.deciding.control == "strict"
-        assert "with strict" in found.sentence
 
 
 def test_controls_that_decide_are_a_choice_only_if_they_are_not_the_default():

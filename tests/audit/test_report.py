@@ -5,7 +5,6 @@ import html
 import re
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 from rows import changed, row, simulated_rows
 
@@ -74,7 +73,6 @@ def head(text):
 
 
 def cells(text, title):
-    """The cells of all tables in the section `title`."""
     (part,) = re.findall(rf"<summary>{re.escape(title)}</summary>(.*?)</details>", text, re.DOTALL)
     return [html.unescape(cell) for cell in re.findall("<td[^>]*>(.*?)</td>", part)]
 
@@ -109,23 +107,7 @@ def test_the_head_has_the_verdict_four_figures_and_one_picture(result, null, wri
     assert f"{result.deciding.contrast.effect:+.2f}" in head(written(result))
 
 
-def test_every_row_is_there_with_its_content_and_more_than_can_be_shown_are_counted(null, written, monkeypatch):
-    shown = np.array(cells(written(null), "Every row")).reshape(-1, 7)
-    assert len(shown) == len(null.rows)
-    assert {tuple(row) for row in shown} == {
-        (
-            r.reference,
-            r.prediction,
-            r.condition,
-            r.subject,
-            f"{r.own:.1f}",
-            f"{r.others:.1f}",
-            f"{r.content:+.1f}".replace("-0.0", "+0.0"),
-        )
-        for r in null.rows
-    }
-    for one in null.rows:
-        assert one.content == pytest.approx(one.own - one.others)
+def test_more_rows_than_can_be_shown_are_counted(null, written, monkeypatch):
     monkeypatch.setattr(report, "MOST_ROWS", 100)
     assert len(cells(written(null), "Every row")) == 700
     where = "All are in the files that were judged; <code>eeg2text score FILE --rows=OUT</code> scores each."
@@ -199,7 +181,6 @@ def test_a_better_control_is_told_with_the_p_of_less(written):
 
 
 def test_what_limits_a_verdict_in_its_order():
-    """Carriers, origin, time, unusual signs, then the other notices; where nothing is judged, what bars it."""
     notices = [Notice("a", "plain", (), (("r0", "p0"),)), Notice("odd", "odd one"), Notice("time", "a warning")]
     barring = [Notice("b", "barred by this", ("",), (("r1", "p1"), ("r2", "p2"))), Notice("c", "and this", ("noise",))]
     origin = Provenance(Origin.STATED, "by somebody")
@@ -245,7 +226,6 @@ def test_a_p_of_equivalence_is_not_adjusted(written):
 
 
 def test_who_carries_a_claim_or_that_nobody_does(written):
-    """Of three readers, of one, and with groups."""
     eeg, noise = simulated_rows(information=0.4, sentences=60)
     one = [r for r in eeg if r.subject == "subject 1"]
     groups = {"class": {row.reference: "AB"[len(row.reference) % 2] for row in eeg}}

@@ -25,12 +25,10 @@ def signs(rows, **options):
 
 
 def found(rows, **options):
-    """Code -> weight of the signs."""
     return {sign.code: sign.weight for sign in signs(rows, **options)}
 
 
 def said(rows, text, seed=0):
-    """The rows with `text(row, rng)` as prediction."""
     rng = random.Random(seed)
     return [dataclasses.replace(r, prediction=text(r, rng)) for r in rows]
 
@@ -328,7 +326,6 @@ def test_neighbors_exchanged_special_tokens_left_in_and_an_early_stop_show_nothi
 
 
 def forms(rows):
-    """The same rows in other orders, names and forms."""
     rng = random.Random(2)
     yield rng.sample(rows, len(rows))
     yield sorted(rows, key=lambda r: r.prediction)

@@ -75,7 +75,6 @@ def test_empty_texts_have_a_meaning():
 
 
 def test_pieces_are_tokenized_as_whole_texts_are():
-    """Of all that the tokenizers look at: signs beside digits, entities, line ends, other kinds of white space."""
     rng = random.Random(0)
     marks = [*"ab1.,-'&;:()/_~$ \n\t\u00a0\u2028é΢İ%", "1,000", "-\n", "&amp;", "<skipped>", "...", "Σ ", " - "]
     theirs = Tokenizer13a()

@@ -76,7 +76,6 @@ def test_every_cell_by_hand():
 
 
 def test_a_table_is_written_in_the_layout_of_its_name(tmp_path):
-    """Lines below it are items or comments; a CSV has none, and no caption."""
     made = Table("a #caption", [("", "name"), ("BLEU", "N=1"), ("BLEU", "N=2"), ("WER", "")],
                  [[["a_b", "1.0", "2.0", "3.0"]], [["c,d", "4.0", "–", "6.0"]]], texts=1)  # fmt: skip
     for name in ("t.md", "t.csv", "t.tex"):

@@ -250,7 +250,6 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path, monkeypatch):
 
 
 def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
-    """Tables and audits of both, of rankings that stand for likelihoods and predictions that repeat the first."""
     study = study_in(whole, config := contrastive())
     rows = [dataclasses.replace(row, mode="likelihood") for row in read_ranked(study)]
     config = config.changed({"objective": "generate", "retrieval.likelihood": True})
@@ -268,7 +267,6 @@ def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
 
 
 def test_ranking_may_be_asked_for_of_a_finished_run():
-    """A field of no stage: what is decoded stays, the rankings are added."""
     assert pipeline.decoded_files(tiny_settings()) == ["predictions.jsonl"]
     assert pipeline.decoded_files(tiny_settings(retrieval__likelihood=True)) == ["rankings.jsonl", "predictions.jsonl"]
     assert pipeline.decoded_files(contrastive()) == ["rankings.jsonl"]

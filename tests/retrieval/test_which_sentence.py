@@ -204,7 +204,6 @@ def test_report_json_and_files_of_two_conditions(tmp_path, printed_by, refused):
 
 
 def test_windows_of_scans_are_thinned():
-    """Windows of five and more segments, one a segment: those that overlap are no sentences of their own."""
     rng = np.random.default_rng(0)
     eeg, control = rows(rng), rows(rng, condition="noise")
     found = audit(eeg, {"noise": control}, recording="fmri")
@@ -218,7 +217,6 @@ def test_windows_of_scans_are_thinned():
 
 
 def rescored(made, scores):
-    """The same rows with other scores: `scores(row)` is the new list of one row."""
     return [dataclasses.replace(row, scores=np.asarray(scores(row), float)) for row in made]
 
 
