@@ -236,7 +236,6 @@ ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, with the values tha
 
 
 def place_names(ranges: Mapping[str, "Range"]) -> list[str]:
-    """Return the names of the fields that hold paths."""
     return [name for name, limits in ranges.items() if limits.is_place]
 
 
@@ -297,8 +296,6 @@ def _mapped(document: Any, change: Callable[[str, str], str], names: Collection[
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage of a run."""
-
     products: tuple[str, ...]  # names or patterns of its files in the workdir
     fields: tuple[str, ...]  # fields or sections that it depends on, beside those of earlier stages
 
@@ -439,7 +436,6 @@ def fields_digest(document: Mapping[str, Any], stage: str) -> str:
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested dicts as one by dotted names."""
     flat: dict[str, Any] = {}
     for name, value in content.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}

@@ -257,7 +257,6 @@ def progress(state: Progress) -> str:
 
 
 def reading(content: Mapping[str, Any]) -> str:
-    """Return the answer to `look` as HTML."""
     heads = ["file", "subject", "condition", "reference", "prediction"]
     # Narrow screens have little room.
     columns = [i for i in range(len(heads)) if i > 2 or {row[i] for row in content["examples"]} - {"unknown"}]
@@ -267,7 +266,6 @@ def reading(content: Mapping[str, Any]) -> str:
 
 
 def verdict(content: Mapping[str, Any]) -> str:
-    """Return the answer to `judge` as HTML."""
     limits = "".join(f"<li>{text(on_page(limit), 2000)}</li>" for limit in content["limits"])
     if content["verdict"].startswith(UNPROVEN):
         limits += f"<li>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</li>"
@@ -286,7 +284,6 @@ def report(document: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of texts, the headings first, as an HTML table."""
     tags = itertools.chain(["th"], itertools.repeat("td"))
     cells = ("".join(f"<{tag}>{text(cell)}</{tag}>" for cell in row) for tag, row in zip(tags, rows, strict=False))
     return f'<div class="scroll"><table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table></div>'

@@ -143,7 +143,6 @@ def _hash(key: Sequence[str]) -> tuple[int, Sequence[str]]:
 
 @functools.lru_cache(MANY)
 def _tokens(text: str) -> tuple[str, ...]:
-    """Return words and marks, less final marks."""
     tokens = TOKENS.findall(characters_apart(unmarked(text)))
     while tokens and not tokens[-1][0].isalnum():
         tokens.pop()
@@ -307,7 +306,6 @@ def _islands(reference: Sequence[str], said: Sequence[str]) -> np.ndarray:
 
 
 def _by_letters(rows: _Rows) -> bool:
-    """Return whether wrong words differ from the true ones in few letters."""
     wrong = np.flatnonzero(rows.errors)[:SOME].tolist()
     pairs = [(" ".join(rows.words[row]), " ".join(rows.true[row])) for row in wrong]
     letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(true) for _, true in pairs))

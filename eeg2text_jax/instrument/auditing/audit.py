@@ -161,8 +161,6 @@ def audit_files(
 
 
 class Audit:
-    """One audit, from aligned conditions to the result."""
-
     def __init__(self, aligned: Aligned, options: Options) -> None:
         self.aligned, self.options = aligned, options
         self.controls = {c.name: c for c in aligned.conditions[1:]}
@@ -276,7 +274,6 @@ class Audit:
         return (self.aligned.eeg, self.controls[control]) if control else (self.aligned.eeg,)
 
     def _contrast(self, cells: Mapping[str, Cells], *conditions: Condition) -> Contrast:
-        """Compare two conditions, or one with its null."""
         sides = [(condition, cells[condition.name]) for condition in conditions]
         seeds: dict[str, Any] = {}
         if (count := len(self.aligned.seeds)) >= 3:
@@ -360,7 +357,6 @@ class Audit:
         return further
 
     def _choices(self) -> list[str]:
-        """Return what is not the default, in words."""
         options = self.options
         choices = [options.plan] if options.plan else []
         if not self.ranked and self.endpoint.label != table.WORDS.label:

@@ -143,7 +143,6 @@ class Judged:
 
     @classmethod
     def of(cls, path: epath.Path, rows: int) -> "Judged":
-        """Return the record of a run's file."""
         return cls((JudgedFile(path.name, file_digest(path), rows),))
 
     def dated(self, command: Sequence[str] = ()) -> "Judged":

@@ -55,8 +55,6 @@ def _inline(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section that the caller adds."""
-
     title: str
     markdown: str = ""
     images: Sequence[str | os.PathLike[str]] = ()  # PNG or SVG files
@@ -123,7 +121,6 @@ def signal_name(result: AuditResult, condition: str) -> str:
 
 
 def shown_names(result: AuditResult) -> list[str]:
-    """Return the names of EEG and of the deciding control, if any."""
     return [result.conditions[0].name, *filter(None, [result.deciding.control])]
 
 
@@ -161,7 +158,6 @@ def sentence_figure(result: AuditResult) -> str:
 
 
 def _sentence_panel(axes: Axes, dots: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    """Draw the dots `[S, 2]` of one condition, the line of no content, and the mean."""
     ends = np.array([low[0], high[0]])
     axes.fill_between(ends, ends, max(high), color=BLUE, alpha=0.08, lw=0)
     axes.plot(ends, ends, color="black", lw=1)

@@ -306,6 +306,5 @@ def _capitalized(text: str) -> str:
 
 
 def columns_text(*rows: Sequence[str]) -> str:
-    """Return rows of cells as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -86,7 +86,6 @@ class Metric(abc.ABC):
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Return figure -> value, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 

@@ -353,7 +353,6 @@ class Figures:
 
     @classmethod
     def of(cls, summed: np.ndarray) -> "Figures":
-        """Return the figures of summed `STATISTICS`."""
         return cls(*(100.0 * summed[:3] / summed[3]).tolist())
 
 
@@ -408,7 +407,6 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
 
 
 def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
-    """Return the figures of rows in the layout of `Scores`."""
     overall = RankMetric().figures(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
     sizes, inside = [len(row.candidates) for row in rows], [_in_stratum(row) for row in rows]

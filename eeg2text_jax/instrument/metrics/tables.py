@@ -141,7 +141,6 @@ def ratio(forced: Cells, free: Cells, figure: str) -> str:
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
-    """Return every signature with the names of its figures."""
     figures_of: dict[str, dict[str, None]] = {}
     for cell in results["cells"]:
         for figure, about in cell["metrics"].items():
@@ -166,7 +165,6 @@ def caption(results: dict[str, Any], seeds: int) -> str:
 
 
 def map_cells(table: Table, change: Callable[[str], str]) -> Table:
-    """Return the table with `change` of every text."""
     columns = [(change(group), change(heading)) for group, heading in table.columns]
     sections = [[[*map(change, row)] for row in section] for section in table.sections]
     return Table(change(table.caption), columns, sections, table.texts)
@@ -232,7 +230,6 @@ def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], rep
 
 
 def mark(words: Sequence[str], positions: set[int], style: Style) -> Marked:
-    """Return the words with `style` at these positions."""
     return [(word, style if i in positions else "plain") for i, word in enumerate(words)]
 
 
@@ -246,7 +243,6 @@ LATEX_SPECIAL |= {"±": r"$\pm$", "–": "--", "→": r"$\to$"}
 
 
 def latex_text(text: str) -> str:
-    """Escape LaTeX's special characters."""
     return "".join(LATEX_SPECIAL.get(character, character) for character in text)
 
 
@@ -257,7 +253,6 @@ def markdown_text(text: str) -> str:
 
 
 def table_markdown(table: Table) -> str:
-    """Format a table as Markdown, with one line of headings."""
     table = map_cells(table, markdown_text)
     rule = ["---"] * table.texts + ["---:"] * (len(table.columns) - table.texts)
     lines = ["| " + " | ".join(cells) + " |" for cells in (table.headings, rule, *table.rows)]
@@ -265,7 +260,6 @@ def table_markdown(table: Table) -> str:
 
 
 def table_csv(table: Table) -> str:
-    """Format a table as CSV, without its caption."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([table.headings, *table.rows])
     return out.getvalue()
@@ -327,7 +321,6 @@ def table_console(results: dict[str, Any], label: str = "") -> RichTable:
 
 
 def examples_markdown(examples: Sequence[Example]) -> str:
-    """Format decoded examples as Markdown tables."""
     styles = {"plain": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
     blocks = []
     for shown in examples:
@@ -364,7 +357,6 @@ def add_verdict(folder: str | os.PathLike[str], verdict: str) -> None:
 def write_tables(
     folder: str | os.PathLike[str], results: dict[str, Any], examples: Sequence[Example], label: str = "model"
 ) -> None:
-    """Write `results.md` and `results.tex` into a folder."""
     table = score_table(results, label)
     signed = [f"- {', '.join(names)}: `{signature}`" for signature, names in signatures(results).items()]
     scores = ("# Scores", "", table_markdown(table), "## Signatures", "", *signed, "")
