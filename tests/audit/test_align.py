@@ -63,10 +63,10 @@ def test_a_mode_that_all_conditions_have_is_judged():
 
 def test_tasks_and_numbers_of_words():
     """One file may state the task for all; of several tasks the first by the alphabet counts."""
-    assert align({"eeg": rows(task=""), "noise": rows()}).task_known
+    assert all(align({"eeg": rows(task=""), "noise": rows()}).tasks)
     half = [*rows(4), *(row(i, task="") for i in range(4, 8))]
     aligned = align({"eeg": half})
-    assert not aligned.task_known
+    assert not all(aligned.tasks)
     assert any("the task of 4 of 8 sentences is not known" in note for note in aligned.notes)
     eeg = [row(i, task="b" if i % 2 else "a") for i in range(24)]
     aligned = align({"eeg": [*eeg, row(0, sample_id="again", task="b", subject="B")]})

@@ -68,8 +68,8 @@ def read(path: Path, request: Request) -> PredictionSet:
     if numbers and len(numbers) == len(columns):  # columns by number: the first line is a sample
         stated = {"columns": numbers, "layout": None if reference else "H"}
     made = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **stated)
-    if (rows := len(made.predictions)) > (most := request.get("rows", ROWS)):
-        what = f"{rows} rows; this page takes {most} at most"
+    if (rows := len(made.predictions)) > ROWS:
+        what = f"{rows} rows; this page takes {ROWS} at most"
         raise UserError(f"{path}: {what}; judge the file with `eeg2text audit` on your machine.")
     return made
 

@@ -66,12 +66,8 @@ class Aligned:
         return self.conditions[0]
 
     @property
-    def task_known(self) -> bool:
-        return all(self.tasks)
-
-    @property
     def alike(self) -> str:
-        return "equal task and similar length" if self.task_known else "similar words and length"
+        return "equal task and similar length" if all(self.tasks) else "similar words and length"
 
 
 def align(

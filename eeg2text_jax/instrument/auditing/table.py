@@ -92,10 +92,10 @@ def rare_words(references: Sequence[str]) -> Points:
 
 def of_metric(named: Named, metric: Metric) -> Endpoint:
     """Return a figure of a metric of single pairs, such as BERTScore, as an endpoint."""
-    column, sign = metric.columns.index(named.figure), -1 if metric.lower_is_better else 1
+    column = metric.columns.index(named.figure)
 
     def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        return sign * metric.corpus(metric.pairwise(predictions, references))[..., column]
+        return metric.corpus(metric.pairwise(predictions, references))[..., column]
 
     return Endpoint(named.label, lambda references: points, named.margin, metric.signature, notes=metric.notes)
 
@@ -280,7 +280,7 @@ def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
                 "text only."
             )
     metric, figure = RankMetric(), WHICH_SENTENCE[name]
-    return Endpoint(figure.label, _no_texts, figure.margin, metric.signature), metric.columns.index(name)
+    return Endpoint(figure.label, _no_texts, figure.margin, metric.signature), metric.columns.index(figure.figure)
 
 
 def _no_texts(references: Sequence[str]) -> Points:

@@ -42,7 +42,6 @@ class Metric(abc.ABC):
     statistic_names: tuple[str, ...]
     signature: str  # all that changes the figures: tokenizer, case, smoothing, empty text, versions
     lower_is_better: ClassVar[bool] = False
-    least: ClassVar[float] = 0.0  # lower bound of every statistic
 
     def notes(self) -> list[str]:
         """Return notes about the figures computed so far."""

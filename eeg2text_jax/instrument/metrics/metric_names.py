@@ -9,26 +9,19 @@ MEANING = (*ENCODED, *JUDGED)
 
 
 class Named(NamedTuple):
-    """An endpoint of the audit of texts."""
+    """An endpoint of the audit."""
 
     label: str
     metric: str  # that needs a model; "": none
     figure: str  # name of one of the metric's scores
-    margin: float  # default, in points
-
-
-class Ranked(NamedTuple):
-    """An endpoint of the audit of rankings."""
-
-    label: str
-    margin: float
+    margin: float  # default of the smallest difference that matters, in points
 
 
 # The margin of top-5 is a third of the best published gain above chance, 9.2 points (docs/retrieval.md).
 WHICH_SENTENCE = {
-    "top-1": Ranked("top-1", 2.0),
-    "top-5": Ranked("top-5", 3.0),
-    "rank": Ranked("mean rank (percentile)", 3.0),
+    "top-1": Named("top-1", "", "top-1", 2.0),
+    "top-5": Named("top-5", "", "top-5", 3.0),
+    "rank": Named("mean rank (percentile)", "", "rank", 3.0),
 }
 # If as many words of the references are put into outputs as raise `words` by a point, BERTScore rises by 0.81 and
 # similarity by 0.96 (released T5 outputs with MiniLM; tools/calibrations/calibrate_endpoints.py). LATTEScore's 1 is a
