@@ -25,7 +25,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.instrument.app._worker import ANSWER, REFERENCES, ROLES
 
-# Jobs: copy a visitor's files to a folder, judge them in a worker process with limits, delete them.
+# Jobs: copy a visitor's files, judge them in a worker process with limits, delete them.
 
 BYTES = 64 * 2**20  # largest size of an upload, in bytes
 SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of CPU time
@@ -41,14 +41,14 @@ class Progress(NamedTuple):
 
 
 class Answer(NamedTuple):
-    content: dict[str, Any]  # of the worker; a refused job has the reason, a sentence, as `refused`
+    content: dict[str, Any]  # of the worker; `refused`: the reason why not
     report: str = ""  # HTML
 
 
 @dataclasses.dataclass(eq=False)
 class _Job:
     visitor: str
-    until: float  # time until which it counts: its visitor may be gone, its process killed
+    until: float  # until then it counts: its visitor may be gone
 
 
 class Turns:

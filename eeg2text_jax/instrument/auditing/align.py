@@ -18,7 +18,7 @@ from eeg2text_jax.instrument.auditing import strata
 from eeg2text_jax.instrument.auditing.strata import key, words
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
-MIN_PREFIX = 20  # fewest characters of a truncated reference that is matched to the full one
+MIN_PREFIX = 20  # characters of a truncated reference
 SHUFFLED = "shuffled"
 Keyed = tuple[str, Prediction]  # a row with the key of its sentence
 Chosen = dict[str, list[Keyed]]  # condition -> its rows
@@ -53,13 +53,13 @@ class Aligned:
 
     references: tuple[str, ...]
     tasks: tuple[str, ...]  # task of each sentence; "" if no row states it
-    readers: np.ndarray  # group of subjects who read each sentence, int [S]
+    readers: np.ndarray  # group of its readers, int [S]
     n_words: np.ndarray  # number of words of each sentence, [S]
-    strata: np.ndarray  # stratum (set of exchangeable sentences) of each sentence, int [S]
+    strata: np.ndarray  # sets of exchangeable sentences, int [S]
     seeds: tuple[int, ...]
     conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
-    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows) of conditions that lost rows
+    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows)
 
     @property
     def eeg(self) -> Condition:

@@ -54,9 +54,9 @@ class Provenance:
     """`Origin` in words."""
 
     level: Origin
-    statement: str = ""  # the evidence and its source, or the findings that contradict it
-    checked: tuple[str, ...] = ()  # of rows decoded again: what else was checked
-    not_checked: tuple[str, ...] = ()  # and what was not
+    statement: str = ""  # evidence with its source, or findings against it
+    checked: tuple[str, ...] = ()  # of rows decoded again
+    not_checked: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -157,10 +157,10 @@ class Judged:
 
 # Fewest sentences for a verdict: with fewer, one in a stratum of six decides the p. Calibrated from 30 on.
 MIN_JUDGED = 30
-A_POINT = 0.01  # of the test sentences, and of the predictions: more in the training text may be memory
-MOST = 0.5  # of the test sentences in the training text: memory alone may explain the score
-COLLAPSED = 0.1  # of the rows that are distinct predictions
-CHOSEN = 0.9  # of the predictions are test sentences: the decoder chose from a list
+A_POINT = 0.01  # of sentences and predictions: more in the training text may be memory
+MOST = 0.5  # of the sentences in the training text: memory may explain the score
+COLLAPSED = 0.1  # of the rows: distinct predictions
+CHOSEN = 0.9  # of the predictions are test sentences: chosen from a list
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Notice:
 
     code: str  # its name in JSON
     message: str  # a sentence without its full stop
-    bars: tuple[str, ...] = ()  # the conditions that it makes not judgeable; `ALL` for the whole audit
+    bars: tuple[str, ...] = ()  # conditions that cannot be judged; `ALL`: the whole audit
     rows: tuple[tuple[str, str], ...] = ()  # (reference, prediction)
 
     @property
@@ -178,7 +178,7 @@ class Notice:
 
 
 ALL = ("",)
-REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of other codes: TARGET
+REASONS = {  # code of a notice -> reason in the headline, else TARGET
     "other_form": "the two columns are not in the same form",
     "too_few_sentences": "too few sentences",
     "modes_differ": "the decoding modes differ",
@@ -347,7 +347,7 @@ QUESTIONS = {
 }
 TIME_CONTROLS = ("clock", "nearest_in_time", "same_place", "neighbor")
 OF_TIME = "does content go beyond the time of the recording?"
-MOST_COMPARED = 2000  # sentences that are compared between groups
+MOST_COMPARED = 2000  # sentences, between groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,8 +357,8 @@ class GroupAnswer:
     column: str
     control: str
     groups: int
-    between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
-    within: Contrast | None  # None: too few sentences share their group, task and length with another
+    between: Contrast | None  # None: too few groups of two sentences or more
+    within: Contrast | None  # None: too few sentences share group, task and length
 
     @property
     def level(self) -> Level:

@@ -88,14 +88,14 @@ class AuditResult:
     """The verdict of an audit, and everything that the report prints."""
 
     verdict: Ruling
-    sentence: str  # the verdict for a lay reader, with effect, interval and p
-    limits: list[str]  # what limits the verdict, the most important first
+    sentence: str  # the verdict for a lay reader
+    limits: list[str]  # of the verdict, the most important first
     metric: str
     signature: str
     mode: str
     margin: float
-    mde: float  # of the verdict: the effect that all deciding comparisons find with power 90 %
-    adjusted_p: float  # p of the deciding comparison, adjusted over all that are printed (Holm)
+    mde: float  # of the verdict: all deciding comparisons find it with power 90 %
+    adjusted_p: float  # of the deciding comparison, over all that are printed (Holm)
     n_rows: int
     n_sentences: int
     n_subjects: int
@@ -108,8 +108,8 @@ class AuditResult:
     secondary: list[Secondary]
     reported: list[Reported]
     groups: list[GroupAnswer]
-    time: str  # whether content goes beyond the time of the recording, in a sentence
-    recordings: dict[str, tuple[float, float]]  # name -> first and last onset of EEG's rows, as the rows state them
+    time: str  # a sentence on content and the time of the recording
+    recordings: dict[str, tuple[float, float]]  # name -> first and last onset of EEG's rows
     time_unit: str  # of `recordings`: "s" or "samples"
     notices: list[Notice]
     notes: list[str]
@@ -117,12 +117,12 @@ class AuditResult:
     rows: list[RowContent]
     provenance: Provenance
     bits: list[EegBits] = dataclasses.field(default_factory=list)
-    judged: Judged | None = None  # the files that the rows come from, if any
+    judged: Judged | None = None  # if the rows are of files
     recording: str = "eeg"
     candidates: tuple[int, int] | None = None  # of rankings: fewest and most candidates
     chance: float | None = None  # of rankings: score by chance, in percent
     chance_interval: tuple[float, float] | None = None
-    by_length: Figures | None = None  # of rankings: a baseline that knows only the number of words
+    by_length: Figures | None = None  # of rankings: a baseline
 
     @property
     def deciding(self) -> Comparison:

@@ -28,9 +28,9 @@ SPECIAL = re.compile(
 STARTS = re.compile("[\u2581\u0120]")  # of SentencePiece and of GPT-2's tokenizer, at the start of a word
 CONTINUED = re.compile(r"(?<=\w)@@ | ##(?=\w)")  # of BPE and WordPiece, within a word
 APOSTROPHES = "'\u2019\u02bc`"
-FEW_SHARED = 0.05  # least share of the predicted words that are somewhere in the references, in the same form
+FEW_SHARED = 0.05  # least share of predicted words that are in the references, in one form
 MIN_WORDS = 30  # fewest predicted words that tell the form
-UNLIKE = 1.5  # ratio of mean lengths from which words are other units, such as phonemes; misspelt words are not
+UNLIKE = 1.5  # ratio of mean lengths from which words are other units, such as phonemes
 
 
 class _Plain(dict):
@@ -102,7 +102,7 @@ GROUP = 6  # fewest sentences of a group of readers, and of a cluster of referen
 MOST = 200  # a larger stratum is divided at random: parts of 100 or more add at most 1 % to the variance
 MIN_SENTENCES = 5  # 5! = 120 pairings; with 4! = 24, the smallest p is hardly below 0.05
 CLUSTER = 7  # mean number of sentences of a cluster of references
-SAMPLE = 2000  # texts of which principal components are computed
+SAMPLE = 2000  # texts for principal components
 AXES = 4  # principal components for clusters: two and three hidden genres were found best with 4
 
 

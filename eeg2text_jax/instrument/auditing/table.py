@@ -39,7 +39,7 @@ class Endpoint:
     fit: Callable[[Sequence[str]], Points]  # from all references of a test set
     margin: float = 1.0  # default of the smallest difference that matters, in points
     signature: str = ""  # what changes the score
-    of_words: bool = False  # it compares plain words, so that both sides need the same form
+    of_words: bool = False  # both sides need the same form
     notes: Callable[[], list[str]] = list  # of the metric, about the texts that it scored
 
 
@@ -183,7 +183,7 @@ class Cells:
 
     blocks: tuple[np.ndarray, ...]  # of each stratum, `[n, n]`
     own: np.ndarray  # each row's score against its own reference, `[N]`
-    others: np.ndarray  # its mean score against the other sentences of its stratum, `[N]`
+    others: np.ndarray  # its mean score against the others of its stratum, `[N]`
 
     @property
     def content(self) -> np.ndarray:
@@ -250,7 +250,7 @@ def _replace_donors(points: np.ndarray, place: np.ndarray, donor: np.ndarray, me
 
 MIN_CANDIDATES = 4  # scores of fewer candidates may tie by chance
 ALL_ROWS = 0.99
-MIN_SENTENCES, SAME = 10, 0.5  # sentences with several readings, and the share of them whose scores are all the same
+MIN_SENTENCES, SAME = 10, 0.5  # sentences with several readings; share whose scores are the same
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,7 +310,7 @@ def rank_figures(aligned: Aligned, column: int) -> RankFigures:
     """Return chance and baseline of an endpoint by its column in `RankMetric`."""
     rows, sentences = _rows(aligned.eeg), len(aligned.references)
     sizes = [len(row.candidates) for row in rows]
-    if column >= len(score.TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
+    if column >= len(score.TOP):  # "rank": by chance the percentile is uniform, with mean 50
         reach = 1.96 * 100 / np.sqrt(12 * sentences)
         level, interval = 50.0, (50 - reach, 50 + reach)
     else:
@@ -354,7 +354,7 @@ def _same_for_all(condition: Condition) -> list[Sign]:
 # Scores as papers print them, from the raw texts, each beside its null; they test nothing.
 
 MOST_ROWS = 5000  # with more, they take longer than the audit
-SHIFTS = 3  # other sentences of its stratum against which each prediction is scored for the null
+SHIFTS = 3  # other sentences against which each prediction is scored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -378,7 +378,7 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
         (word_error_rate(), {"WER": 0}),
         (of_rouge := Rouge(), {f"ROUGE-{kind} F": of_rouge.columns.index(f"rouge-{kind}-f".lower()) for kind in "1L"}),
     ]
-    # The next sentences of each sentence's stratum, int `[SHIFTS, S]`; they may repeat.
+    # The next sentences of each stratum, int `[SHIFTS, S]`; they may repeat.
     others = np.tile(np.arange(len(aligned.references)), (SHIFTS, 1))
     for stratum in members:
         for shift in range(SHIFTS):

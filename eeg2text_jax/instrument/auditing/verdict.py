@@ -17,8 +17,8 @@ from eeg2text_jax.instrument.auditing.table import Cells
 ALPHA, POWER = 0.05, 0.9
 Z_ALPHA, Z_POWER, Z_95 = (NormalDist().inv_cdf(q) for q in (1 - ALPHA, POWER, 0.975))
 PAIRINGS = 10_000  # random pairings behind a p
-MOST_DRAWN = 1000  # more sentences than this need no draws: the sum over them is normal
-NOTHING = 1e-9  # a smaller spread of scores, in points, is rounding error
+MOST_DRAWN = 1000  # more sentences need no draws: their sum is normal
+NOTHING = 1e-9  # a smaller spread, in points, is rounding error
 STRONGEST = 0.02  # share of the sentences left out to see whether few carry the effect
 
 
@@ -44,15 +44,15 @@ class Contrast:
     """The content of EEG, minus the content of the control if there is one, in points of the endpoint."""
 
     control: str  # "" for EEG alone
-    scores: tuple[float, ...]  # of EEG and control: mean over sentences of the score against the own reference
-    nulls: tuple[float, ...]  # the same against the other sentences of the stratum
+    scores: tuple[float, ...]  # of EEG and control: mean over sentences against the own reference
+    nulls: tuple[float, ...]  # against the others of the stratum
     effect: float
-    p: float  # one-sided: share of random pairings with at least this effect
+    p: float  # one-sided: share of pairings with at least this effect
     p_less: float  # the same for less content
     p_seeds: float | None  # one-sided t test over three or more training seeds
     se: float  # standard error of the effect over sentences (and seeds)
-    sd: float  # standard deviation of the effect of a random pairing
-    mde: float  # minimum detectable effect of this comparison alone
+    sd: float  # standard deviation of a random pairing's effect
+    mde: float  # minimum detectable effect of it alone
     seed_effects: tuple[float, ...]
     content: np.ndarray  # of each of `Strata.sentences`; its mean is `effect`
     centred: tuple[np.ndarray, ...]  # blocks without the effect, for covariances
@@ -376,7 +376,7 @@ class Ruling:
     time: Time | None = None
     carriers: tuple[Carrier, ...] = ()
     recording: str = "EEG"  # its name in sentences
-    unseen: float | None = None  # of *equivalent*: share of the sentences that may be decoded whole and not in the test
+    unseen: float | None = None  # of *equivalent*: share of all sentences that may be decoded whole
     reason: str = ""  # of *not judgeable*
 
     @property

@@ -19,9 +19,9 @@ from eeg2text_jax.instrument.predictions.file import characters_apart
 
 Tokenize = Callable[[str], Sequence[str]]
 Tokens = Sequence[Sequence[str]]  # of every text
-PIECES = 1 << 17  # cache size: distinct whitespace-separated pieces of text
+PIECES = 1 << 17  # cached pieces of text
 ROWS_AT_ONCE = 4096  # rows whose tokens are in memory at a time
-AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
+AT_ONCE = 2**22  # n-gram matches counted at once, which bounds the memory
 ORDERS = (1, 2, 3, 4)  # of BLEU
 Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of n-grams: shared, of predictions, of references
 

@@ -29,7 +29,7 @@ PAPER_NOTE = (
 )
 
 RANKS = ("top-1", "top-5", "chance top-5", "top-5 by length", "rank", "top-1 in stratum", "chance top-1 in stratum")
-# (group, heading, name of the figure in the results); a column without figures is left out
+# (group, heading, figure); a column without figures is left out
 COLUMNS = (
     *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("BLEU-N words (%)", f"N={n}", f"word_bleu-{n}") for n in (1, 2, 3, 4)),
