@@ -22,7 +22,7 @@ from eeg2text_jax.instrument.predictions.file import read_predictions, write_pre
 @pytest.fixture
 def files(tmp_path):
     eeg, noise = simulated_rows(information=0.3, sentences=36)
-    for name, rows in (("eeg", eeg), ("noise", noise), ("both", [*eeg, *noise])):
+    for name, rows in (("eeg", eeg), ("noise", noise)):
         write_predictions(tmp_path / f"{name}.jsonl", {}, rows)
     return tmp_path
 
@@ -105,15 +105,6 @@ def test_seeds_that_nobody_stated_are_unknown(files):
         assert main(command(*given, "--json", files / "a.json")) == 0
         assert json.loads((files / "a.json").read_text())["seeds_stated"] is False
     assert of(files)[1]["seeds_stated"] is True
-
-
-def test_one_file_with_both_cells_is_the_same_audit(files):
-    _, a = of(files)
-    main(command("--eeg", files / "both.jsonl", "--json", files / "b.json"))
-    b = json.loads((files / "b.json").read_text())
-    assert [file["rows"] for file in a.pop("judged")["files"]] == [108, 108]
-    assert [file["rows"] for file in b.pop("judged")["files"]] == [216]
-    assert a == b
 
 
 def test_what_the_command_line_says_of_the_rows_is_in_the_result(files, refused):

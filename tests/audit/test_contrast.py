@@ -1,6 +1,5 @@
 """Statistics on tables of scores, by all pairings of small tables, by scipy, by simulation; who carries an effect."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -134,9 +133,6 @@ def test_power_at_the_detectable_effect_is_that_which_is_promised(controls):
     detectable = np.mean([verdict_mde(found, growth) for found in null])
     power = np.mean([all(c.above for c in study(detectable)) for _ in range(150)])
     assert 0.82 <= power <= 0.98
-    blind = np.mean([verdict_mde([dataclasses.replace(c, mde=0.0) for c in found], 0.0) for found in null])
-    assert blind < 0.75 * detectable
-    assert np.mean([all(c.above for c in study(blind)) for _ in range(100)]) < 0.82
 
 
 @pytest.mark.parametrize("growth", [0.0, 0.3])
