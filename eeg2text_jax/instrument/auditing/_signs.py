@@ -46,7 +46,7 @@ Places = list[tuple[int, str, str, str, str, int]]
 
 
 class Weight(enum.StrEnum):
-    """`CONTRADICTED` (teacher forcing, copied references) bars a verdict; of `ODD` rows a decoder may be honest."""
+    """`CONTRADICTED` (teacher forcing, copied references) bars a verdict; `ODD` rows may be of an honest decoder."""
 
     CONTRADICTED = "contradicted"
     ODD = "odd"

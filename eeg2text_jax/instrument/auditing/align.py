@@ -160,7 +160,7 @@ def _match_shortened(chosen: Chosen, first: str, other: str) -> int:
 
 
 def _readings(chosen: Chosen) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
-    """Return condition -> (seed, sentence key, subject) of each row; the subject counts if all state it (returned)."""
+    """Return condition -> (seed, sentence key, subject) of each row, and whether all state a subject; else it is ""."""
     stated = all(row.subject for pairs in chosen.values() for _, row in pairs)
     return {
         name: [(row.seed, text, row.subject if stated else "") for text, row in pairs] for name, pairs in chosen.items()

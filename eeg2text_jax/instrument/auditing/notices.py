@@ -26,8 +26,8 @@ from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Level
 from eeg2text_jax.instrument.metrics.metric import word_bleu, word_error_rate
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
-# Provenance: the evidence that no target reached the decoder. No false statement can be detected: the report says whose
-# it is.
+# Provenance: the evidence that no target reached the decoder. A false statement cannot be detected, so its author is
+# named.
 
 FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
@@ -51,7 +51,7 @@ class Origin(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """`Origin` in words."""
+    """The origin of predictions in words."""
 
     level: Origin
     statement: str = ""  # evidence with its source, or findings against it
