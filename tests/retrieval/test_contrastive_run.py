@@ -21,7 +21,6 @@ from eeg2text_jax.instrument.predictions.file import FIELDS, Prediction, sentenc
 from eeg2text_jax.instrument.predictions.rankings import read_rankings, write_rankings
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.runs import cells, pipeline
-from eeg2text_jax.runs import pipeline as rank_run
 from eeg2text_jax.runs.cells import padded_labels, retrieve_grid
 from eeg2text_jax.runs.exported import exported
 from eeg2text_jax.runs.pipeline import NO_AUDIT, candidates_of, header_of, judge_ranked_folds, rank, read_ranked
@@ -279,7 +278,7 @@ def test_every_audit_of_rankings_knows_the_kind_of_recording(whole, tmp_path, mo
     assert "recording" not in header_of(study)
     assert header_of(scans)["recording"] == "fmri"
     heard = []
-    monkeypatch.setattr(rank_run, "audit_ranked", lambda config, rows, **facts: heard.append(facts))
+    monkeypatch.setattr(pipeline, "audit_ranked", lambda config, rows, **facts: heard.append(facts))
     pipeline.judge(scans, {}, show=False)
     pipeline.verdict_of(scans)
     rows = read_rankings(whole / "rankings.jsonl").rows

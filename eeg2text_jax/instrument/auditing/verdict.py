@@ -44,7 +44,7 @@ class Contrast:
     """The content of EEG, minus the content of the control if there is one, in points of the endpoint."""
 
     control: str  # "" for EEG alone
-    scores: tuple[float, ...]  # of EEG and control: mean over sentences against the own reference
+    scores: tuple[float, ...]  # of EEG and control: mean score against the own reference
     nulls: tuple[float, ...]  # against the others of the stratum
     effect: float
     p: float  # one-sided: share of pairings with at least this effect
