@@ -1,7 +1,6 @@
-"""The workdir of a run: its paths, its lock, and the digests of its finished files.
+"""The workdir of a run: its paths, its lock, the digests of its finished files, its configuration as nested dicts.
 
-`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `config.json` is nested
-dicts here; `training/sections.py` makes settings of them.
+`training/sections.py` makes settings of these.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ def _path(name: str) -> property:
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-    """The paths of a run's files, and the digests of those that are finished."""
+    """The paths of a run's files; `finished.json` has the SHA-256 of those that are finished."""
 
     root: epath.Path
     config = _path("config.json")
@@ -53,11 +52,11 @@ class Workdir:
     finished = _path("finished.json")
 
     def record(self, *names: str) -> None:
-        """Store the digests of these files and folders, if they exist, in `finished.json`."""
+        """Store the digests of these files and folders, if they exist."""
         self._replace_digests(names, {path: digest for name in names for path, digest in self._digests(name).items()})
 
     def unrecord(self, *names: str) -> None:
-        """Remove the digests of files that will be rewritten, in case a kill prevents the next `record`."""
+        """Remove the digests of files that will be rewritten: a kill may prevent the next `record`."""
         self._replace_digests(names, {})
 
     def _replace_digests(self, names: Collection[str], digests: dict[str, str]) -> None:
@@ -67,12 +66,12 @@ class Workdir:
             files.write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
-        """Return those of `names` that exist but have no digest in `finished.json`."""
+        """Return those of `names` that exist without a digest."""
         recorded = {path.split("/")[0] for path in self._recorded()}
         return [name for name in names if name not in recorded and (self.root / name).exists()]
 
     def check(self, *names: str) -> None:
-        """Raise UserError if an existing file or folder of `names` differs from its digests in `finished.json`."""
+        """Raise UserError if an existing file or folder differs from its digests."""
         recorded = self._recorded()
         for name in names:
             expected = {path: digest for path, digest in recorded.items() if path.split("/")[0] == name}
@@ -85,14 +84,13 @@ class Workdir:
                 )
 
     def _digests(self, name: str) -> dict[str, str]:
-        """Return the digest of a file, or of every file of a folder, by path; {} if it does not exist."""
+        """Return the digest of a file, or of every file of a folder, by path."""
         path = self.root / name
         if path.is_dir():
             return {f"{name}/{other}": files.file_digest(path / other) for other in files.files_below(path)}
         return {name: files.file_digest(path)} if path.exists() else {}
 
     def _recorded(self) -> dict[str, str]:
-        """Return the digests by path in `finished.json`; {} without the file."""
         if not self.finished.exists():
             return {}
         recorded = read_object(self.finished, "restore the file, or remove it to use the outputs unchecked")
@@ -108,7 +106,7 @@ class Workdir:
 def lock_workdir(root: str) -> Iterator[None]:
     """Context manager that creates a workdir and holds its lock; a folder that stays empty is removed again.
 
-    A read-only folder needs no lock. Raises UserError if another process holds it, or the folder is no workdir.
+    A read-only folder needs none. Raises UserError if another process holds it, or the folder is no workdir.
     """
     folder = epath.Path(root)
     check_ours(folder)
@@ -132,7 +130,7 @@ def is_read_only(folder: str | os.PathLike[str]) -> bool:
 
 
 def verdict_in(folder: str | os.PathLike[str]) -> str:
-    """Return the verdict of an audited run and its sentence, from `audit.json`; "" before the audit."""
+    """Return the verdict of a run and its sentence from `audit.json`; "" before the audit."""
     path = epath.Path(folder) / "audit.json"
     if not path.exists():
         return ""
@@ -144,7 +142,7 @@ def verdict_in(folder: str | os.PathLike[str]) -> str:
 
 
 def find_workdir(root: str) -> Workdir:
-    """Return the workdir of an existing run; raise UserError if the folder holds none."""
+    """Return the workdir of a run. Raises UserError if the folder holds none."""
     workdir = Workdir(epath.Path(root))
     if not workdir.config.exists():
         raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of a run.")
@@ -152,14 +150,14 @@ def find_workdir(root: str) -> Workdir:
 
 
 def check_unchanged(path: str | os.PathLike[str]) -> None:
-    """Raise UserError if a file of a workdir was changed since it was finished; any file outside of workdirs passes."""
+    """Raise UserError if a file of a workdir was changed since it was finished; files elsewhere pass."""
     path = epath.Path(path)
     if files.is_local(path) and (path.parent / "config.json").exists():
         Workdir(path.parent).check(path.name)
 
 
 def check_name(folder: str | os.PathLike[str]) -> None:
-    """Raise UserError for a folder whose path is not UTF-8: tokenizers and tensorstore write into no such folder."""
+    """Raise UserError for a path that is not UTF-8: tokenizers and tensorstore write into no such folder."""
     try:
         os.path.abspath(os.fspath(folder)).encode("utf8")
     except UnicodeEncodeError as error:
@@ -170,7 +168,7 @@ def check_name(folder: str | os.PathLike[str]) -> None:
 
 
 def check_ours(root: epath.Path) -> None:
-    """Raise UserError if a folder is neither a workdir nor empty; the first files of a killed run are accepted."""
+    """Raise UserError if a folder is neither a workdir nor empty, but for the first files of a killed run."""
     check_name(root)
     first = (files.partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
@@ -180,7 +178,7 @@ def check_ours(root: epath.Path) -> None:
 
 
 def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
-    """Return the JSON object in a file; raise UserError, which ends with `advice`, if the file has none."""
+    """Return the JSON object in a file. Raises UserError, which ends with `advice`, if there is none."""
     try:
         content = files.parse_json(path.read_bytes())
     except ValueError as error:
@@ -190,25 +188,25 @@ def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     return content
 
 
-# `config.json` has paths relative to its own folder, so that a moved run finds its files and no path of the user's
-# machine is in it. Digests take their last part alone, so that equal runs in two folders have equal digests. An audit
-# reads it, too, so this module knows no section of the configuration, which would import all that reads recordings.
+# `config.json` has paths relative to its folder: a moved run finds its files, and no path of the machine is in it.
+# Digests take their last part: equal runs in two folders have equal digests. An audit reads it, too, so this module
+# knows no section of the configuration, which would import all that reads recordings.
 
-HERE = "{workdir}"  # begins a path that is relative to the folder of `config.json`
-NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm")  # values with meanings of their own
+HERE = "{workdir}"  # begins a path relative to the folder of `config.json`
+NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm")
 IN_SOURCE = ("data.fmri.exclude",)  # fields whose relative paths begin in the data source
-PLACES = (  # fields of a run's configuration that hold paths
+PLACES = (  # fields that hold paths
     "compilation_cache", "data.source", "data.synthetic_fmri.folder", "data.raw.texts", "data.fmri.transcripts",
     "data.fmri.exclude", "split.path", "text.tokenizer", "model.checkpoint", "model.encoder_checkpoint",
     "model.waves.positions", "contrastive.text", "metrics.encoder", "metrics.judge",
 )  # fmt: skip
-# Names of fields in version 0.1 -> their current names.
+# Names in version 0.1 -> now.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 REMOVED = {  # fields of version 0.2 -> why they are gone
     "audit.resamples": "the audit draws 10,000 pairings",
     "audit.seed": "the audit draws its pairings from a fixed seed",
 }
-ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
+ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, with the values that say what it did
     "data.raw.amplitude": False,
     "data.raw.encoding": "",
     "data.raw.features": "power",
@@ -238,19 +236,18 @@ ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that
 
 
 def place_names(ranges: Mapping[str, "Range"]) -> list[str]:
-    """Return the dotted names of the fields that hold paths."""
     return [name for name, limits in ranges.items() if limits.is_place]
 
 
 def is_path(value: Any, name: str = "") -> bool:
-    """Return whether a value of field `name` is a path of this machine, and no keyword, URL or name on the Hub."""
+    """Return whether a value of field `name` is a path of this machine: no keyword, URL or name on the Hub."""
     if not isinstance(value, str) or not value or value in NO_PATHS or is_address(value):
         return False
     return os.path.isabs(value) or (name not in IN_SOURCE and os.path.exists(value))
 
 
 def portable(document: Any, root: str | os.PathLike[str], names: Collection[str]) -> Any:
-    """Return nested dicts with paths relative to the folder `root` of `config.json`; one that begins with `~` stays."""
+    """Return nested dicts with paths relative to the folder `root` of `config.json`; those with `~` stay."""
 
     def relative(value: str, name: str) -> str:
         return f"{HERE}/{os.path.relpath(value, root)}" if is_path(value, name) else value
@@ -259,7 +256,7 @@ def portable(document: Any, root: str | os.PathLike[str], names: Collection[str]
 
 
 def resolved(document: Any, root: str | os.PathLike[str], names: Collection[str]) -> Any:
-    """Return a configuration that `portable` returned, with paths that exist on this machine."""
+    """Return what `portable` returned with paths on this machine."""
 
     def absolute(value: str, name: str) -> str:
         inside = value.removeprefix(f"{HERE}/")
@@ -269,7 +266,7 @@ def resolved(document: Any, root: str | os.PathLike[str], names: Collection[str]
 
 
 def without_folders(document: Any, names: Collection[str]) -> Any:
-    """Return a configuration with the last part of each path, for digests and for what is published."""
+    """Return a configuration with the last part of each path, for digests and publication."""
     return _mapped(document, lambda value, name: value if name in IN_SOURCE else last_part(value), names)
 
 
@@ -278,10 +275,7 @@ def last_part(value: str) -> str:
 
 
 def is_same_place(now: Any, there: Any, name: str) -> bool:
-    """Return whether two unequal values of the field `name` mean the same file or folder, which may have been moved.
-
-    `there` is from `config.json`, and `resolved`.
-    """
+    """Return whether unequal values of a field, `there` in `config.json`, mean one file that may have moved."""
     if not (is_path(now, name) and isinstance(there, str)):
         return False
     if os.path.exists(there):
@@ -290,7 +284,7 @@ def is_same_place(now: Any, there: Any, name: str) -> bool:
 
 
 def _mapped(document: Any, change: Callable[[str, str], str], names: Collection[str], prefix: str = "") -> Any:
-    """Return a copy of nested dicts in which `change` replaces the texts in fields `names`."""
+    """Return nested dicts in which `change` replaces the texts in fields `names`."""
 
     def mapped(value: Any, dotted: str) -> Any:
         if isinstance(value, Mapping):
@@ -302,14 +296,12 @@ def _mapped(document: Any, change: Callable[[str, str], str], names: Collection[
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage of a run: its files, and the fields that it depends on beside those of earlier stages."""
-
-    products: tuple[str, ...]  # names or patterns of files in the workdir
-    fields: tuple[str, ...]  # dotted names of fields or sections
+    products: tuple[str, ...]  # names or patterns of its files in the workdir
+    fields: tuple[str, ...]  # fields or sections that it depends on, beside those of earlier stages
 
 
-# Stages by name, in order of execution. The fields of stage "" may always change. A field that is in no stage belongs
-# to training, the most expensive stage to repeat.
+# In order of execution. The fields of stage "" may always change. A field of no stage belongs to training, the most
+# expensive stage to repeat.
 STAGES = {
     "data": Stage(
         ("data.h5",),
@@ -336,7 +328,7 @@ def from_stage(name: str) -> list[str]:
 
 
 def stage_of(field: str) -> str:
-    """Return the first stage that depends on the field with this dotted name; "" if the field may always change."""
+    """Return the first stage that depends on a field; "" if it may always change."""
     for name, stage in STAGES.items():
         if any(field == prefix or field.startswith(f"{prefix}.") for prefix in stage.fields):
             return name
@@ -344,10 +336,7 @@ def stage_of(field: str) -> str:
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """Return the content of `config.json` with paths on this machine, and the fields of an older version as today's.
-
-    Raises UserError if the file is not JSON.
-    """
+    """Return `config.json` with paths on this machine and today's fields. Raises UserError if it is not JSON."""
     content = read_object(workdir.config, f"restore the file, remove {workdir.root} or take another --workdir")
     for old in (*RENAMED, *REMOVED):
         section, _, name = old.partition(".")
@@ -362,14 +351,14 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
 
 
 def write_configuration(workdir: Workdir, document: Mapping[str, Any], places: Collection[str] = PLACES) -> None:
-    """Write a configuration to `config.json`, unless the file is already identical; fields `places` hold paths."""
+    """Write `config.json`, unless it is identical; fields `places` hold paths."""
     text = json.dumps(portable(document, workdir.root, places), indent=2, sort_keys=True) + "\n"
     if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
         files.write_text(workdir.config, text)
 
 
 def check_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
-    """Raise UserError if a configuration and `config.json` differ in a field that a finished stage depends on."""
+    """Raise UserError if `config.json` differs in a field that a finished stage depends on."""
     products = {stage: product(workdir, stage) for stage in STAGES}
     fixed: dict[str, list[str]] = {}
     for difference in differences(document, read_configuration(workdir), PLACES):
@@ -391,16 +380,13 @@ def check_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
     )
 
 
-UNKNOWN = "there unknown: an older version wrote it"  # what `differences` says of a field that `theirs` lacks
+UNKNOWN = "there unknown: an older version wrote it"
 
 
 def differences(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], places: Collection[str] = (), prefix: str = ""
 ) -> list[str]:
-    """Return a phrase for each field in which two configurations differ: its dotted name and both values.
-
-    Paths in the fields `places` may have been moved.
-    """
+    """Return a phrase, name and both values, for each field that differs; paths in fields `places` may have moved."""
     phrases = []
     for name in sorted(ours.keys() | theirs.keys()):
         a, b = ours.get(name), theirs.get(name)
@@ -413,26 +399,26 @@ def differences(
 
 
 def shortly(value: Any) -> str:
-    """Return the `repr` of a value, cut to 80 characters."""
+    """Return the `repr` of a value in at most 80 characters."""
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def product(workdir: Workdir, stage: str) -> str | None:
-    """Return the name of the first file that a stage has made in the workdir; None if it has made none."""
+    """Return the name of the first file that a stage has made; None: none."""
     paths = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
     finished = (path for path in paths if "tmp" not in path.name)  # names of unfinished orbax checkpoints contain "tmp"
     return next((str(path.relative_to(workdir.root)) for path in finished), None)
 
 
 def forget(workdir: Workdir) -> None:
-    """Remove `config.json` of a run that failed, unless a stage of the run has made a file."""
+    """Remove `config.json` of a run that failed, unless a stage has made a file."""
     if not any(product(workdir, stage) for stage in STAGES):
         files.remove(workdir.config)
 
 
 def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
-    """Give a configuration of an older version the fields that it lacked, in the top-level sections that it has."""
+    """Give an older configuration the fields that it lacked, in the top-level sections that it has."""
     for field, value in added.items():
         *sections, name = field.split(".")
         if not sections or content.get(sections[0]):
@@ -440,10 +426,9 @@ def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
 
 
 def fields_digest(document: Mapping[str, Any], stage: str) -> str:
-    """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
+    """Return a hash, 16 characters, of all fields that a stage and the earlier ones depend on.
 
-    Of a path only the last part counts. A field that does what version 0.2 did without it is left out, so that the
-    hashes of that version hold.
+    A field that does what version 0.2 did without it is left out, so that the hashes of that version hold.
     """
     later, fields = from_stage(stage)[1:], _flat(without_folders(document, PLACES)).items()
     old = {name: value for name, value in fields if name not in ADDED or value != ADDED[name]}
@@ -451,7 +436,6 @@ def fields_digest(document: Mapping[str, Any], stage: str) -> str:
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested dicts as one, by dotted names."""
     flat: dict[str, Any] = {}
     for name, value in content.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
@@ -459,10 +443,10 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
-    """Return whether digests tie predictions or rankings to configuration, split and checkpoint of their workdir.
+    """Return whether digests tie a file to configuration, split and checkpoint of its workdir.
 
-    A header alone could be forged. Every sample must be in the test part, too. A workdir that is forged as a whole is
-    not detected.
+    A header alone could be forged; a workdir that is forged as a whole is not detected. All samples must be in the test
+    part, too.
     """
     workdir = Workdir(epath.Path(read.path).parent)
     rows: Sequence[Prediction | Ranking]
@@ -491,9 +475,9 @@ def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
 
 
 def neighbors_of_run(read: PredictionSet) -> dict[str, Any] | None:
-    """Return how near in time dev and test samples are to training samples, from the workdir's split file.
+    """Return how near in time dev and test samples are to training samples, by the workdir's split file.
 
-    None if the split file has no such record, or the predictions are of another split.
+    None: it does not say so, or the predictions are of another split.
     """
     workdir = Workdir(epath.Path(read.path).parent)
     if read.layout != "jsonl" or not workdir.split.exists():
@@ -506,9 +490,9 @@ def neighbors_of_run(read: PredictionSet) -> dict[str, Any] | None:
 
 
 def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
-    """Return whether a checkpoint of the workdir records the header's split and the configuration digest `digest`."""
+    """Return whether a checkpoint records the header's split and the configuration `digest`."""
     wanted = {"split": header.get("split"), "config": digest}
-    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave of arms may have a folder
+    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave may have a folder
     for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
             info = files.parse_json(path.read_bytes())

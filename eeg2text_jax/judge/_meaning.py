@@ -4,7 +4,6 @@ Importing this module loads JAX, so it is imported only for these metrics.
 """
 
 import csv
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,7 +44,6 @@ class BertScore(Metric):
     name = "bertscore"
     columns = tuple(f"bertscore-{figure}" for figure in FIGURES)
     statistic_names = (*(f"sum_{figure}" for figure in FIGURES), "samples")
-    least = -math.inf
 
     def __init__(
         self,
@@ -190,7 +188,6 @@ class Similarity(Metric):
     name = "similarity"
     columns = ("similarity",)
     statistic_names = ("sum_cosine", "samples")
-    least = -math.inf
 
     def __init__(self, embedder: TextEmbedder):
         self._modules = read_modules(embedder.loaded.folder)

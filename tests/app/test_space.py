@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.app.interface import build, request_of, uploads
+from eeg2text_jax.instrument.app.interface import build, request_of
 
 ROOT = Path(__file__).parents[2]
 GRADIO = importlib.util.find_spec("gradio")
@@ -36,7 +36,6 @@ def test_choices_become_a_request():
     assert request_of("as recognised", "pred", "not stated") == {"columns": None, "mode": None, "proof": ""}
     found = request_of("truth", "pred", "free running: no target reached the decoder", "https://example.org")
     assert found == {"columns": ["truth", "pred"], "mode": "free_running", "proof": "https://example.org"}
-    assert uploads("a", None, "b") == {"eeg": "a", "control": None, "references": "b"}
 
 
 @pytest.mark.skipif(GRADIO is not None, reason="gradio is installed")

@@ -30,8 +30,3 @@ def edited(rows, text, share=1.0, seed=0):
     """The rows with `text(row, rng)` as prediction, in a share of them."""
     rng = random.Random(seed)
     return [dataclasses.replace(r, prediction=text(r, rng)) if rng.random() < share else r for r in rows]
-
-
-def one_file_each(sides):
-    """EEG's rows, and the control's as `noise`."""
-    return sides[0], {"noise": sides[1]}

@@ -22,7 +22,6 @@ def upper(r):
 
 @pytest.mark.parametrize("write", [upper, lambda r: f"<s>{r.reference}</s>", lambda r: r.reference.title()])
 def test_a_sentence_is_known_by_its_plain_words(write):
-    """Case, spaces, marks and special tokens make no other sentence."""
     eeg = [row(i, sample_id=f"{i}{s}", subject=s) for i in range(8) for s in "AB"]
     aligned = align({"eeg": eeg, "noise": changed(eeg, reference=write)})
     assert len(aligned.references) == 8
@@ -64,10 +63,10 @@ def test_a_mode_that_all_conditions_have_is_judged():
 
 def test_tasks_and_numbers_of_words():
     """One file may state the task for all; of several tasks the first by the alphabet counts."""
-    assert align({"eeg": rows(task=""), "noise": rows()}).task_known
+    assert all(align({"eeg": rows(task=""), "noise": rows()}).tasks)
     half = [*rows(4), *(row(i, task="") for i in range(4, 8))]
     aligned = align({"eeg": half})
-    assert not aligned.task_known
+    assert not all(aligned.tasks)
     assert any("the task of 4 of 8 sentences is not known" in note for note in aligned.notes)
     eeg = [row(i, task="b" if i % 2 else "a") for i in range(24)]
     aligned = align({"eeg": [*eeg, row(0, sample_id="again", task="b", subject="B")]})
@@ -250,7 +249,6 @@ def test_conditions_are_called_by_what_tells_their_files_apart(tmp_path):
 
 
 def test_files_of_several_cells_bring_controls(tmp_path):
-    """Alone their own; as a control those that were not fed EEG."""
     assert list(read_conditions(tmp_path / "own.jsonl", [], lambda path: cells())) == ["eeg", "noise", "shuffled"]
     sides = {"eeg.jsonl": rows(), "more.jsonl": cells()}
     paths = [tmp_path / name for name in sides]

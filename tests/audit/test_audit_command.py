@@ -9,7 +9,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from rows import changed, row, simulated_rows
+from rows import changed, simulated_rows
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import __version__
@@ -22,7 +22,7 @@ from eeg2text_jax.instrument.predictions.file import read_predictions, write_pre
 @pytest.fixture
 def files(tmp_path):
     eeg, noise = simulated_rows(information=0.3, sentences=36)
-    for name, rows in (("eeg", eeg), ("noise", noise), ("both", [*eeg, *noise])):
+    for name, rows in (("eeg", eeg), ("noise", noise)):
         write_predictions(tmp_path / f"{name}.jsonl", {}, rows)
     return tmp_path
 
@@ -42,7 +42,6 @@ def of(files, *more):
 
 
 def test_the_console_is_short_and_says_all_that_matters(files, printed_by):
-    """Two lines on each file, a table, the verdict in a sentence, what limits it, where more is, and the verdict."""
     out = printed_by(command(*pair(files), "--html", files / "a.html"))
     lines = out.rstrip().splitlines()
     assert len([line for line in lines if line]) <= 15
@@ -57,16 +56,6 @@ def test_the_console_is_short_and_says_all_that_matters(files, printed_by):
         assert figure in more
     assert "BLEU-1" not in out
     assert more.splitlines()[-1] == lines[-1]
-
-
-def test_six_controls_print_four_conditions(files, printed_by):
-    noise = read_predictions(files / "noise.jsonl").predictions
-    more = [row for name in "abcde" for row in changed(noise, eval_condition=name)]
-    eeg = read_predictions(files / "eeg.jsonl").predictions
-    write_predictions(files / "many.jsonl", {}, [*eeg, *noise, *more])
-    out = printed_by(command("--eeg", files / "many.jsonl"))
-    assert "and 3 more" in out
-    assert len(out.split("\n\n")[0].splitlines()) <= 10
 
 
 def test_the_json_has_every_figure_of_the_verdict(files):
@@ -92,7 +81,6 @@ def test_the_json_has_every_figure_of_the_verdict(files):
 
 
 def test_the_files_that_were_judged_are_named(files):
-    """Names, digests, rows, date, command and version."""
     _, found = of(files, "--html", files / "a.html")
     judged = found["judged"]
     page = (files / "a.html").read_text()
@@ -117,15 +105,6 @@ def test_seeds_that_nobody_stated_are_unknown(files):
         assert main(command(*given, "--json", files / "a.json")) == 0
         assert json.loads((files / "a.json").read_text())["seeds_stated"] is False
     assert of(files)[1]["seeds_stated"] is True
-
-
-def test_one_file_with_both_cells_is_the_same_audit(files):
-    _, a = of(files)
-    main(command("--eeg", files / "both.jsonl", "--json", files / "b.json"))
-    b = json.loads((files / "b.json").read_text())
-    assert [file["rows"] for file in a.pop("judged")["files"]] == [108, 108]
-    assert [file["rows"] for file in b.pop("judged")["files"]] == [216]
-    assert a == b
 
 
 def test_what_the_command_line_says_of_the_rows_is_in_the_result(files, refused):
@@ -155,7 +134,6 @@ def test_what_the_command_line_says_of_the_rows_is_in_the_result(files, refused)
 
 
 def test_what_is_given_reaches_the_audit(files, monkeypatch, refused):
-    """Each option, the kind of recording of the file from EEG, and what a run says of neighbors in time."""
     asked = {}
 
     def recorded(rows, controls, **facts):
@@ -192,37 +170,6 @@ def test_what_is_given_reaches_the_audit(files, monkeypatch, refused):
     for rows in (asked["rows"], *asked["controls"].values()):
         assert {row.task for row in rows} == {"SR"}, "of every file"
     assert asked["groups"].keys() == {"kind"}
-
-
-def test_exit_status_of_other_verdicts(files):
-    (files / "copy.jsonl").write_bytes((files / "eeg.jsonl").read_bytes())
-    for eeg, control, status in (("noise", "eeg", 6), ("eeg", "copy", 5), ("noise", None, 7), ("eeg", None, 0)):
-        controls = ["--control", files / f"{control}.jsonl"] if control else []
-        assert main(command("--eeg", files / f"{eeg}.jsonl", *controls)) == status
-
-
-def test_training_text_and_metadata(files, printed_by):
-    eeg = read_predictions(files / "eeg.jsonl").predictions
-    (files / "train.txt").write_text(f"{eeg[0].reference}\n")
-    (files / "meta.csv").write_text("\n".join(["reference,task", *sorted({f"{r.reference},TSR" for r in eeg})]))
-    out = printed_by(command("--eeg", files / "eeg.jsonl", "--train-text", files / "train.txt", "--meta",
-                             files / "meta.csv", "-v"))  # fmt: skip
-    assert "1 of the 36 test sentences are in the training text" in out
-
-
-def test_groups_of_metadata_that_hold_nothing_else_take_the_place_of_a_likely_column(files, capsys):
-    eeg = [(r.reference, r.prediction) for r in read_predictions(files / "eeg.jsonl").predictions]
-    number = {text: i for i, text in enumerate(sorted({reference for reference, _ in eeg}))}
-    topics = [("truth", "pred", "topic"), *((*pair, f"t{number[pair[0]] % 3}") for pair in eeg)]
-    kinds = [("reference", "kind"), *((text, f"k{i % 2}") for text, i in number.items())]
-    for name, rows in (("eeg", topics), ("meta", kinds)):
-        with (files / f"{name}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows(rows)
-    given = ["--eeg", files / "eeg.csv", "--json", files / "a.json"]
-    for more, column in (((), "topic"), (("--groups=kind", "--meta", files / "meta.csv"), "kind")):
-        assert main(command(*given, *more)) != 2
-        assert ("grouped by topic, chosen by its name" in capsys.readouterr().out) == (column == "topic")
-        assert {answer["column"] for answer in json.loads((files / "a.json").read_text())["groups"]} == {column}
 
 
 def test_a_plan_fixes_choices_beforehand_and_the_verdict_says_so(files, printed_by, refused):
@@ -274,36 +221,6 @@ def test_help_groups_its_options():
     assert {"--eeg", "--control", "--endpoint", "--margin", "--plan", "--verbose"} <= options
 
 
-BAD = {
-    "broken JSON": ('{"header": {}}\n{"sample_id": "a", \n', "bad.jsonl, line 2: not JSON"),
-    "missing field": ('{"header": {}}\n{"sample_id": "a"}\n', "bad.jsonl, line 2: the field"),
-    "empty": ("", "bad.jsonl: the file is empty"),
-    "encoding": (b"\xff\xfe\x00", "bad.jsonl, line 1: not UTF-8"),
-    "neither": ("what is this\n", "bad.jsonl: neither a known layout"),
-    "two samples": ("reference,prediction\na b c,x\nb c d,y\n", "at least 5"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence(files, refused, case):
-    content, message = BAD[case]
-    path = files / "bad.jsonl"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert message in refused(command("--eeg", path))
-
-
-def test_bad_pairs_are_one_sentence(files, refused):
-    rows = [row(i) for i in range(8)]
-    write_predictions(files / "x_eeg.jsonl", {}, rows)
-    for message, control in {
-        "share no reference": [row(i) for i in range(50, 58)],
-        "the references differ": [*rows[:7], row(30)],
-        "eeg has 8 rows and noise 9": [*rows, row(0, sample_id="third")],
-    }.items():
-        write_predictions(files / "x_noise.jsonl", {}, control)
-        assert message in refused(command("--eeg", files / "x_eeg.jsonl", "--control", files / "x_noise.jsonl"))
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -329,7 +246,6 @@ MUTATIONS = 60  # 500 were run once
 
 
 def damaged(text, rng):
-    """One random mutation of a file: lines dropped, doubled, cut or swapped, characters changed."""
     lines = text.split("\n")
     at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
     kind = rng.randrange(6)

@@ -95,7 +95,6 @@ class ByOthers:
         return found
 
     def by_row(self, name, score):
-        """Own score, mean of others, content of each row."""
         table = self.scores(name, score)
         own = table[np.arange(len(table)), self.of[name]]
         others = (np.nansum(table, 1) - own) / (np.isfinite(table).sum(1) - 1)

@@ -1,6 +1,5 @@
 """Statistics on tables of scores, by all pairings of small tables, by scipy, by simulation; who carries an effect."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -10,9 +9,8 @@ from scipy import stats
 
 from eeg2text_jax.instrument.auditing.align import align
 from eeg2text_jax.instrument.auditing.audit import audit
-from eeg2text_jax.instrument.auditing.table import Cells, Endpoint, fill, strata_members, text_scorer
+from eeg2text_jax.instrument.auditing.table import Cells
 from eeg2text_jax.instrument.auditing.verdict import (
-    Z_ALPHA,
     Strata,
     carriers,
     contrast,
@@ -24,7 +22,7 @@ from eeg2text_jax.instrument.auditing.verdict import (
     verdict_mde,
 )
 
-Z95, Z90 = stats.norm.ppf(0.95), stats.norm.ppf(0.9)
+Z95 = stats.norm.ppf(0.95)
 
 
 def cells(*blocks):
@@ -104,47 +102,12 @@ def test_many_sentences_need_no_draws():
     assert few.p == pytest.approx(stats.norm.sf(few.effect / few.sd), abs=0.02)
 
 
-def test_exchanged_conditions_turn_the_effect_around():
-    rng = np.random.default_rng(3)
-    eeg, control = blocks_of(rng, 8, 6, content=2), blocks_of(rng, 8, 6)
-    a, b = (contrast(strata_of(8, 6), cells(*x), cells(*y)) for x, y in ((eeg, control), (control, eeg)))
-    assert (a.effect, a.p, a.p_less) == pytest.approx((-b.effect, b.p_less, b.p))
-    assert a.interval() == pytest.approx(tuple(-bound for bound in b.interval()[::-1]))
-    assert (a.above, b.below) == (True, True)
-
-
-def test_the_interval_is_that_of_the_formula():
-    """sd over sentences, widened by n / (n - 1) for a null from n - 1 others, and by Student's t."""
-    table = blocks_of(np.random.default_rng(4), 12, content=1)[0]
-    found = contrast(strata_of(12), cells(table))
-    c = found.content
-    se = np.sqrt(12 / 11 * ((c - c.mean()) ** 2).sum() / 11 / 12)
-    assert found.se == pytest.approx(se)
-    t = stats.t.ppf(0.95, 11)
-    assert found.interval() == pytest.approx((c.mean() - t * se, c.mean() + t * se), abs=0.02 * t * se)
-    wide, narrow = found.interval(1.96), found.interval(Z_ALPHA)
-    assert wide[0] < narrow[0] < narrow[1] < wide[1]
-    assert found.reach == max(map(abs, narrow))
-
-
 def test_the_interval_covers_the_truth_at_its_level():
-    """Mean content 1; of 400 sets of 40 sentences 90 % within two standard errors of such a share."""
     rng, hits = np.random.default_rng(5), 0
     for _ in range(400):
         low, high = contrast(strata_of(20, 20), cells(*blocks_of(rng, 20, 20, content=1))).interval()
         hits += low <= 1 <= high
     assert 0.86 < hits / 400 < 0.94
-
-
-def test_one_comparison_detects_what_exceeds_both_quantiles():
-    rng = np.random.default_rng(6)
-    (table,) = blocks_of(rng, 30)
-    found = contrast(strata_of(30), cells(table - np.eye(30) * 0.0))
-    plain = contrast(strata_of(30), cells(table - found.effect * np.eye(30)))
-    assert plain.effect == pytest.approx(0, abs=1e-9)
-    assert found.mde == pytest.approx((Z95 + Z90) * plain.sd)
-    more = contrast(strata_of(30), cells(table + 50 * np.eye(30)))
-    assert more.mde == pytest.approx(found.mde), "content that was found makes no other content harder to find"
 
 
 def counted(rng, sizes, unit, mean, controls=0):
@@ -170,9 +133,6 @@ def test_power_at_the_detectable_effect_is_that_which_is_promised(controls):
     detectable = np.mean([verdict_mde(found, growth) for found in null])
     power = np.mean([all(c.above for c in study(detectable)) for _ in range(150)])
     assert 0.82 <= power <= 0.98
-    blind = np.mean([verdict_mde([dataclasses.replace(c, mde=0.0) for c in found], 0.0) for found in null])
-    assert blind < 0.75 * detectable
-    assert np.mean([all(c.above for c in study(blind)) for _ in range(100)]) < 0.82
 
 
 @pytest.mark.parametrize("growth", [0.0, 0.3])
@@ -187,16 +147,6 @@ def test_all_controls_together_are_harder_to_beat_than_each(growth):
     covariance = np.array([[(a * b).sum() / 39 for a in parts] for b in parts]) / 40**2 + growth * detectable[2]
     drawn = np.random.default_rng(1).multivariate_normal(np.full(5, detectable[2]), covariance, size=20_000)
     assert np.mean((drawn > Z95 * np.sqrt(np.diag(covariance))).all(1)) == pytest.approx(0.9, abs=0.01)
-
-
-def test_the_detectable_effect_of_one_comparison_grows_with_the_variance():
-    """It is d = z * sqrt(variance + growth * d), a quadratic equation, with the variance of no growth."""
-    rng = np.random.default_rng(9)
-    strata, tables = strata_of(40), [cells(*blocks_of(rng, 40)) for _ in range(2)]
-    z = Z95 + Z90
-    still, grown = (contrast(strata, *tables, growth=growth).mde for growth in (0.0, 2.0))
-    assert grown == pytest.approx((2 * z**2 + np.sqrt(4 * z**4 + 4 * still**2)) / 2, rel=1e-4)
-    assert grown > 1.5 * still
 
 
 def test_the_growth_counts_different_predictions_of_a_sentence():
@@ -221,7 +171,6 @@ def test_seeds_are_tested_as_scipy_does():
 
 
 def test_three_seeds_are_a_level_and_two_are_not():
-    """A spread between seeds widens the interval, and the larger of both p decides."""
     blocks = blocks_of(np.random.default_rng(1), 30, content=2)
     plain = contrast(strata_of(30), cells(*blocks))
     two = contrast(strata_of(30), cells(*blocks), seeds=np.array([0.0, 4.0]))
@@ -260,72 +209,7 @@ def test_holm_is_the_closed_test_of_bonferroni(seed):
     assert holm(p) == pytest.approx(closed)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_a_table_holds_the_mean_of_a_sentence_s_rows(share):
-    """Also if sentences have different numbers of rows, and rows repeat."""
-    eeg, _ = simulated_rows(sentences=30, subjects=3, information=0.2)
-    rng = np.random.default_rng(0)
-    eeg = [r for r in eeg if r.subject == "subject 0" or rng.random() > share]
-    aligned = align({"eeg": eeg})
-    members = strata_members(aligned.strata)
-
-    def points(predictions, references):
-        return np.array([[len(set(p.split()) & set(r.split())) for r in references] for p in predictions], float)
-
-    found = fill(aligned.eeg, aligned.references, members, text_scorer(aligned, Endpoint("e", lambda _: points)))
-    for block, stratum in zip(found.blocks, members, strict=True):
-        for i, s in enumerate(stratum):
-            texts = [r.prediction for r in eeg if r.reference == aligned.references[s]]
-            expected = points(texts, [aligned.references[t] for t in stratum]).mean(0)
-            np.testing.assert_allclose(block[i], expected)
-    own = [len(set(r.prediction.split()) & set(r.reference.split())) for r in aligned.eeg.rows]
-    np.testing.assert_allclose(found.own, own)
-
-
-def test_a_donor_s_cell_is_the_mean_of_those_of_neither_sentence():
-    eeg, _ = simulated_rows(sentences=30, subjects=1, information=0.2)
-    aligned = align({"eeg": eeg})
-    members = strata_members(aligned.strata)
-    ids = {r.reference: r.sentence_id for r in eeg}
-    after = {int(s): int(t) for stratum in members for s, t in zip(stratum, np.roll(stratum, 1), strict=True)}
-    place = {text: s for s, text in enumerate(aligned.references)}
-    donor_of = {text: ids[aligned.references[after[s]]] for text, s in place.items()}
-    lent = changed(eeg, eval_condition="shuffled", donor=lambda r: donor_of[r.reference])
-    scores = np.random.default_rng(1).uniform(size=(30, 30))  # [sentence of the output, reference]
-
-    def points(predictions, references):
-        source = {r.prediction: place[r.reference] for r in eeg}
-        return np.array([[scores[source[p], place[r]] for r in references] for p in predictions])
-
-    both = align({"eeg": eeg, "shuffled": lent})
-    found = fill(both.conditions[1], both.references, members, text_scorer(both, Endpoint("e", lambda _: points)))
-    for block, stratum in zip(found.blocks, members, strict=True):
-        for i, s in enumerate(stratum):
-            neither = [t for t in stratum if t not in (s, after[s])]
-            expected = scores[s, stratum].copy()
-            expected[list(stratum).index(after[s])] = scores[s, neither].mean()
-            np.testing.assert_allclose(block[i], expected)
-
-
-def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():
-    """A working decoder writes the donor's sentence there, which is no content of the control."""
-    eeg, _ = simulated_rows(sentences=36, subjects=2, information=0.9, tasks=1)
-    by_length = sorted(eeg, key=lambda r: (r.subject, r.n_words))
-    lent = [
-        changed([r], eval_condition="shuffled", prediction=d.prediction, donor=d.sentence_id)[0]
-        for r, d in zip(by_length, by_length[1:] + by_length[:1], strict=True)
-    ]
-    known, unknown = (audit(eeg, {"shuffled": c}) for c in (lent, changed(lent, donor=None)))
-    own = known.conditions[0].content.effect
-    assert known.deciding.contrast.effect == pytest.approx(own, abs=1.5)
-    assert unknown.deciding.contrast.effect > own + 3
-    assert [any(n.code == "donors" for n in found.notices) for found in (known, unknown)] == [False, True]
-    some = [*lent[:-1], dataclasses.replace(lent[-1], donor=None)]
-    assert any(n.code == "donors" for n in audit(eeg, {"shuffled": some}).notices), "one row is enough"
-
-
 def test_outliers_on_both_sides_carry_nothing():
-    """Chance has the strongest sentences, too: as many of the weakest are left out."""
     values = np.ones(200)
     values[:4], values[4:8] = 40.0, -40.0
     whole = contrast(strata_of(200), cells(np.diag(values)))
@@ -345,7 +229,6 @@ def test_a_group_carries_an_effect_only_if_the_others_surely_have_less(noise, na
 
 
 def test_what_is_left_without_a_group_is_the_content_of_the_others_alone():
-    """As if the table had only the others' rows and columns."""
     rng = np.random.default_rng(1)
     blocks, labels = blocks_of(rng, 9, 11), np.array(list("ab" * 10))
     for block, of in zip(blocks, (labels[:9], labels[9:]), strict=True):

@@ -97,7 +97,6 @@ def test_every_figure_follows_from_the_page(seed: int, right: float) -> None:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("share", [0.999, 1.001, 1.5])
 def test_the_p_of_equivalence_is_printed_in_place_of_that_of_a_difference(share: float, turned: bool) -> None:
-    """On either side of 0."""
     texts, *both = rows_of(1, 0.0)
     eeg, noise = both[::-1] if turned else both
     effect, _, se, interval, _ = by_hand(texts, eeg, noise)

@@ -1,7 +1,6 @@
 """What limits a verdict: forms that differ, few sentences, modes, memory of the training text; and what does not."""
 
 import dataclasses
-import random
 
 import pytest
 from rows import changed, edited, row, simulated_rows
@@ -11,8 +10,6 @@ from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, file_notices
 from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.verdict import Verdict
-from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
-from eeg2text_jax.instrument.predictions.read import read_any
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +42,6 @@ PHONES = ("AA", "IY", "S", "T", "K", "N", "ER", "Z", "M", "L")
     ],
 )
 def test_two_sides_in_different_forms_are_not_judged(sides, prediction, reason):
-    """Before anything else, with two rows that show it."""
     eeg, noise = (changed(rows, reference=lambda r: f"{r.reference} the end".replace("w", "word")) for rows in sides)
     eeg, noise = (changed(rows, prediction=prediction) for rows in (eeg, noise))
     for controls in ({"noise": noise}, {}):
@@ -59,7 +55,6 @@ def test_two_sides_in_different_forms_are_not_judged(sides, prediction, reason):
 
 
 def test_poor_outputs_of_the_same_language_are_in_the_same_form(sides):
-    """Few words in common are no other form: rare words, one constant text, nothing at all."""
     eeg, noise = sides
     for said in (
         changed(eeg, prediction=lambda r: " ".join(f"w{int(w[1:]) + 9000}" for w in r.prediction.split())),
@@ -80,17 +75,6 @@ def test_thirty_sentences_are_judged_and_fewer_are_not(sides):
         assert (found.verdict.base is Verdict.USES_EEG) == judged
     assert found.verdict.headline == "not judgeable: too few sentences"
     assert "29 sentences are too few for a verdict, 30 are needed" in result_text(found)
-
-
-def test_dots_make_no_sentences():
-    """25 sentences under 100 references that differ in their last marks."""
-    eeg, noise = simulated_rows(sentences=100, subjects=1, information=0.3)
-    base = list(dict.fromkeys(r.reference for r in eeg))
-    said = {text: base[i % 25].capitalize() + "." * (i // 25) for i, text in enumerate(base)}
-    eeg, noise = (changed(rows, reference=lambda r: said[r.reference]) for rows in (eeg, noise))
-    found = audit(eeg, {"noise": noise})
-    assert found.n_sentences == 25
-    assert found.verdict.base is Verdict.NOT_JUDGEABLE
 
 
 def test_another_mode_bars_the_comparison_with_that_control_and_so_the_whole(sides):
@@ -173,16 +157,10 @@ def test_notices_of_a_file_need_no_test(sides):
         "one: 1 distinct predictions in 9 rows",
     ]
     assert file_notices("eeg", sides[0]) == []
+    few = edited(sides[0], lambda r, _: "" if r.subject == "subject 1" else r.prediction)
+    assert file_notices("eeg", few) == file_notices("eeg", few[::-1]) != []
     spelled = changed(sides[0], prediction=phonemes)
     assert "other_form" in [n.code for n in file_notices("eeg", changed(spelled, reference=lambda r: r.reference * 2))]
-
-
-def test_rows_in_a_shuffled_order_have_the_same_notices(sides, tmp_path):
-    write_predictions(tmp_path / "a.jsonl", {}, random.Random(0).sample(sides[0], len(sides[0])))
-    read = read_predictions(tmp_path / "a.jsonl").predictions
-    assert sorted(map(repr, read)) == sorted(map(repr, read_any(tmp_path / "a.jsonl").predictions))
-    few = edited(sides[0], lambda r, _: "" if r.subject == "subject 1" else r.prediction)
-    assert file_notices("eeg", few) == file_notices("eeg", few[::-1])
 
 
 def test_the_list_that_a_decoder_chose_from_holds_every_prediction(sides):

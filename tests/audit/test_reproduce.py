@@ -30,8 +30,6 @@ from eeg2text_jax.instrument.predictions.file import MODES, write_predictions
 from eeg2text_jax.judge.pairs import Pair, Parts
 from eeg2text_jax.training.configuration import parse_config
 
-FIGURE = r"-?\d+(\.\d+)?"
-
 
 def wanted(table, out, **changes):
     usual = Wanted(table, Path(out), Path(out), None, "", "", ("one", "two"), False, True, ())
@@ -40,7 +38,6 @@ def wanted(table, out, **changes):
 
 @pytest.fixture(scope="module")
 def rows():
-    """A run's predictions: two arms, two conditions, both modes."""
     _, noise = simulated_rows()
     good = edited(noise, lambda r, _: r.reference, 0.25)
     cells = [
@@ -58,7 +55,6 @@ def ids(text):
 
 
 def make_run(folder, rows, split="f", epochs=2):
-    """Write what a finished run has and a table reads."""
     folder.mkdir(parents=True)
     write_predictions(folder / "predictions.jsonl", {"tokenizer": "bpe-600"}, rows)
     pretrain = {"enabled": True, **{stage: {"steps": 40, "epochs": 2} for stage in ("snapshot", "series")}}
@@ -106,7 +102,6 @@ def other_rows(number):
 
 
 def figures_of(rows, columns, **wanted):
-    """Means over seeds of the rows of a cell."""
     own = [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
     cells = [score_cells([r for r in own if r.seed == seed], profile="paper")["cells"][0] for seed in (0, 1)]
     return [f"{statistics.mean(cell['metrics'][name]['value'] for cell in cells):.2f}" for name in columns]
@@ -161,7 +156,6 @@ def test_table_4_of_jo_has_three_sentences_in_five_lines(tmp_path, rows):
 
 
 def test_figure_4_has_a_panel_a_data_set_and_stage_and_a_curve_a_split(tmp_path, rows):
-    """By epoch; no curve replaces another."""
     runs = runs_of("fair-figure-4")
     for run in runs:
         make_run(tmp_path / run.name, rows, split=run.argument.partition("method=")[2][0])
@@ -366,12 +360,6 @@ def test_the_price_counts_the_products_of_every_stage(tmp_path):
     text, usual, twice = priced("--config.pretrain.enabled=False"), priced(), priced(*longer)
     assert (usual > text).all()
     np.testing.assert_allclose(twice - text, 2 * (usual - text), rtol=1e-6)
-
-
-def test_finished_runs_are_not_made_again(tmp_path, rows):
-    asked = wanted("jo-2", tmp_path)
-    make_run(tmp_path / asked.runs[1].name, rows)
-    assert asked.missing == [asked.runs[0], asked.runs[2]]
 
 
 def test_a_demonstration_makes_runs_of_one_configuration_once(tmp_path, rows):

@@ -25,12 +25,10 @@ def signs(rows, **options):
 
 
 def found(rows, **options):
-    """Code -> weight of the signs."""
     return {sign.code: sign.weight for sign in signs(rows, **options)}
 
 
 def said(rows, text, seed=0):
-    """The rows with `text(row, rng)` as prediction."""
     rng = random.Random(seed)
     return [dataclasses.replace(r, prediction=text(r, rng)) for r in rows]
 
@@ -315,18 +313,19 @@ def exchanged_neighbors(r, rng):
     return " ".join(words)
 
 
-def test_neighbors_exchanged_and_special_tokens_left_in_show_nothing():
+def test_neighbors_exchanged_special_tokens_left_in_and_an_early_stop_show_nothing():
     rows, vocabulary = written(4)
     assert found(said(rows, exchanged_neighbors)) == {}
     padded = changed(decoded(rows, vocabulary, 0.6), prediction=lambda r: f"</s><s>{r.prediction}</s><pad><pad>")
     assert found(padded) == {}
+    stopped = changed(decoded(rows, vocabulary, 0.97), prediction=lambda r: " ".join(r.prediction.split()[:8]))
+    assert found(stopped) == {}
 
 
 # The set of rows alone --------------------------------------------------------------------
 
 
 def forms(rows):
-    """The same rows in other orders, names and forms."""
     rng = random.Random(2)
     yield rng.sample(rows, len(rows))
     yield sorted(rows, key=lambda r: r.prediction)

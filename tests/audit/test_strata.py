@@ -116,7 +116,6 @@ def test_clusters_part_hidden_kinds(kinds):
 
 
 def pure(clusters, kind):
-    """Share of the sentences that have the most frequent kind of their cluster."""
     return sum(max(Counter(kind[clusters == c].tolist()).values()) for c in set(clusters.tolist())) / len(kind)
 
 

@@ -3,13 +3,11 @@
 import dataclasses
 import itertools
 import json
-import random
 
 import numpy as np
 import pytest
 from rows import changed, edited, simulated_rows
 
-from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.verdict import (
@@ -86,7 +84,6 @@ def test_outputs_that_score_the_same_against_every_sentence_are_said_to_tell_not
 
 
 def test_the_verdict_is_that_of_the_least_favorable_control():
-    """In whichever order controls are given; those that ask a question of their own do not decide."""
     for several in itertools.product((*PRECEDENCE,), repeat=2):
         comparisons = [Comparison(made(control=str(i)), v) for i, v in enumerate(several)]
         main = deciding_one([*comparisons, Comparison(made(-9), Verdict.NOT_JUDGEABLE, "a question?")])
@@ -154,7 +151,6 @@ ALONE, UNFIT, UNPROVEN = {"no content found above its null"}, {"not judgeable"},
 USES = {"uses EEG"}
 TEXTS = sorted({r.reference for r in NOISE})
 VOCABULARY = [word for text in TEXTS for word in text.split()]
-PROOF = "decoded live, before anybody knew the sentence"
 UNKNOWN, FORCED = {"mode": "unknown"}, {"mode": "teacher_forced"}
 
 
@@ -167,13 +163,7 @@ def by(field):
     return changed(SIDES[0], prediction=lambda r: texts[getattr(r, field)])
 
 
-def of(texts, rows):
-    return [r for r in rows if r.reference in texts]
-
-
 def words(count, right):
-    """Predictions of some words, of which a share is of the sentence."""
-
     def text(r, rng):
         return " ".join(rng.choice(r.reference.split() if k < right else VOCABULARY) for k in range(count))
 
@@ -185,23 +175,21 @@ def exchanged(r, _):
     return " ".join(word for pair in zip(own[1::2], own[::2], strict=False) for word in pair)
 
 
-def case(true, eeg, control=NOISE, **options):
-    return true, eeg, {"noise": control} if control else {}, options
+def case(true, eeg, control=NOISE):
+    return true, eeg, {"noise": control} if control else {}
 
 
 STYLED, LITTLE_ROWS = (
     simulated_rows(7, sentences=48, subjects=3, **dials)[0] for dials in ({"style_shift": 0.5}, {"information": 0.09})
 )
-MEMORY = edited(SIDES[0], lambda r, g: g.choice(TEXTS[:24]))
 NEXT = [dataclasses.replace(a, prediction=b.prediction) for a, b in zip(MUCH, MUCH[3:] + MUCH[:3], strict=True)]
 ATTENDS = edited(NOISE, lambda r, g: r.reference.rsplit(" ", 1)[0], 0.4)
-CASES = {  # name -> (what may be said, EEG's rows, controls, options)
+CASES = {  # name -> (what may be said, EEG's rows, controls)
     "little": case(FOUND, LITTLE_ROWS),
     "much": case(USES, MUCH),
     "much, alone": case({"content above its null"}, MUCH, None),
     "much, of unknown mode": case(UNPROVEN, changed(MUCH, **UNKNOWN), changed(NOISE, **UNKNOWN)),
     "much, of unknown mode, alone": case(UNPROVEN, changed(MUCH, **UNKNOWN), None),
-    "much, of unknown mode, stated": case(USES, changed(MUCH, **UNKNOWN), changed(NOISE, **UNKNOWN), proof=PROOF),
     "nothing": case(NONE, SIDES[0]),
     "nothing, alone": case(ALONE, SIDES[0], None),
     "style": case(NONE, STYLED),
@@ -218,7 +206,7 @@ CASES = {  # name -> (what may be said, EEG's rows, controls, options)
     "random digits": case(UNFIT, edited(SIDES[0], lambda r, g: f"{g.random():.9f}")),
     "sides exchanged": case({"control better"}, NOISE, MUCH),
     "the same twice": case({"equivalent to control"}, MUCH, list(MUCH)),
-    "one of two not beaten": ({"equivalent to control"}, MUCH, {"noise": NOISE, "copy": list(MUCH)}, {}),
+    "one of two not beaten": ({"equivalent to control"}, MUCH, {"noise": NOISE, "copy": list(MUCH)}),
     "half of EEG empty": case(NONE, edited(SIDES[0], lambda r, _: "", 0.5)),
     "empty EEG": case(NONE, changed(SIDES[0], prediction=" ")),
     "empty EEG, alone": case(ALONE, changed(SIDES[0], prediction="</s> ..."), None),
@@ -226,16 +214,8 @@ CASES = {  # name -> (what may be said, EEG's rows, controls, options)
     "tasks unknown, much": case(USES, changed(MUCH, task=""), changed(NOISE, task="")),
     "readers unknown": case(USES, changed(MUCH, subject=""), changed(NOISE, subject="")),
     "teacher-forced": case(UNFIT, changed(MUCH, **FORCED), changed(NOISE, **FORCED)),
-    "teacher-forced against free": case(UNFIT, changed(MUCH, **FORCED)),
-    "twenty sentences": case(UNFIT, of(TEXTS[:20], MUCH), of(TEXTS[:20], NOISE)),
-    "three sentences": case({"refused"}, of(TEXTS[:3], MUCH), of(TEXTS[:3], NOISE)),
-    "rows left out": case({"refused"}, MUCH[20:]),
-    "rows left out, common": case(USES, MUCH[20:], common=True),
-    "remembered": case(UNFIT, MEMORY, training_text=TEXTS[:24]),
     "one right word a row": case(USES, words(1, 1), words(1, 0)),
     "one of two words": case(USES, words(2, 1), words(2, 0)),
-    "references in capitals": case(USES, changed(MUCH, reference=lambda r: r.reference.upper())),
-    "special tokens left in": case(USES, changed(MUCH, prediction=lambda r: f"<s>{r.prediction}</s><pad>")),
     "neighbors exchanged": case(USES, edited(NOISE, exchanged, 0.95)),
     "a reader who attends or not": case(USES, ATTENDS),
 }
@@ -243,20 +223,16 @@ CASES = {  # name -> (what may be said, EEG's rows, controls, options)
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_said_is_true(name):
-    true, eeg, controls, options = CASES[name]
-    try:
-        found = audit(eeg, controls, **options)
-    except UserError:
-        assert true == {"refused"}
-        return
+    true, eeg, controls = CASES[name]
+    found = audit(eeg, controls)
     assert found.verdict.base.value in true
     assert (found.exit_status == 0) == bool(true & {"uses EEG", "content above its null"})
 
 
 @pytest.mark.parametrize("case", ["much", "much, alone", "nothing", "teacher-forced", "one of two not beaten"])
 def test_console_json_python_and_exit_status_say_the_same(case):
-    _, eeg, controls, options = CASES[case]
-    found = audit(eeg, controls, **options)
+    _, eeg, controls = CASES[case]
+    found = audit(eeg, controls)
     written = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert written["verdict"] == found.verdict.value
     assert written["headline"] == found.verdict.headline
@@ -280,71 +256,34 @@ MAIN, LESS, OWN = told(1.5), told(-1.5), told(2.5, control="", se=0.5, p=0.033)
 ALONE_MAIN, LITTLE_MORE, LITTLE_FEWER = told(1.5, control=""), told(0.1), told(-0.1)
 FIGURES = "+1.50 points (90 % CI +1.09 to +1.91; p = {})"
 OF_OWN = "(+2.50 points (90 % CI +1.68 to +3.32; p = 0.033))"
-FEW_MORE = "+0.10 points (90 % CI -0.31 to +0.51; p = 0.011); 90 % of such studies would find an effect of 3.00."
+MORE, FEWER = "+0.10 points (90 % CI -0.31 to +0.51; p = 0.011)", "-0.10 points (90 % CI -0.51 to +0.31; p = 0.011)"
+POWER = "90 % of such studies would find an effect of 3.00."
 FIT, FEW = "The outputs fit their own sentences", "Too few sentences to tell:"
 THAN = "better with MEG than with noise"
+LAY = [
+    (MAIN, Verdict.USES_EEG, "0.011", f"{FIT} {THAN}: {FIGURES}."),
+    (MAIN, Verdict.BELOW_MARGIN, "0.011", f"{FIT} {THAN}: {FIGURES}, but by less than the margin of 4."),
+    (ALONE_MAIN, Verdict.BELOW_MARGIN, "0.011", f"{FIT} better than others: {FIGURES}. Only a control could say why."),
+    (told(1.5, p_seeds=0.044), Verdict.UNPROVEN, "0.044",
+     f"{FIT} {THAN}: {FIGURES}. A decoder that was given the true text with MEG would look the same."),
+    (MAIN, Verdict.EQUIVALENT, "0.055 for equivalence",
+     f"On average over the sentences, content differs by less than 4 points from the control's: {FIGURES}."),
+    (LESS, Verdict.CONTROL_BETTER, "",
+     f"{FIT} less well with MEG than with noise: -1.50 points (90 % CI -1.91 to -1.09; p = 0.022 for less)."),
+    (MAIN, Verdict.UNDERPOWERED, "0.011",
+     f"{FEW} the outputs fit their own sentences better than noise's do ({FIGURES}), but were not found to fit them "
+     f"better than others {OF_OWN}; {POWER}"),
+    (LITTLE_MORE, Verdict.UNDERPOWERED, "", f"{FEW} with MEG minus with noise, {MORE}; {POWER}"),
+    (LITTLE_FEWER, Verdict.UNDERPOWERED, "", f"{FEW} with MEG minus with noise, {FEWER}; {POWER}"),
+    (MAIN, Verdict.NO_CONTENT, "",
+     f"{FIT} no better than others {OF_OWN}; the difference from noise says only that its outputs fit other sentences "
+     "better than their own."),
+    (told(0.1, control=""), Verdict.NO_CONTENT, "",
+     f"Nothing shows that the outputs fit their own sentences better than others: {MORE}; {POWER}"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("main", "verdict", "p", "said"),
-    [
-        (MAIN, Verdict.USES_EEG, "0.011", f"{FIT} {THAN}: {FIGURES}."),
-        (MAIN, Verdict.BELOW_MARGIN, "0.011", f"{FIT} {THAN}: {FIGURES}, but by less than the margin of 4."),
-        (
-            ALONE_MAIN,
-            Verdict.BELOW_MARGIN,
-            "0.011",
-            f"{FIT} better than others: {FIGURES}. Only a control could say why.",
-        ),
-        (
-            told(1.5, p_seeds=0.044),
-            Verdict.UNPROVEN,
-            "0.044",
-            f"{FIT} {THAN}: {FIGURES}. A decoder that was given the true text with MEG would look the same.",
-        ),
-        (
-            MAIN,
-            Verdict.EQUIVALENT,
-            "0.055 for equivalence",
-            f"On average over the sentences, content differs by less than 4 points from the control's: {FIGURES}.",
-        ),
-        (
-            LESS,
-            Verdict.CONTROL_BETTER,
-            "",
-            f"{FIT} less well with MEG than with noise: -1.50 points (90 % CI -1.91 to -1.09; p = 0.022 for less).",
-        ),
-        (
-            MAIN,
-            Verdict.UNDERPOWERED,
-            "0.011",
-            f"{FEW} the outputs fit their own sentences better than noise's do ({FIGURES}), but were not found to fit "
-            f"them better than others {OF_OWN}; 90 % of such studies would find an effect of 3.00.",
-        ),
-        (LITTLE_MORE, Verdict.UNDERPOWERED, "", f"{FEW} with MEG minus with noise, {FEW_MORE}"),
-        (
-            LITTLE_FEWER,
-            Verdict.UNDERPOWERED,
-            "",
-            f"{FEW} with MEG minus with noise, {FEW_MORE}".replace("+0.10", "-0.10").replace(
-                "-0.31 to +0.51", "-0.51 to +0.31"
-            ),
-        ),
-        (
-            MAIN,
-            Verdict.NO_CONTENT,
-            "",
-            f"{FIT} no better than others {OF_OWN}; the difference from noise says only that its outputs fit other "
-            "sentences better than their own.",
-        ),
-        (
-            told(0.1, control=""),
-            Verdict.NO_CONTENT,
-            "",
-            f"Nothing shows that the outputs fit their own sentences better than others: {FEW_MORE}",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("main", "verdict", "p", "said"), LAY)
 def test_a_lay_sentence_has_the_figures_that_it_names(main, verdict, p, said):
     equal = 0.055 if verdict is Verdict.EQUIVALENT else None
     assert in_words(Comparison(main, verdict, "", equal), OWN, 3.0, 4.0, "MEG") == said.format(p)
@@ -360,16 +299,8 @@ def test_the_p_of_a_verdict_is_that_of_its_claim():
         assert Comparison(contrast, verdict, "", equal).p == p
 
 
-def test_the_answer_does_not_depend_on_the_order_of_rows():
-    eeg, controls = CASES["little"][1:3]
-    first = audit(eeg, controls).to_json()
-    rng = random.Random(1)
-    again = {name: rng.sample(rows, len(rows)) for name, rows in {"eeg": eeg, **controls}.items()}
-    assert audit(again.pop("eeg"), again).to_json() == first
-
-
 def test_choices_and_a_plan_stand_beside_the_verdict():
-    _, eeg, controls, _ = CASES["much"]
+    _, eeg, controls = CASES["much"]
     controls = {**controls, "zero": changed(controls["noise"], eval_condition="zero")}
     found = audit(eeg, controls, margin=0.5, endpoint="rouge-1", deciding=["noise"], plan="fixed by plan.toml")
     said = "fixed by plan.toml; endpoint ROUGE-1 F; margin 0.5 (default 1); deciding: noise"

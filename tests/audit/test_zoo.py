@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from decoder_zoo import HONEST, LEAKS, draw
+from decoder_zoo import HONEST, draw
 from null_zoo import NULLS, draw_null
 
 from eeg2text_jax.instrument.predictions.file import Prediction
@@ -41,11 +41,6 @@ def test_sentences_are_distinct_and_of_4_to_35_words():
     assert min(lengths) == 4
     assert 30 <= max(lengths) <= 35
     assert len({genre for _, genre in found}) == 6
-
-
-def test_there_are_enough_kinds():
-    assert min(len(HONEST), len(LEAKS)) >= 20
-    assert len(NULLS) >= 12
 
 
 @pytest.mark.parametrize("kind", HONEST)

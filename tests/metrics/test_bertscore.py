@@ -10,7 +10,6 @@ import torch
 import transformers
 from tiny_encoders import KINDS, OTHERS, SENTENCES, bert_score, write_encoder
 
-from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.judge._meaning import BertScore, Embedded, MeaningMetrics, match_tables, read_baseline
 from eeg2text_jax.models.pretrained import encoders
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder, plan_batches
@@ -174,33 +173,6 @@ def test_texts_compile_once_a_bucket(folders):
     embedder.forget()
     embedder.states(embedder.tokens(texts[::-1]))
     assert encoders._encode._cache_size() - before == len(used)
-
-
-def test_idf_without_any_weight_is_refused(folders):
-    with pytest.raises(UserError, match="every token of the reference 'it is' is in all 2 references"):
-        BertScore(TextEmbedder(load_encoder(folders["bert"])), references=["it is", "it is"])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("LAYER,P,R,F\n1,.1,.1,.1\n", "there is no row for layer 2"),
-        ("LAYER,P,R,F\n2,.1,.1\n", "no figures P, R and F"),
-        ("LAYER,P,R,F\n2,.1,1.0,.1\n", "must be below 1"),
-    ],
-)
-def test_bad_baselines_are_refused(tmp_path, text, message):
-    (tmp_path / "b.tsv").write_text(text)
-    with pytest.raises(UserError, match=message):
-        read_baseline(tmp_path / "b.tsv", 2)
-
-
-def test_unknown_layers_and_models_are_refused(folders, tmp_path):
-    with pytest.raises(UserError, match=r"--layer=7: tiny-bert has layers 0 \(its embeddings\) to 2"):
-        load_encoder(folders["bert"], 7)
-    transformers.DistilBertConfig(n_layers=1, dim=8, n_heads=2, hidden_dim=8).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"model_type in config.json is 'distilbert'; expected one of bert, roberta"):
-        load_encoder(tmp_path)
 
 
 def test_signature_names_weights_layer_and_conventions(folders):

@@ -22,15 +22,6 @@ def test_jiwer_agrees(seed, metric, process):
         assert ours[f"{metric.name}-{edit}"] == pytest.approx(100 * getattr(theirs, edit) / length, abs=1e-9)
 
 
-@pytest.mark.parametrize(("metric", "_process"), METRICS, ids=["wer", "cer"])
-def test_pairwise_holds_the_rows_of_statistics(metric, _process):
-    predictions, references = random_corpus(0, size=10)
-    predictions[3] = predictions[7]
-    table = metric.pairwise(predictions, references[:6])
-    expected = [metric.statistics([p] * 6, references[:6]) for p in predictions]
-    np.testing.assert_array_equal(table, expected)
-
-
 def test_empty_texts_have_a_meaning():
     wer = word_error_rate()
     assert wer.score(["", "a b"], ["a b", "a b"])["wer"] == 50.0

@@ -10,7 +10,7 @@ import torch
 import transformers
 from tiny_encoders import bert_score
 
-from eeg2text_jax.judge._meaning import BertScore, Similarity, read_baseline
+from eeg2text_jax.judge._meaning import BertScore, Similarity
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
@@ -48,18 +48,6 @@ def test_states_and_figures_of_every_layer(folder, texts, layer):
     ours = BertScore(embedder).statistics(*texts)[:, :3]
     np.testing.assert_allclose(ours, bert_score(folder, layer, *texts), atol=2e-5)
     np.testing.assert_allclose(ours[0], 1, atol=1e-5)
-
-
-def test_frequencies_and_a_baseline(folder, texts, tmp_path):
-    embedder = TextEmbedder(load_encoder(folder, 6))
-    ours = BertScore(embedder, references=texts[1]).statistics(*texts)[:, :3]
-    np.testing.assert_allclose(ours, bert_score(folder, 6, *texts, idf=True), atol=2e-5)
-    path = tmp_path / "baseline.tsv"
-    path.write_text("LAYER,P,R,F\n" + "".join(f"{n},0.1,0.2,0.15\n" for n in range(7)))
-    found = list(BertScore(embedder, baseline=read_baseline(path, 6)).score(*texts).values())
-    options = {"lang": "en", "rescale_with_baseline": True, "baseline_path": str(path)}
-    expected = 100 * bert_score(folder, 6, *texts, **options).astype(float).mean(0)
-    np.testing.assert_allclose(found, expected, atol=100 * 2e-5 / (1 - 0.2))
 
 
 def test_sentence_vectors_and_cosines(folder, texts):

@@ -1,7 +1,6 @@
 """Scores of cells and modes: grouping, signatures, and failures that name the sample."""
 
 import dataclasses
-import json
 import random
 
 import pytest
@@ -14,7 +13,6 @@ from eeg2text_jax.instrument.metrics.score import (
     row_figures,
     score_cells,
     score_predictions,
-    write_results,
 )
 from eeg2text_jax.instrument.metrics.tables import score_table
 from eeg2text_jax.instrument.predictions.file import Prediction
@@ -114,13 +112,6 @@ def test_a_cell_of_empty_predictions_is_left_unscored_beside_the_others():
     table = score_table(results)
     assert set(table.sections[0][1][3:]) == {"–"} == set(table.sections[2][1][3:])
     assert "Not scored: eeg → noise, seed 0: every prediction of the 24 free_running rows is empty" in table.caption
-
-
-def test_results_file(tmp_path):
-    results = score_cells(grid())
-    write_results(tmp_path / "results.json", results)
-    assert json.loads((tmp_path / "results.json").read_text("utf8")) == results
-    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
 def test_long_scoring_shows_its_progress(monkeypatch, capsys):

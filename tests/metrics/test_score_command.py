@@ -69,7 +69,6 @@ def test_runs_of_several_models_are_rows_of_their_own_and_no_seeds(files, printe
 
 
 def test_details_are_of_the_rows_of_each_file_and_cell(files, printed_by):
-    """Two files of other seeds, readers and tokenizers: figures by subject, of single rows, and the signatures."""
     for seed, tokenizer, reader in ((0, "bpe-600", "c"), (1, "bpe-900", "d")):
         rows = [dataclasses.replace(row, subject=reader) if row.subject == "b" else row
                 for row in with_ids(grid(seeds=(seed,)))]  # fmt: skip

@@ -1,6 +1,5 @@
 """SentenceT5: an encoder-only T5, the mean over tokens, a dense layer and a length of 1, against PyTorch."""
 
-import importlib.util
 import json
 
 import numpy as np
@@ -62,15 +61,6 @@ def test_embeddings_are_those_of_pytorch(sentence_t5):
     metric = Similarity(TextEmbedder(load_encoder(folder, "last")))
     np.testing.assert_allclose(metric.vectors(OTHERS + SENTENCES), expected, atol=1e-6)
     assert "|max:256|prefix-space:-|pooling:mean+dense[Identity,sha256:" in metric.signature
-
-
-@pytest.mark.skipif(importlib.util.find_spec("sentence_transformers") is None, reason="it is not installed")
-def test_embeddings_are_those_of_sentence_transformers(sentence_t5):
-    from sentence_transformers import SentenceTransformer
-
-    expected = SentenceTransformer(str(sentence_t5[0]), device="cpu").encode(OTHERS + SENTENCES)
-    found = Similarity(TextEmbedder(load_encoder(sentence_t5[0], "last"))).vectors(OTHERS + SENTENCES)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

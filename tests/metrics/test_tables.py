@@ -2,7 +2,6 @@
 
 import io
 import re
-import statistics
 
 import pytest
 from rich.console import Console
@@ -24,19 +23,6 @@ from eeg2text_jax.instrument.metrics.tables import (
 from eeg2text_jax.instrument.predictions.file import Prediction
 
 
-def test_modes_are_apart_and_the_ratio_follows():
-    results = score_cells(with_ids(grid()))
-    table = score_table(results, "BART")
-    free, forced, ratio = table.sections
-    assert [row[:3] for row in free] == [["BART free-running", "eeg", "eeg"], ["BART free-running", "eeg", "noise"]]
-    assert [row[0] for row in forced] == ["BART w/tf"] * 2
-    values = {(c["mode"], c["eval_condition"]): c["metrics"]["word_bleu-1"]["value"] for c in results["cells"]}
-    column = 3 + 4  # after the titles and the token BLEUs
-    assert free[1][column] == f"{values['free_running', 'noise']:.2f}"
-    assert ratio[1][column] == f"{values['teacher_forced', 'noise'] / values['free_running', 'noise']:.2f}"
-    assert len(table.columns) == len(ratio[0]) == 3 + 4 + 4 + 3 + 1
-
-
 def test_tokens_that_the_model_did_not_write_are_called_retokenized():
     results = score_cells(with_ids(grid()))
     assert "re-tokenized" not in score_table(results).caption
@@ -44,15 +30,6 @@ def test_tokens_that_the_model_did_not_write_are_called_retokenized():
         cell["metrics"]["token_bleu-1"]["signature"] = "nrefs:1|case:mixed|eff:no|tok:retokenized[Fast,99,sha256:0]"
     said = table_console(results).caption
     assert "Tokens: re-tokenized from the text; not those that the model wrote." in said
-
-
-def test_seeds_become_mean_and_standard_deviation():
-    results = score_cells(grid(seeds=(0, 1, 2), modes=["free_running"]))
-    table = score_table(results)
-    wers = [c["metrics"]["wer"]["value"] for c in results["cells"] if c["eval_condition"] == "eeg"]
-    assert table.sections[0][0][-1] == f"{statistics.mean(wers):.2f} ± {statistics.stdev(wers):.2f}"
-    assert "3 seeds" in table.caption
-    assert len(table.sections) == 1
 
 
 def cell(train, evaluation, seed, mode, label=None, **values):
@@ -99,7 +76,6 @@ def test_every_cell_by_hand():
 
 
 def test_a_table_is_written_in_the_layout_of_its_name(tmp_path):
-    """Lines below it are items or comments; a CSV has none, and no caption."""
     made = Table("a #caption", [("", "name"), ("BLEU", "N=1"), ("BLEU", "N=2"), ("WER", "")],
                  [[["a_b", "1.0", "2.0", "3.0"]], [["c,d", "4.0", "–", "6.0"]]], texts=1)  # fmt: skip
     for name in ("t.md", "t.csv", "t.tex"):
@@ -178,20 +154,6 @@ def test_files_escape_what_their_format_would_read(tmp_path):
     assert r"my\_model w/tf" in markdown
     assert "`unit:word|" in markdown
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.md", "results.tex"]
-
-
-def test_examples_mark_matches_and_what_every_free_run_repeats():
-    shown = side_by_side(grid(), count=3)
-    assert len({example.sample_id.split("/")[1] for example in shown}) == 3
-    for example in shown:
-        forced = [words for label, words in example.outputs if "w/tf" in label]
-        free = [words for label, words in example.outputs if "free-running" in label]
-        assert len(forced) == len(free) == 2
-        assert all(words[0] == ("He", "underline") for words in free)
-        matched = {word for word, style in example.reference if style == "bold"}
-        assert matched == {word for words in forced for word, style in words if style == "bold"}
-        assert matched
-        assert all(style != "bold" for words in free for _, style in words)
 
 
 def test_no_sample_that_all_cells_have_gives_no_example():

@@ -21,7 +21,6 @@ from eeg2text_jax.instrument.predictions.file import FIELDS, Prediction, sentenc
 from eeg2text_jax.instrument.predictions.rankings import read_rankings, write_rankings
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.runs import cells, pipeline
-from eeg2text_jax.runs import pipeline as rank_run
 from eeg2text_jax.runs.cells import padded_labels, retrieve_grid
 from eeg2text_jax.runs.exported import exported
 from eeg2text_jax.runs.pipeline import NO_AUDIT, candidates_of, header_of, judge_ranked_folds, rank, read_ranked
@@ -250,7 +249,6 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path, monkeypatch):
 
 
 def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
-    """Tables and audits of both, of rankings that stand for likelihoods and predictions that repeat the first."""
     study = study_in(whole, config := contrastive())
     rows = [dataclasses.replace(row, mode="likelihood") for row in read_ranked(study)]
     config = config.changed({"objective": "generate", "retrieval.likelihood": True})
@@ -268,7 +266,6 @@ def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
 
 
 def test_ranking_may_be_asked_for_of_a_finished_run():
-    """A field of no stage: what is decoded stays, the rankings are added."""
     assert pipeline.decoded_files(tiny_settings()) == ["predictions.jsonl"]
     assert pipeline.decoded_files(tiny_settings(retrieval__likelihood=True)) == ["rankings.jsonl", "predictions.jsonl"]
     assert pipeline.decoded_files(contrastive()) == ["rankings.jsonl"]
@@ -281,7 +278,7 @@ def test_every_audit_of_rankings_knows_the_kind_of_recording(whole, tmp_path, mo
     assert "recording" not in header_of(study)
     assert header_of(scans)["recording"] == "fmri"
     heard = []
-    monkeypatch.setattr(rank_run, "audit_ranked", lambda config, rows, **facts: heard.append(facts))
+    monkeypatch.setattr(pipeline, "audit_ranked", lambda config, rows, **facts: heard.append(facts))
     pipeline.judge(scans, {}, show=False)
     pipeline.verdict_of(scans)
     rows = read_rankings(whole / "rankings.jsonl").rows

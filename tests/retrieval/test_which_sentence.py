@@ -15,7 +15,7 @@ from eeg2text_jax.instrument.auditing.notices import RANKED_HERE
 from eeg2text_jax.instrument.auditing.report import write_report
 from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.strata import length_strata
-from eeg2text_jax.instrument.auditing.table import _answer_alone, rank_figures
+from eeg2text_jax.instrument.auditing.table import rank_figures, rank_signs
 from eeg2text_jax.instrument.auditing.verdict import Verdict
 from eeg2text_jax.instrument.metrics.score import TOP, chance_interval, score_rankings
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded, write_rankings
@@ -81,8 +81,9 @@ def test_shuffled_is_not_held_against_its_donors():
     assert "donors" not in {notice.code for notice in found.notices}
     unknown = [dataclasses.replace(row, donor=None) for row in shuffled]
     inflated = audit(eeg, {"shuffled": unknown}, endpoint="top-1")
-    assert "donors" in {notice.code for notice in inflated.notices}
     assert inflated.comparisons[0].contrast.effect > 104
+    for some in (unknown, [*shuffled[:-1], unknown[-1]]):  # one row is enough
+        assert "donors" in {notice.code for notice in audit(eeg, {"shuffled": some}, endpoint="top-1").notices}
 
 
 def test_planted_uses_eeg_and_says_so():
@@ -154,42 +155,9 @@ def test_length_that_eeg_alone_knows_is_no_content_either():
     assert claims <= 2
 
 
-def test_seeds_are_a_level_and_all_controls_must_be_beaten():
-    rng = np.random.default_rng(5)
-    eeg = [row for seed in range(3) for row in rows(rng, own=4, seed=seed)]
-    weak = [row for seed in range(3) for row in rows(rng, condition="noise", seed=seed)]
-    strong = [row for seed in range(3) for row in rows(rng, own=4, condition="shuffled", seed=seed)]
-    found = audit(eeg, {"noise": weak, "shuffled": strong})
-    assert next(c.verdict for c in found.comparisons) is Verdict.USES_EEG
-    assert found.verdict.base is not Verdict.USES_EEG
-    assert found.comparisons[0].contrast.p_seeds is not None
-
-
-def test_too_few_sentences_are_not_judged_and_missing_eeg_is_said():
-    rng = np.random.default_rng(6)
-    few = [r for r in rows(rng, own=4) if int(r.sentence_id[2:]) < 20]
-    found = audit(few, {})
-    assert found.verdict.base is Verdict.NOT_JUDGEABLE
+def test_missing_eeg_is_said():
     with pytest.raises(UserError, match="no arm was trained and tested with eeg"):
-        select_arms(rows(rng, condition="noise"))
-
-
-def test_a_control_that_keeps_the_words_features_decides_only_where_it_is_named(tmp_path, refused):
-    rng = np.random.default_rng(11)
-    eeg, noise = rows(rng, own=4), rows(rng, condition="noise")
-    reversed_ = [dataclasses.replace(row, eval_condition="time_reversed") for row in eeg]
-    found = {}
-    for deciding in (None, ["noise"], ["time_reversed"]):
-        controls = {"noise": noise, "time_reversed": reversed_}
-        result = audit(eeg, controls, deciding=deciding)
-        found[deciding and deciding[0]] = result.verdict.base, [c.control for c in result.comparisons if c.question]
-    assert found[None] == found["noise"] == (Verdict.USES_EEG, ["time_reversed"])
-    assert found["time_reversed"][0] is not Verdict.USES_EEG
-    for name, made in (("eeg", eeg), ("noise", noise)):
-        write_rankings(tmp_path / f"{name}.jsonl", {}, made)
-    files = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
-    said = refused(["audit", *files, "--deciding=noisy"])
-    assert "--deciding=noisy: 'noisy' is not a control of these files; expected some of noise." in said
+        select_arms(rows(np.random.default_rng(6), condition="noise"))
 
 
 def test_scores_that_are_all_equal_are_chance_and_show_nothing():
@@ -231,10 +199,11 @@ def test_report_json_and_files_of_two_conditions(tmp_path, printed_by, refused):
     assert re.search(rf"number of words alone\s+–\s+25\.0\s+100\.0\s+{rank:.1f}\s+–", result_text(found))
     (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
     assert "has no rankings, but" in refused(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"])
+    said = refused(["audit", *arguments, "--deciding=noisy"])
+    assert "--deciding=noisy: 'noisy' is not a control of these files; expected some of noise." in said
 
 
 def test_windows_of_scans_are_thinned():
-    """Windows of five and more segments, one a segment: those that overlap are no sentences of their own."""
     rng = np.random.default_rng(0)
     eeg, control = rows(rng), rows(rng, condition="noise")
     found = audit(eeg, {"noise": control}, recording="fmri")
@@ -248,7 +217,6 @@ def test_windows_of_scans_are_thinned():
 
 
 def rescored(made, scores):
-    """The same rows with other scores: `scores(row)` is the new list of one row."""
     return [dataclasses.replace(row, scores=np.asarray(scores(row), float)) for row in made]
 
 
@@ -281,4 +249,5 @@ def test_scores_of_three_candidates_may_tie_for_all_but_the_right_one():
         given = Candidates("few", texts, texts, ["T"] * few, words, np.zeros(few, int))
         scores = np.arange(few) == 0
         marked = [dataclasses.replace(r, reference=texts[0], scores=scores * 1.0, candidates=given) for r in made]
-        assert [sign.code for sign in _answer_alone(types.SimpleNamespace(name="eeg", rows=marked))] == found
+        signs = rank_signs(types.SimpleNamespace(name="eeg", rows=marked), averaged=True)
+        assert [sign.code for sign in signs] == found

@@ -1,6 +1,6 @@
-"""The process that reads and judges a visitor's files, in the folder of a job, where their names are their roles.
+"""The process that reads and judges a visitor's files in the folder of a job, where their names are their roles.
 
-The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress.
+The request is JSON on stdin, the answer JSON in a file; lines on stdout are progress.
 """
 
 import dataclasses
@@ -20,20 +20,20 @@ from eeg2text_jax.instrument.predictions.rankings import is_rankings
 from eeg2text_jax.instrument.predictions.read import read_any, table_of_file
 from eeg2text_jax.instrument.predictions.selection import LIKELY, account, read_conditions, ten_rows
 
-MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
+MEMORY = 4 * 2**30  # bytes of address space
 UNPACKED = 256 * 2**20  # largest size of a decompressed file, in bytes
-ROWS = 200_000  # most rows of a file that are accepted
-COLUMNS = 40  # most column names that the page offers to choose from
+ROWS = 200_000  # most rows of a file
+COLUMNS = 40  # most column names that the page offers
 ROLES = ("eeg", "control")
 REFERENCES = "references"
-NUMBERED = "column "  # begins the names by number that the page offers for a table without known names
+NUMBERED = "column "  # begins the names by number of a table without known names
 ANSWER = "answer.json"
 
 Request = dict[str, Any]  # "columns": (reference, prediction) or None; "mode": decoding mode or None; "proof": text
 
 
 def main() -> None:
-    """Answer the request, or refuse it, with limits of memory and CPU time."""
+    """Answer or refuse the request, with limits of memory and CPU time."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     packed.LARGEST = UNPACKED
     request = json.load(sys.stdin)
@@ -56,7 +56,7 @@ def files() -> list[Path]:
 
 
 def read(path: Path, request: Request) -> PredictionSet:
-    """Read a visitor's file of predictions. Raises UserError if it cannot be read or has more than `ROWS` rows."""
+    """Read a file of predictions. Raises UserError if it cannot be read or has more than `ROWS` rows."""
     print(f"reading {path}", flush=True)
     if is_rankings(path):
         what = "is a file of rankings, and this page takes decoded text"
@@ -68,14 +68,14 @@ def read(path: Path, request: Request) -> PredictionSet:
     if numbers and len(numbers) == len(columns):  # columns by number: the first line is a sample
         stated = {"columns": numbers, "layout": None if reference else "H"}
     made = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **stated)
-    if (rows := len(made.predictions)) > (most := request.get("rows", ROWS)):
-        what = f"{rows} rows; this page takes {most} at most"
+    if (rows := len(made.predictions)) > ROWS:
+        what = f"{rows} rows; this page takes {ROWS} at most"
         raise UserError(f"{path}: {what}; judge the file with `eeg2text audit` on your machine.")
     return made
 
 
 def look(request: Request) -> dict[str, Any]:
-    """Read the files; return notes on how they were read, their numbers of rows, some rows, and names of columns."""
+    """Return notes on how the files were read, numbers of rows, some rows, and names of columns."""
     sets = [read(path, request) for path in files()]
     return {
         "said": [line for one in sets for line in account(one)],
@@ -86,7 +86,7 @@ def look(request: Request) -> dict[str, Any]:
 
 
 def judge(request: Request) -> dict[str, Any]:
-    """Judge the files like `eeg2text audit` with defaults; write `report.html`, return verdict, limits and tables."""
+    """Judge the files like `eeg2text audit`; write `report.html`, return verdict, limits and tables."""
     from eeg2text_jax.instrument.auditing.audit import audit_files
     from eeg2text_jax.instrument.auditing.notices import checked_proof
     from eeg2text_jax.instrument.auditing.report import write_report
@@ -121,7 +121,7 @@ def judge(request: Request) -> dict[str, Any]:
 
 
 def titles(path: Path) -> list[str]:
-    """Return the names of a table's columns, those by number, too, if none is known; [] for other layouts."""
+    """Return the names of a table's columns, also by number if none is known; [] for other layouts."""
     try:
         table = table_of_file(Lines(path), None, built_in())
     except (UserError, MemoryError):

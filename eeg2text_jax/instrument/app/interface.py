@@ -1,4 +1,4 @@
-"""The gradio page: upload fields, a table of the rows read, verdict, figures, report, and published outputs."""
+"""The gradio page: uploads, the rows read, verdict, figures, report, and published outputs."""
 
 import base64
 import contextlib
@@ -25,42 +25,36 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.instrument.app._worker import ANSWER, REFERENCES, ROLES
 
-# Jobs: copy a visitor's files to a folder, judge them in a worker process with limits, delete them.
+# Jobs: copy a visitor's files, judge them in a worker process with limits, delete them.
 
 BYTES = 64 * 2**20  # largest size of an upload, in bytes
-SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of its CPU time in seconds
-PATIENCE = 2  # limit of wall-clock time, in multiples of the limit of CPU time: the machine may be busy
+SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of CPU time
+PATIENCE = 2  # limit of wall-clock time, in multiples of that: the machine may be busy
 EACH = 2  # most jobs of a visitor that run or wait
-GONE = 10  # seconds without a question after which a waiting job has no visitor any more
+GONE = 10  # seconds without a question after which a waiting job has no visitor
 POLL = 0.5  # seconds between reports of progress
-FAILED = "the page could not {do} these files; this is a fault of the program, not of the files: please report it."
-TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` on a machine of yours."
 
 
 class Progress(NamedTuple):
-    """The progress of a running job."""
-
-    line: str  # the last line that the worker printed
+    line: str  # the last that the worker printed
     seconds: float  # since the start of the job
 
 
 class Answer(NamedTuple):
-    """The result of a finished or refused job."""
-
-    content: dict[str, Any]  # JSON answer of the worker; a refused job has the reason, a sentence, as `refused`
-    report: str = ""  # HTML, "" without a report
+    content: dict[str, Any]  # of the worker; `refused`: the reason why not
+    report: str = ""  # HTML
 
 
 @dataclasses.dataclass(eq=False)
 class _Job:
     visitor: str
-    until: float  # time until which it counts: its visitor may be gone, its process killed
+    until: float  # until then it counts: its visitor may be gone
 
 
 class Turns:
     """One job at a time, in turns: next is a job of the visitor whose last job ended first, or who had none.
 
-    So a visitor waits for the running job and for at most one job of each other visitor, however many those ask for.
+    So a visitor waits for the running job and at most one of each other visitor.
     """
 
     def __init__(self) -> None:
@@ -79,7 +73,7 @@ class Turns:
             return job
 
     def begins(self, job: _Job, seconds: float) -> bool:
-        """Return whether it is the turn of a waiting job; if so, it has `seconds`. Ask again within `GONE`."""
+        """Return whether it is the turn of a job, which then has `seconds`. Ask again within `GONE`."""
         with self._lock:
             job.until = time.monotonic() + GONE
             self._waiting += [job] * (job not in self._waiting)
@@ -117,9 +111,9 @@ def run(
     seconds: int | None = None,
     visitor: str = "",
 ) -> Iterator[Progress | Answer]:
-    """Read (`look`) or `judge` uploads, role -> path: yield progress, then the answer, and remove all copies.
+    """Read (`look`) or `judge` uploads, role -> path: yield progress, then the answer; no copies stay.
 
-    `request` is the worker's `Request`, `seconds` the limit of CPU time (None: from `SECONDS`).
+    `request` is the worker's; `seconds`, the limit of CPU time, is by default that of `SECONDS`.
     """
     limit, start = SECONDS[do] if seconds is None else seconds, time.monotonic()
     job = None
@@ -128,28 +122,18 @@ def run(
         while not _TURNS.begins(job, PATIENCE * limit):
             yield Progress("waiting for other visitors' files", time.monotonic() - start)
             time.sleep(POLL)
-        yield from _in_turn(do, uploads, request, limit)
+        with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
+            place(uploads, Path(name))
+            yield from _work(Path(name), {"do": do, "seconds": limit, **request}, limit)
     except UserError as error:
-        yield _refused(str(error))
+        yield Answer({"refused": str(error), "columns": []})
     finally:
         if job:
             _TURNS.leave(job)
 
 
-def _in_turn(
-    do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], limit: int
-) -> Iterator[Progress | Answer]:
-    with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
-        place(uploads, Path(name))
-        yield from _work(Path(name), {"do": do, "seconds": limit, **request}, limit)
-
-
-def _refused(sentence: str) -> Answer:
-    return Answer({"refused": sentence, "columns": []})
-
-
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copy uploads, role -> path, to files named by role. Raises UserError for no predictions, or a large upload."""
+    """Copy uploads, role -> path, to files named by role. Raises UserError for none, or a large one."""
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; add one first.")
     for role in (*ROLES, REFERENCES):
@@ -185,17 +169,18 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
         process.stdout.close()
     answer, report = folder / ANSWER, folder / "report.html"
     if process.returncode == -signal.SIGXCPU or time.monotonic() - start > PATIENCE * limit:
-        yield _refused(TOO_LONG.format(limit))
-        return
+        remedy = "judge the files with `eeg2text audit` on a machine of yours"
+        raise UserError(f"the job takes more than {limit} s; {remedy}.")
     if process.returncode or not answer.is_file():
-        yield _refused(FAILED.format(do="read" if request["do"] == "look" else "judge"))
-        return
+        do = "read" if request["do"] == "look" else "judge"
+        what = "this is a fault of the program, not of the files: please report it"
+        raise UserError(f"the page could not {do} these files; {what}.")
     content = json.loads(answer.read_text(encoding="utf8"))
     yield Answer(content, report.read_text(encoding="utf8") if report.is_file() else "")
 
 
 def _start(folder: Path) -> subprocess.Popen:
-    """Start the worker in its own process group, with single-threaded linear algebra and our `sys.path`."""
+    """Start the worker in its own process group, with one thread for linear algebra and our `sys.path`."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     environment |= {"PYTHONPATH": os.pathsep.join(os.path.abspath(place) for place in sys.path if place)}
@@ -212,10 +197,10 @@ def _kill(process: subprocess.Popen) -> None:
 
 # Parts of the page as HTML: texts of visitors are escaped, and a report is framed without scripts.
 
-OPTIONS = "References in a file of their own, mode, columns, proof"  # heading of the page's section of options
+OPTIONS = "References in a file of their own, mode, columns, proof"  # heading of a section
 UNPROVEN = "content of unproven origin"
 LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"}
-# Patterns of command-line options in messages; `FIELDS` maps each to the words for its counterpart on the page.
+# `FIELDS` maps command-line options in messages to words for their counterparts on the page.
 COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
 NAMED = (
     r"(?:name (?:it|them|both|one|two|(?:both|the) columns) with|set|"
@@ -259,7 +244,7 @@ def refusal(content: Mapping[str, Any]) -> str:
 
 
 def on_page(sentence: str) -> str:
-    """Replace the options and file roles in a command-line message by the fields and labels of the page."""
+    """Replace the options and roles in a command-line message by the page's fields and labels."""
     for option, field in FIELDS.items():
         sentence = re.sub(option, field, sentence)
     sentence = re.sub(r"[;,] [^;,]*--\w+[^;]*?(?=;|\.$|$)", "", sentence)  # what the page has no field for
@@ -272,7 +257,6 @@ def progress(state: Progress) -> str:
 
 
 def reading(content: Mapping[str, Any]) -> str:
-    """Return the worker's answer to `look` as HTML: notes on how the files were read, and some rows."""
     heads = ["file", "subject", "condition", "reference", "prediction"]
     # Narrow screens have little room.
     columns = [i for i in range(len(heads)) if i > 2 or {row[i] for row in content["examples"]} - {"unknown"}]
@@ -282,7 +266,6 @@ def reading(content: Mapping[str, Any]) -> str:
 
 
 def verdict(content: Mapping[str, Any]) -> str:
-    """Return the worker's answer to `judge` as HTML: the verdict with what limits it, and tables."""
     limits = "".join(f"<li>{text(on_page(limit), 2000)}</li>" for limit in content["limits"])
     if content["verdict"].startswith(UNPROVEN):
         limits += f"<li>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</li>"
@@ -292,7 +275,7 @@ def verdict(content: Mapping[str, Any]) -> str:
 
 
 def report(document: str) -> str:
-    """Return a link that downloads the report, and the report in a frame that runs no scripts, as HTML."""
+    """Return a link that downloads the report, and a frame without scripts that shows it."""
     data = base64.b64encode(document.encode()).decode()
     return (
         f'<p><a id="keep" download="report.html" href="data:text/html;charset=utf-8;base64,{data}">Keep the report'
@@ -301,7 +284,6 @@ def report(document: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of texts as an HTML table; the first row has the headings."""
     tags = itertools.chain(["th"], itertools.repeat("td"))
     cells = ("".join(f"<{tag}>{text(cell)}</{tag}>" for cell in row) for tag, row in zip(tags, rows, strict=False))
     return f'<div class="scroll"><table>{"".join(f"<tr>{row}</tr>" for row in cells)}</table></div>'
@@ -315,7 +297,7 @@ def text(value: object, longest: int = 300) -> str:
 
 KEPT = 600  # seconds after which an upload is deleted
 WAITING = 20  # most jobs that wait
-WIDTHS = ["190px", "150px", *["110px"] * 8]  # CSS widths of the columns in the table of published outputs
+WIDTHS = ["190px", "150px", *["110px"] * 8]  # of the table of published outputs
 GUESSED = "as recognised"
 MODES = {"not stated": None, "free running: no target reached the decoder": "free_running"}
 MODES["teacher forced: every token was predicted from the true ones before it"] = "teacher_forced"
@@ -327,10 +309,6 @@ and removed.
 """
 
 
-def uploads(eeg: str | None, control: str | None, references: str | None) -> dict[str, str | None]:
-    return {"eeg": eeg, "control": control, "references": references}
-
-
 def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> dict[str, Any]:
     columns = [name for name in (reference, prediction) if name and name != GUESSED]
     return {"columns": columns if len(columns) == 2 else None, "mode": MODES.get(mode), "proof": proof}
@@ -339,7 +317,7 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 def visitor_of(visit: Any) -> str:
     """Return the address of a `gradio.Request`; of IPv6 the network, which one visitor has whole.
 
-    uvicorn believes `X-Forwarded-For` from this machine alone (a server in front), and of its addresses the last.
+    uvicorn believes `X-Forwarded-For` from this machine alone, and of its addresses the last.
     """
     try:
         address = ipaddress.ip_address(visit.client.host)
@@ -369,12 +347,12 @@ def build() -> Any:
                 looks = {"elem_id": "field", "max_height": 700, "column_widths": WIDTHS, "wrap": True}
                 gr.Dataframe(rows, headers=headings, interactive=False, **looks)
         eeg, control, references, reference, prediction, mode = choices
-        # Jobs take turns in `Turns`, by visitor; gradio's own queue knows no visitors.
+        # Jobs take turns in `Turns`; gradio's own queue knows no visitors.
         together = {"concurrency_limit": WAITING, "concurrency_id": "job", "show_progress": "hidden"}
         shows = [read, reference, prediction, result, report, options]
-        # With "always_last", a change in the middle of a job starts a job with the newest choices behind it.
+        # With "always_last", a change in the middle of a job starts one with the newest choices behind it.
         latest = {"trigger_mode": "always_last", **together}
-        # A choice of columns is of one file: it goes before another file is read, never afterwards.
+        # A choice of columns is of one file: it goes before another is read, never afterwards.
         fresh = gr.on([eeg.upload, eeg.clear], forget, None, [reference, prediction], queue=False, api_name=False)
         fresh.then(look, choices, shows, api_name="look", **latest)
         changes = [control.change, references.change, mode.change, reference.input, prediction.input]
@@ -385,7 +363,7 @@ def build() -> Any:
 
 
 def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
-    """Add the input fields; return the fields that every job reads, the text field `proof`, the options accordion."""
+    """Add the input fields; return those that every job reads, the proof, and the accordion of options."""
     with gr.Row():
         eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
         control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
@@ -405,7 +383,7 @@ def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
 def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator], Callable[[], tuple]]:
     """Return event handlers: `look` reads changed files, `judge` judges them, `forget` removes choices of columns.
 
-    `look` changes what the columns can be, but never a choice: the visitor may have chosen since the job began.
+    `look` changes no choice: the visitor may have chosen since the job began.
     """
     keep = gr.update()
 
@@ -417,7 +395,8 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator],
             yield "", keep, keep, "", "", keep
             return
         request = request_of(reference, prediction, mode)
-        for state in run("look", uploads(eeg, control, references), request, visitor=visitor_of(visit)):
+        uploads = {"eeg": eeg, "control": control, "references": references}
+        for state in run("look", uploads, request, visitor=visitor_of(visit)):
             if isinstance(state, Progress):
                 yield progress(state), keep, keep, "", "", keep
                 continue
@@ -432,7 +411,8 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator],
         eeg, control, references, reference, prediction, mode, proof, visit: gr.Request
     ) -> Iterator[tuple[str, str]]:
         request = request_of(reference, prediction, mode, proof)
-        for state in run("judge", uploads(eeg, control, references), request, visitor=visitor_of(visit)):
+        uploads = {"eeg": eeg, "control": control, "references": references}
+        for state in run("judge", uploads, request, visitor=visitor_of(visit)):
             if isinstance(state, Progress):
                 yield progress(state), ""
             elif "refused" in state.content:
@@ -444,7 +424,7 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator],
 
 
 def serve(host: str, port: int) -> None:
-    """Serve the page until interrupted; uploads and jobs are in a folder that is removed at the end."""
+    """Serve the page until interrupted, with uploads and jobs in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="eeg2text-app-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # jobs copy uploads into `tempdir`
         page = build()
@@ -465,13 +445,13 @@ FIELD_COLUMNS += ("difference",)
 
 
 def field_page() -> Path:
-    """Return the path of `field.md`, on published outputs: beside this module in a wheel, in `docs` of a clone."""
+    """Return the page on published outputs: beside this module in a wheel, in `docs` of a clone."""
     here = Path(__file__).parent
     return next((place for place in (here / "field.md", here.parents[2] / "docs/field.md") if place.is_file()), here)
 
 
 def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
-    """Return headings and rows (cells by `figure`) of the first Markdown table with columns `set` and `verdict`."""
+    """Return headings and rows of the first Markdown table with columns `set` and `verdict`."""
     lines = (line.strip().removeprefix("|").removesuffix("|") for line in page.splitlines() if line.startswith("|"))
     rows = [[cell.strip().strip("`*") for cell in line.split("|")] for line in lines]
     heads = [i for i, row in enumerate(rows) if {"set", "verdict"} <= set(row)]
@@ -485,7 +465,7 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
 
 
 def figure(cell: str) -> str | float | None:
-    """Return a cell as a float ("0.5", or a bound such as "< 0.001"), None (empty or a dash), or its text."""
+    """Return a cell as a float (of a bound such as "< 0.001", too), None (empty or a dash), or its text."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:

@@ -1,8 +1,6 @@
 """Signs of a target in predictions: few, and each sure.
 
-*Contradicted* bars a verdict: traces of teacher forcing, and a file that holds its references. *Odd* bars nothing: an
-honest decoder can make such rows, too. No rule looks at how good a result is, or at the order of the rows. Case,
-special tokens, marks of word pieces and final punctuation are removed first.
+No rule looks at how good a result is, or at the order of the rows.
 
 Measured on 148 sets of published predictions (`tools/calibrations/published_signs.py`) and on simulated decoders. Not
 told apart from a leak: a recording that tells of punctuation and hardly of words, and perfect choices from a list that
@@ -24,22 +22,21 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.instrument.auditing.strata import unmarked, words
 from eeg2text_jax.instrument.predictions.file import characters_apart
 
-MANY, SOME = 20_000, 3000  # rows that are looked at, in whole sentences; rows or words that are compared in pairs
+MANY, SOME = 20_000, 3000  # rows that are looked at; rows or words that are compared in pairs
 FEW_ROWS, FEW_SENTENCES = 20, 10  # fewest rows of a file or reader, and fewest sentences, that show a sign
 LONG = 5  # a reference of fewer words may be matched by chance
 # After the same true word two wrong words are equal FOLLOWS times as often as their sentences explain, as after the
 # same predicted word, and as before the same true word; by SURE standard errors, in KINDS different pairs of words:
 # 1.4 to 3.4 times in 20 of 43 published teacher-forced sets; at most 1.2 in free-running sets and decoders that work,
-# 1.3 in simulated ones that know the class of a sentence or word. Where words before the same true word are equal
-# FOLLOWS times as often, too, the square counts: up to 1.2 times in decoders that write words of like meaning, 1.3 to
-# 5 in teacher-forced text of templates.
+# 1.3 in simulated ones that know the class of a sentence or word. If they are so before the same true word, too, the
+# square counts: up to 1.2 in decoders of words of like meaning, 1.3 to 5 in teacher-forced text of templates.
 FOLLOWS, KINDS, SURE = 1.4, 15, 3.0
 # Of the marks between two wrong words, the share that is right, less that in predictions for a similar sentence: .09 to
 # .43 (3.5 to 13 standard errors) in 37 of 43 published teacher-forced sets (four others are empty), at most .03 (1.9)
 # in free-running sets and decoders that work, .05 (2.6) in simulated ones.
 MARKS, MIN_MARKS, MARK_SENTENCES, SURE_MARKS, NEIGHBORS, STRANGERS = 0.06, 100, 20, 3.3, 60, 5
-# Ratio of character to word error rate in rows with errors: 0.2 to 0.35 if letters are decoded one by one, as in typing
-# (a mark is a key like any other); 0.6 to 0.95 in published sets.
+# Ratio of character to word error rate in rows with errors: 0.2 to 0.35 in typing, where marks are keys like others;
+# 0.6 to 0.95 in published sets.
 BY_LETTERS = 0.5
 ALL_ROWS, PRINTED = 0.99, 0.2  # share of rows that hold their reference; least share of references with inner marks
 NEAR, MIDDLE, GAP, LOST, A_FEW = 0.2, 0.6, 3, 0.2, 0.01  # word error rates; ratio of and shares of rows
@@ -51,7 +48,7 @@ Places = list[tuple[int, str, str, str, str, int]]
 
 
 class Weight(enum.StrEnum):
-    """How much a sign weighs: `CONTRADICTED` bars a verdict, `ODD` stands beside it."""
+    """`CONTRADICTED` (teacher forcing, copied references) bars a verdict; `ODD` rows may be of an honest decoder."""
 
     CONTRADICTED = "contradicted"
     ODD = "odd"
@@ -59,8 +56,6 @@ class Weight(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Sign:
-    """A sign of a target."""
-
     code: str  # its kind, for scripts
     weight: Weight
     message: str
@@ -83,7 +78,7 @@ def signs_of(
       references: the distinct reference texts, `[S]`.
       sentence: index of each row's reference, int `[N]`.
       subjects: the reader of each row, `[N]`; "" if not known.
-      averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
+      averaged: one prediction was made for all readers of a sentence, as the authors state.
       choices: sentences that the decoder chose from, as the authors or its outputs under controls say.
     """
     rows = _Rows(texts, references, sentence, subjects, choices)
@@ -95,14 +90,14 @@ def signs_of(
 
 
 def others_chosen(texts: Sequence[str], references: Sequence[str], sentence: np.ndarray) -> list[str]:
-    """Return the predictions that are another long sentence of the file, if they are not few: a choice among these."""
+    """Return the predictions that are another long sentence of the file, if they are not few: choices."""
     place = {words(text): s for s, text in enumerate(references) if len(words(text)) >= LONG}
     others = [text for text, s in zip(texts, sentence.tolist(), strict=True) if place.get(words(text), s) != s]
     return others if len(others) > max(1, A_FEW * len(texts)) else []
 
 
 class _Rows:
-    """`n` rows as plain words, in the order of a hash of their words; `[n]` all but `choices` and `readers`."""
+    """`n` rows as plain words, in the order of a hash; `[n]` all but `choices` and `readers`."""
 
     def __init__(
         self,
@@ -119,21 +114,20 @@ class _Rows:
         looked = max(1, int((np.cumsum(sizes) <= MANY).sum()))  # whole sentences
         rows = sorted((_hash(words(texts[i])), s, _tokens(texts[i]), texts[i], i) for s, i in rows if s < looked)
         self.n = len(rows)
-        self.sentence = np.array([s for _, s, *_ in rows], int)  # among references that differ in their plain words
+        self.sentence = np.array([s for _, s, *_ in rows], int)
         self.pairs = [(references[int(sentence[i])], said) for *_, said, i in rows]  # reference and prediction
         self.words = [words(said) for _, said in self.pairs]
         self.true = [words(true) for true, _ in self.pairs]
         self.tokens = [(_tokens(said), _tokens(true)) for true, said in self.pairs]
         self.choices = {words(text) for text in choices}
-        # Whether a prediction is a sentence of the file or of the decoder's list.
+        # Sentences of the file or of the decoder's list.
         self.listed = np.array([said in numbers or said in self.choices for said in self.words], bool)
         self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, self.true, strict=True)])
         self.lengths = np.array([len(key) for key in self.true])
         self.rates = self.errors / self.lengths  # word error rates
-        # Whether a prediction holds its reference word for word.
+        # Predictions that hold their reference.
         self.held = np.array([_holds(said, true) for said, true in zip(self.words, self.true, strict=True)], bool)
         names = np.unique([subjects[i] for *_, i in rows], return_inverse=True)[1]
-        # The rows of each reader.
         self.readers = sorted((np.flatnonzero(names == reader) for reader in np.unique(names)), key=list)
 
     def shown(self, rows: Sequence[int] | np.ndarray) -> tuple[tuple[str, str], ...]:
@@ -145,13 +139,12 @@ class _Rows:
 
 
 def _hash(key: Sequence[str]) -> tuple[int, Sequence[str]]:
-    """Return a key for an order that neither the file nor the alphabet gives."""
+    """Return a key for an order that is not the file's."""
     return zlib.crc32("\x1f".join(key).encode()), key
 
 
 @functools.lru_cache(MANY)
 def _tokens(text: str) -> tuple[str, ...]:
-    """Return the words and marks of a text, less final marks."""
     tokens = TOKENS.findall(characters_apart(unmarked(text)))
     while tokens and not tokens[-1][0].isalnum():
         tokens.pop()
@@ -159,7 +152,7 @@ def _tokens(text: str) -> tuple[str, ...]:
 
 
 def _right(expected: Sequence[str], said: Sequence[str]) -> np.ndarray:
-    """Return which tokens of `expected` an alignment finds in `said`, bool."""
+    """Return which tokens of `expected` an alignment finds in `said`."""
     right = np.zeros(len(expected), bool)
     for block in Levenshtein.opcodes(expected, said).as_matching_blocks():
         right[block.a : block.a + block.size] = True
@@ -169,8 +162,8 @@ def _right(expected: Sequence[str], said: Sequence[str]) -> np.ndarray:
 def _words_follow_the_target(rows: _Rows) -> Sign | None:
     """Find wrong words that depend on the true word before them, as under teacher forcing.
 
-    What a recording tells of a sentence (its kind, the class or the length of its words) is told of the words on both
-    sides, and what a language model adds follows the predicted word.
+    What a recording tells (kind of the sentence, class or length of its words) is told of the words on both sides, and
+    what a language model adds follows the predicted word.
     """
     before, predicted = _equal_words(places := _wrong_after_wrong(rows))
     after, _ = _equal_words(_wrong_after_wrong(rows, backwards=True))
@@ -195,7 +188,7 @@ def _words_follow_the_target(rows: _Rows) -> Sign | None:
 def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
     """Return wrong words after a wrong word (`backwards`: before it), one for each sentence, place and word.
 
-    Each: sentence, true word in this place, true and predicted word before it, the wrong word, and its row.
+    Each: sentence, true word, true and predicted word before it, the wrong word, its row.
     """
     places: dict[tuple, tuple] = {}
     step = -1 if backwards else 1
@@ -212,7 +205,7 @@ def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of wrong words: how many are equal, how many their sentences explain, kinds of pairs, places of one."""
+    """How many pairs of wrong words are equal, and how many their sentences explain; kinds of pairs; places of one."""
 
     equal: int = 0
     expected: float = 0.0
@@ -227,7 +220,7 @@ class _Pairs(NamedTuple):
 def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
     """Compare wrong words after the same true word, and after the same predicted word, with others of both sentences.
 
-    Sentences and true words of compared words differ, so that no phrase of the references makes them equal.
+    Sentences and true words differ, so that no phrase of the references makes wrong words equal.
     """
     if len(places) < KINDS:
         return _Pairs(), _Pairs()
@@ -256,15 +249,15 @@ def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
 def _marks_of_the_target(rows: _Rows) -> Sign | None:
     """Find punctuation marks that are right where both neighbor words are wrong.
 
-    They are compared with the same marks under predictions of similar length for the most similar reference, so that a
-    decoder that knows how such sentences are punctuated shows nothing; and with single words, which a decoder that
-    reads token by token has right as often.
+    They are compared with the same marks under predictions of similar length for the most similar reference, as a
+    decoder may know how such sentences are punctuated; and with single words, which a decoder that reads token by token
+    has right as often.
     """
     order = sorted(range(min(rows.n, SOME)), key=lambda row: (len(rows.tokens[row][0]), row))
     if _by_letters(rows):
         return None
     kinds = [set(reference) for _, reference in rows.tokens]
-    # Of each sentence: the counts of `_islands` in its own predictions, and in those for a similar sentence.
+    # Of each sentence: `_islands` in its own predictions, and in those for a similar sentence.
     by_sentence: dict[int, np.ndarray] = defaultdict(lambda: np.zeros((2, 4)))
     right: list[int] = []
     for place, row in enumerate(order):
@@ -297,7 +290,7 @@ def _marks_of_the_target(rows: _Rows) -> Sign | None:
 
 
 def _shares(*counts: np.ndarray) -> tuple[float, float, float]:
-    """Return two shares of right marks, and the standard error of their difference; `counts` are `[sentence, 4]`."""
+    """Return two shares of right marks and the standard error of their difference, from counts `[sentence, 4]`."""
     shares = [float(one[:, 0].sum() / max(1, one[:, 1].sum())) for one in counts]
     a, b = ((c[:, 0] - share * c[:, 1]) / max(1, c[:, 1].sum()) for c, share in zip(counts, shares, strict=True))
     return shares[0], shares[1], float(((a - b) ** 2).sum() ** 0.5)
@@ -315,7 +308,6 @@ def _islands(reference: Sequence[str], said: Sequence[str]) -> np.ndarray:
 
 
 def _by_letters(rows: _Rows) -> bool:
-    """Return whether wrong words differ from the true words in few letters, as in typing or spelling."""
     wrong = np.flatnonzero(rows.errors)[:SOME].tolist()
     pairs = [(" ".join(rows.words[row]), " ".join(rows.true[row])) for row in wrong]
     letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(true) for _, true in pairs))
@@ -325,9 +317,9 @@ def _by_letters(rows: _Rows) -> bool:
 def _copies(rows: _Rows) -> Sign | None:
     """Find predictions, of the file or of one reader, that nearly all hold their reference.
 
-    Contradicted is a file that holds their inner punctuation as well, which no recording tells. It is odd if the
-    decoder chooses from a list (as stated, or as wrong predictions are other sentences of the file), or if the
-    references have no such marks: an honest decoder without errors looks the same.
+    Contradicted is a file that holds inner punctuation as well, which no recording tells. If the decoder chooses from a
+    list (as stated, or as wrong predictions are other sentences of the file), or without such marks, it is odd: an
+    honest decoder without errors looks the same.
     """
     long = rows.lengths >= LONG
     for whose, indices in [("", np.arange(rows.n)), *((" of one reader", indices) for indices in rows.readers)]:
@@ -367,7 +359,7 @@ def _holds(said: Sequence[str], true: Sequence[str]) -> bool:
 def _whole_or_lost(rows: _Rows) -> Sign | None:
     """Find readers with rows that are nearly right among many that are wrong throughout, and few in between.
 
-    A leak into some rows does it, and a reader who attends or not. A decoder that chooses from a list is excepted.
+    A leak into some rows does it, a reader who attends or not, and a choice from a list, which is excepted.
     """
     long = rows.lengths >= LONG
     near = long & (rows.held | (rows.rates <= NEAR))
@@ -390,9 +382,9 @@ def _whole_or_lost(rows: _Rows) -> Sign | None:
 
 
 def _same_for_all(rows: _Rows) -> Sign | None:
-    """Find sentences that all readers have wrong with the same text: the sentence is known, not the recording.
+    """Find sentences that all readers have wrong with the same text, as does a decoder of few words.
 
-    A decoder of few words does it, too. Without readers three rows are needed: a loader may give one row twice.
+    Without readers three rows are needed: a loader may give one row twice.
     """
     fewest = 2 if len(rows.readers) > 1 else 3
     by_sentence = defaultdict(list)
@@ -417,7 +409,7 @@ def _same_for_all(rows: _Rows) -> Sign | None:
 def _given_beginning(rows: _Rows) -> Sign | None:
     """Find predictions that nearly all begin with the first words of their reference, and then are mostly wrong.
 
-    Beginnings that half of the sentences share, such as "a man" of captions, tell nothing.
+    Beginnings of half of the sentences, such as "a man" of captions, tell nothing.
     """
     for k in range(MOST_WORDS, 0, -1):
         able = [row for row in range(rows.n) if len(rows.true[row]) >= k + LEFT]

@@ -1,6 +1,6 @@
-"""Alignment of conditions: the same sentences, read by the same subjects, decoded in one mode.
+"""Alignment of conditions: the same sentences, known by their plain words, read by the same subjects, in one mode.
 
-Sentences and rows have an order of their own, not that of the files, and sentences are known by their plain words.
+The order of sentences and rows is not that of the files.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from eeg2text_jax.instrument.auditing import strata
 from eeg2text_jax.instrument.auditing.strata import key, words
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
-MIN_PREFIX = 20  # fewest characters of a truncated reference that is matched to the full one
+MIN_PREFIX = 20  # characters of a truncated reference
 SHUFFLED = "shuffled"
 Keyed = tuple[str, Prediction]  # a row with the key of its sentence
 Chosen = dict[str, list[Keyed]]  # condition -> its rows
@@ -32,7 +32,7 @@ class Condition:
     rows: tuple[Prediction, ...]
     sentence: np.ndarray  # int [N], index in `Aligned.references`; ascending
     seed: np.ndarray  # int [N], index in `Aligned.seeds`
-    donor: np.ndarray  # int [N], the other sentence whose recording was the row's input; -1: none, or not judged
+    donor: np.ndarray  # int [N], the other sentence whose recording was the row's input; -1: none of the test
 
     @property
     def mode(self) -> str:
@@ -53,26 +53,21 @@ class Aligned:
 
     references: tuple[str, ...]
     tasks: tuple[str, ...]  # task of each sentence; "" if no row states it
-    readers: np.ndarray  # group of subjects who read each sentence, int [S]
+    readers: np.ndarray  # group of its readers, int [S]
     n_words: np.ndarray  # number of words of each sentence, [S]
-    strata: np.ndarray  # stratum (set of exchangeable sentences) of each sentence, int [S]
+    strata: np.ndarray  # sets of exchangeable sentences, int [S]
     seeds: tuple[int, ...]
     conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
-    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows) of conditions that lost rows
+    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows)
 
     @property
     def eeg(self) -> Condition:
         return self.conditions[0]
 
     @property
-    def task_known(self) -> bool:
-        return all(self.tasks)
-
-    @property
     def alike(self) -> str:
-        """What the sentences of a stratum have in common, in words."""
-        return "equal task and similar length" if self.task_known else "similar words and length"
+        return "equal task and similar length" if all(self.tasks) else "similar words and length"
 
 
 def align(
@@ -82,16 +77,15 @@ def align(
     common: bool = False,
     rows_alike: bool = True,
 ) -> Aligned:
-    """Align conditions over the same sentences, and assign the sentences to strata.
+    """Align conditions over the same sentences, and assign these to strata.
 
     Args:
       conditions: name -> rows, EEG first.
-      mode: the decoding mode to judge; None: a mode that all conditions have, preferably free-running.
+      mode: the decoding mode to judge; None: one that all conditions have, preferably free-running.
       common: keep the rows that all conditions share instead of refusing conditions that differ.
       rows_alike: whether conditions must have the same rows of a sentence; if not, sentences that all have are kept.
 
-    Raises:
-      UserError: conditions cannot be compared, or too few sentences are left.
+    Raises UserError if conditions cannot be compared, or too few sentences are left.
     """
     notes: list[str] = []
     mode = mode or _preferred(set.intersection(*({row.mode for row in rows} for rows in conditions.values())))
@@ -111,7 +105,7 @@ def align(
 
 
 def without_unknown(row: Prediction) -> Prediction:
-    """Return the row; a subject or task that its file does not state becomes ""."""
+    """Return the row with "" for an unknown subject or task."""
     changes: dict[str, Any] = {name: "" for name in ("subject", "task") if getattr(row, name) == UNKNOWN}
     return dataclasses.replace(row, **changes) if changes else row
 
@@ -121,7 +115,7 @@ def _preferred(modes: set[str]) -> str | None:
 
 
 def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Keyed]:
-    """Return the rows of `mode` (None: of the preferred one); add a note on each other mode to `notes`.
+    """Return the rows of `mode` (None: of the preferred one), and note the others.
 
     Raises UserError if there are none, a sample occurs twice for one seed, or a reference is empty.
     """
@@ -150,9 +144,9 @@ def _sentences(pairs: Sequence[Keyed]) -> set[str]:
 
 
 def _match_shortened(chosen: Chosen, first: str, other: str) -> int:
-    """Give a reference and its truncated version the same key; return the number of such references.
+    """Give a reference and its truncated version one key; return the number of such references.
 
-    A text with which two texts of the other side begin is matched to neither.
+    A text with which two of the other side begin is matched to neither.
     """
     a, b = _sentences(chosen[first]), _sentences(chosen[other])
     only_first, only_other = ([text for text in side if len(text) >= MIN_PREFIX] for side in (a - b, b - a))
@@ -174,7 +168,7 @@ def _readings(chosen: Chosen) -> tuple[dict[str, list[tuple[int, str, str]]], bo
 
 
 def _check_same(chosen: Chosen, first: str, other: str, common: bool) -> None:
-    """Raise UserError if two conditions share no reference or, unless `common`, differ in references or row counts."""
+    """Raise UserError if two conditions share no reference or, unless `common`, differ in rows."""
     a, b = _sentences(chosen[first]), _sentences(chosen[other])
     if not a & b:
         raise UserError(f"{first} and {other} share no reference; they are not predictions of the same sentences.")
@@ -202,7 +196,7 @@ def _check_same(chosen: Chosen, first: str, other: str, common: bool) -> None:
 
 
 def _keep_shared(chosen: Chosen) -> list[tuple[str, int, int]]:
-    """Drop rows that some condition lacks; return (name, rows dropped, rows before) of conditions that lost rows."""
+    """Drop rows that some condition lacks; return `Aligned.left_out`."""
     readings, _ = _readings(chosen)
     shared = functools.reduce(operator.and_, map(Counter, readings.values()))
     if not shared:
@@ -212,7 +206,7 @@ def _keep_shared(chosen: Chosen) -> list[tuple[str, int, int]]:
     left_out = []
     for name, pairs in chosen.items():
         left, kept = shared.copy(), []
-        # If a condition has more rows of a reading than the others, the first by their text are kept.
+        # Of surplus rows of a reading the first by their text are kept.
         for pair, reading in sorted(zip(pairs, readings[name], strict=True), key=lambda one: _row_order(one[0][1])):
             if left[reading] > 0:
                 left[reading] -= 1
@@ -224,14 +218,14 @@ def _keep_shared(chosen: Chosen) -> list[tuple[str, int, int]]:
 
 
 def _row_order(row: Prediction) -> tuple[int, tuple[str, ...], str]:
-    """Order rows of a sentence by seed and text, not by names of subjects or places in the file."""
+    """Order rows of a sentence, not by names of subjects or places in the file."""
     return row.seed, words(row.prediction), row.prediction
 
 
 def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, int]]) -> Aligned:
     first, order = next(iter(chosen)), sorted(set().union(*map(_sentences, chosen.values())))
-    # Of several tasks or texts of a sentence the first by the alphabet counts. Words are counted in plain text, so the
-    # form of the references doesn't change the strata.
+    # Of several tasks or texts of a sentence the first by the alphabet counts. Plain words are counted: the form of the
+    # references does not change the strata.
     tasks_of, texts = defaultdict(set), defaultdict(set)
     for text, row in itertools.chain(*chosen.values()):
         tasks_of[text].update({row.task} - {""})
@@ -278,7 +272,7 @@ def _condition(
 def _strata(
     pairs: Sequence[Keyed], order: Sequence[str], tasks: Sequence[str], n_words: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stratum and the group of readers of each sentence, int `[S]`; `pairs` are EEG's rows."""
+    """Return the stratum and the group of readers of each sentence, int `[S]`, by EEG's rows."""
     number = {text: index for index, text in enumerate(order)}
     sentence = np.array([number[text] for text, _ in pairs])
     readers = np.zeros(len(order), int)

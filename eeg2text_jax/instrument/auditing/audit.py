@@ -1,4 +1,4 @@
-"""The audit: does a model use the EEG, judged by its predictions or rankings under EEG and under controls?"""
+"""The audit: does a model use the EEG? Its predictions or rankings under EEG and under controls say it."""
 
 import dataclasses
 import html
@@ -25,7 +25,6 @@ from eeg2text_jax.instrument.predictions.rankings import Ranking
 from eeg2text_jax.instrument.predictions.read import describe
 from eeg2text_jax.instrument.predictions.selection import Labels, as_conditions
 
-MOST_LISTED = 20_000  # rows that a report lists
 SIGNALS = {"eeg": "EEG", "fmri": "fMRI", "meg": "MEG"}  # kind of recording -> its name in sentences
 
 
@@ -38,22 +37,20 @@ class Options:
       endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, `words`, `rouge-1` or
         MODULE:FUNCTION; for rankings a name in `WHICH_SENTENCE`, or None for top-5.
       secondary: further endpoints of texts, which do not decide.
-      margin: smallest difference in content that matters, in points of the endpoint, fixed before looking. None: the
-        endpoint's default.
+      margin: smallest difference that matters, in points of the endpoint, fixed before looking. None: the endpoint's.
       common: judge the rows that all conditions share instead of refusing conditions that differ.
       training_text: sentences of the training part; test sentences among them are reported.
-      choices: the list of sentences that the decoder chose from, as its authors state; empty if it writes freely.
-      proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
-        printed; findings that contradict it remain.
-      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
+      choices: the sentences that the decoder chose from, as its authors state; empty: it writes freely.
+      proof: the authors' sentence or URL on how they know that no target reached the decoder. It is printed, and
+        overrides no finding.
+      decoded: provenance of predictions that eeg2text decoded, here or again.
       stated_by: who states the mode of the rows, such as "the file states".
-      deciding: names of the controls that decide. None: all except those that keep the features of the words
-        (`QUESTIONS`) and those of time, which ask questions of their own.
+      deciding: names of the controls that decide. None: all but those that keep the features of the words
+        (`QUESTIONS`) and those of time.
       recording: a key of `SIGNALS`. For fMRI, only windows that do not overlap are judged.
-      groups: column name -> reference -> its class, topic or story, between and within which content is measured.
-        None: columns of the file or DataFrame with such a name.
+      groups: column -> reference -> its class, topic or story. None: columns of the file or DataFrame with such a name.
       warnings: further sentences on what limits the verdict.
-      plan: the plan that fixed these options beforehand, in words; "": none.
+      plan: the plan that fixed these options, in words.
     """
 
     name: str = "eeg"
@@ -74,10 +71,10 @@ class Options:
 
 
 class AuditPage(AuditResult):
-    """The result of `audit`, which shows itself as HTML; `report` imports `result`, and matplotlib."""
+    """The result of `audit`, also as HTML (`report` imports `result`, and matplotlib)."""
 
     def _repr_html_(self) -> str:
-        """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
+        """Return verdict and comparisons as HTML for notebooks."""
         from eeg2text_jax.instrument.auditing import report
 
         headline, sentence = html.escape(self.verdict.headline), html.escape(self.sentence)
@@ -106,14 +103,14 @@ def audit(
     Args:
       eeg: `Prediction`s or `Ranking`s made from EEG; a table of predictions (a DataFrame, a dict of columns, or dicts);
         the path of a file; or texts with `references`. If rows have `nll`, EEG bits are computed, too.
-      controls: name -> predictions or rankings of a control; or those of one control. None: the controls in the
-        DataFrame or file. Without controls, EEG is compared with its content null.
+      controls: name -> rows of a control; or those of one control. None: the controls in the DataFrame or file. Without
+        controls, EEG is compared with its content null.
       control: another name of `controls`.
-      references: the true texts, if predictions are lists of texts; or the path of their file, if they are paths.
-      columns: the columns of the reference and of predictions, if files or DataFrames have others than usual names.
+      references: the true texts, or the path of their file, if `eeg` is one.
+      columns: the columns of the reference and of predictions, if they have unusual names.
       mode: the decoding mode to judge, `free_running` or `teacher_forced`; None: free-running rows if there are any.
-      options: further settings; None: the defaults.
-      changes: fields of `Options` to change, such as `margin=2.0`.
+      options: further settings.
+      changes: fields of `Options`, such as `margin=2.0`.
 
     Raises:
       UserError: rows cannot be compared, or references have no label.
@@ -140,7 +137,7 @@ def audit(
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
     found = Audit(aligned, options).result()
-    # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
+    # Likelihoods are in teacher-forced rows, beside the free-running ones that are judged.
     bits = [gain for name, rows in controls.items() if (gain := eeg_bits(eeg, name, rows)) is not None]
     return dataclasses.replace(found, seeds_stated=seeds_stated, notes=[*said, *thinned, *found.notes], bits=bits)
 
@@ -148,16 +145,9 @@ def audit(
 def audit_files(
     sets: Sequence[PredictionSet], conditions: Mapping[str, Sequence[Prediction]], labels: Labels, **changes: Any
 ) -> AuditPage:
-    """Judge conditions that `read_conditions` read from files of texts, and record the files in the result.
+    """Judge conditions that `read_conditions` read from files of texts, `sets`, and record the files in the result.
 
-    Args:
-      sets: the files as read, that of EEG first.
-      conditions: condition -> rows, EEG first.
-      labels: column -> reference -> label, as `groups_of` returns it.
-      changes: fields of `Options`, and `mode`.
-
-    Raises:
-      UserError: see `audit`.
+    `labels` is of `groups_of`, `changes` are fields of `Options`, and `mode`; EEG is first. Errors are `audit`'s.
     """
     (name, eeg), *controls = conditions.items()
     recording = {"recording": str(sets[0].header.get("recording", "eeg"))}
@@ -171,8 +161,6 @@ def audit_files(
 
 
 class Audit:
-    """One audit, from aligned conditions to the result."""
-
     def __init__(self, aligned: Aligned, options: Options) -> None:
         self.aligned, self.options = aligned, options
         self.controls = {c.name: c for c in aligned.conditions[1:]}
@@ -187,7 +175,6 @@ class Audit:
         else:
             self.endpoint = table.text_endpoint(options.endpoint)
             self.scores = table.text_scorer(aligned, self.endpoint)
-            # The mean points of predictions that are their references.
             texts, points = aligned.references[:20], self.endpoint.fit(aligned.references)
             own = table.checked_points(points(texts, texts), len(texts), len(texts), self.endpoint.label)
             perfect = float(np.mean(np.diag(own)))
@@ -196,12 +183,11 @@ class Audit:
         self.cells = self._fill(self.scores)
 
     def _fill(self, scores: Scorer) -> dict[str, Cells]:
-        """Return the table of every condition."""
         references, members = self.aligned.references, self.strata.members
         return {c.name: table.fill(c, references, members, scores) for c in self.aligned.conditions}
 
     def result(self) -> AuditPage:
-        """Return the verdict with everything that leads to it."""
+        """Return the verdict and what leads to it."""
         aligned, options = self.aligned, self.options
         singles, pairs = self.contrasts()
         signs = self._signs()
@@ -274,21 +260,20 @@ class Audit:
         )
 
     def contrasts(self) -> tuple[list[Contrast], list[Contrast]]:
-        """Return every condition against its own null, EEG first, and EEG against every control."""
+        """Return every condition against its null, EEG first, and EEG against every control."""
         eeg, *controls = self.aligned.conditions
         singles = [self._contrast(self.cells, condition) for condition in self.aligned.conditions]
         return singles, [self._contrast(self.cells, eeg, control) for control in controls]
 
     def mde(self, deciding: Sequence[Contrast], alone: Contrast) -> float:
-        """Return the minimum detectable effect of a verdict; against controls, EEG must beat its own null, too."""
+        """Return the minimum detectable effect of a verdict; EEG must beat its own null, too."""
         return verdict.verdict_mde([*deciding, alone] if deciding[0].control else [alone], self.growth)
 
     def _conditions(self, control: str) -> tuple[Condition, ...]:
-        """Return EEG and the control of this name; EEG alone for ""."""
+        """Return EEG and this control, or EEG alone for ""."""
         return (self.aligned.eeg, self.controls[control]) if control else (self.aligned.eeg,)
 
     def _contrast(self, cells: Mapping[str, Cells], *conditions: Condition) -> Contrast:
-        """Compare two conditions, or one with its null."""
         sides = [(condition, cells[condition.name]) for condition in conditions]
         seeds: dict[str, Any] = {}
         if (count := len(self.aligned.seeds)) >= 3:
@@ -299,7 +284,7 @@ class Audit:
         return verdict.contrast(self.strata, *(of for _, of in sides), name=name, growth=self.growth, **seeds)
 
     def _signs(self) -> list[Sign]:
-        """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
+        """Return signs of a target in EEG's rows; in a control's they make no claim easier."""
         eeg, references, choices = self.aligned.eeg, self.aligned.references, self.options.choices
         averaged = bool(notices.AVERAGED.search(self.options.proof))
         if self.ranked:
@@ -325,7 +310,6 @@ class Audit:
     def _decide(
         self, alone: Contrast, pairs: Sequence[Contrast], limits: Sequence[Notice], origin: Provenance
     ) -> list[Comparison]:
-        """Return each comparison with its verdict."""
         eeg, comparisons = self.aligned.eeg, []
         for pair in pairs or [alone]:
             if control := self.controls.get(pair.control):
@@ -349,7 +333,7 @@ class Audit:
         labels: Mapping[str, np.ndarray],
         limits: Sequence[Notice],
     ) -> tuple[Ruling, str]:
-        """Return the verdict with its qualifiers, and the answer about time in words."""
+        """Return the verdict with its qualifiers, and the answer about time."""
         status, time = notices.answer_time(self.aligned, comparisons, timed=bool(self.clock.timed.any()))
         signal = SIGNALS.get(self.options.recording, self.options.recording)
         if main.verdict not in verdict.FOUND:
@@ -366,7 +350,6 @@ class Audit:
         return Ruling(main.verdict, about, status, carriers, signal), time
 
     def _further(self, deciding: Sequence[Contrast]) -> list[tuple[Endpoint, Contrast]]:
-        """Return each deciding comparison by each further endpoint."""
         further = []
         for endpoint in self.options.secondary:
             cells = self._fill(table.text_scorer(self.aligned, endpoint))
@@ -374,7 +357,6 @@ class Audit:
         return further
 
     def _choices(self) -> list[str]:
-        """Return what is not the default, in words."""
         options = self.options
         choices = [options.plan] if options.plan else []
         if not self.ranked and self.endpoint.label != table.WORDS.label:
@@ -388,9 +370,6 @@ class Audit:
         return choices + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
 
     def _rows(self) -> list[RowContent]:
-        """Return all rows with their content, for the report; none if they are too many for a page."""
-        if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
-            return []
         rows = []
         for condition in self.aligned.conditions:
             cells = self.cells[condition.name]
@@ -402,7 +381,7 @@ class Audit:
 
 
 def check_choices(texts: Sequence[str], choices: Sequence[str]) -> None:
-    """Raise UserError if a prediction is none of the sentences that the decoder chose from; [] states no choice."""
+    """Raise UserError if a prediction is none of the `choices`, unless these are empty."""
     listed = set(map(key, choices))
     if choices and (others := [text for text in texts if key(text) not in listed]):
         raise UserError(
@@ -416,9 +395,9 @@ def _said(condition: Condition) -> list[tuple[int, str]]:
 
 
 def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]) -> EegBits | None:
-    """Return the EEG bits against a control, `name`; None if no two sentences have an NLL in both conditions.
+    """Return the EEG bits against the control `name`; None if no two sentences have an NLL in both conditions.
 
-    Samples are matched by seed, id and number of tokens. Interval and p are over sentences, by the normal distribution.
+    Samples are matched by seed, id and number of tokens; interval and p are normal, over sentences.
     """
     scored = {_bits_key(row): row.nll for row in control if row.nll is not None and row.n_tokens}
     gains: dict[str, list[tuple[float, int]]] = {}  # sentence -> nats gained and tokens of its samples

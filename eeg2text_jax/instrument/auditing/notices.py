@@ -1,4 +1,4 @@
-"""What limits an audit: reasons why there is no verdict, and facts about the outputs that a reader needs beside it."""
+"""What limits an audit: why there is no verdict, and facts about the outputs that a reader needs beside it."""
 
 import dataclasses
 import datetime
@@ -26,10 +26,10 @@ from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Level
 from eeg2text_jax.instrument.metrics.metric import word_bleu, word_error_rate
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
-# Provenance: the evidence that no target reached the decoder. A false statement cannot be detected, so the report says
-# whose statement it is.
+# Provenance: the evidence that no target reached the decoder. A false statement cannot be detected, so its author is
+# named.
 
-FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path, which tells of the machine
+FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
 FORCED = re.compile(
@@ -51,12 +51,12 @@ class Origin(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """The evidence that predictions are free-running, in words."""
+    """The origin of predictions in words."""
 
     level: Origin
-    statement: str = ""  # the evidence and its source, or the findings that contradict it
-    checked: tuple[str, ...] = ()  # of rows that were decoded again: sentences on what else was checked
-    not_checked: tuple[str, ...] = ()  # sentences on what was not
+    statement: str = ""  # evidence with its source, or findings against it
+    checked: tuple[str, ...] = ()  # of rows decoded again
+    not_checked: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -68,7 +68,6 @@ class Provenance:
 
     @property
     def lines(self) -> list[str]:
-        """What was and was not checked, a sentence each."""
         return [f"Checked: {line}." for line in self.checked] + [f"Not checked: {line}." for line in self.not_checked]
 
 
@@ -81,7 +80,7 @@ def provenance_of(
 ) -> Provenance:
     """Return the provenance of predictions whose rows state `mode`; see `audit.Options` for the other statements.
 
-    `contradictions` are findings that only a target in the decoder explains; they override every statement.
+    `contradictions`, findings that only a target in the decoder explains, override every statement.
     """
     if contradictions:
         return Provenance(Origin.CONTRADICTED, "; ".join(contradictions))
@@ -101,10 +100,9 @@ def provenance_of(
 
 
 def checked_proof(text: str) -> str:
-    """Return the statement of `--proof` with single spaces; "" if none was given.
+    """Return the statement of `--proof` with single spaces.
 
-    Raises UserError if it is neither a URL nor a text of at least `PROOF_WORDS` different words, or says that teacher
-    forcing was used.
+    Raises UserError if it is no URL and has fewer than `PROOF_WORDS` different words, or admits teacher forcing.
     """
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
     if FORCED.search(text) and not words & DENIED:
@@ -122,7 +120,7 @@ def checked_proof(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
-    """One audited file of predictions; the folders of absolute paths are left out."""
+    """An audited file, without the folders of absolute paths."""
 
     name: str  # as on the command line
     sha256: str
@@ -136,7 +134,7 @@ class JudgedFile:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """The audited files. A run's `audit.json` has no command and date, so that equal runs give equal files."""
+    """The audited files. A run's `audit.json` has no command and date: equal runs give equal files."""
 
     files: tuple[JudgedFile, ...]
     version: str = __version__
@@ -145,11 +143,10 @@ class Judged:
 
     @classmethod
     def of(cls, path: epath.Path, rows: int) -> "Judged":
-        """Return the record of a predictions file with `rows` rows in the folder of a run."""
         return cls((JudgedFile(path.name, file_digest(path), rows),))
 
     def dated(self, command: Sequence[str] = ()) -> "Judged":
-        """Return a copy with the current time and the command; default: the command of this process."""
+        """Return a copy with the time and the command, by default that of this process."""
         program = Path(sys.argv[0])
         if not command and (program.name == "eeg2text" or program.parent.name == "eeg2text_jax"):
             command = ["eeg2text", *sys.argv[1:]]
@@ -158,12 +155,12 @@ class Judged:
         return dataclasses.replace(self, command=plain or "a call from Python", date=now)
 
 
-# Fewest sentences for a verdict: with fewer, one in a stratum of six decides the p. The calibration covers 30 and more.
+# Fewest sentences for a verdict: with fewer, one in a stratum of six decides the p. Calibrated from 30 on.
 MIN_JUDGED = 30
-A_POINT = 0.01  # of the test sentences, and of the predictions: more in the training text may be memory
-MOST = 0.5  # of the test sentences in the training text: memory alone may explain the score
-COLLAPSED = 0.1  # of the rows that are distinct predictions
-CHOSEN = 0.9  # of the predictions are test sentences: the decoder chose from a list
+A_POINT = 0.01  # of sentences and predictions: more in the training text may be memory
+MOST = 0.5  # of the sentences in the training text: memory may explain the score
+COLLAPSED = 0.1  # of the rows: distinct predictions
+CHOSEN = 0.9  # of the predictions are test sentences: chosen from a list
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,8 +169,8 @@ class Notice:
 
     code: str  # its name in JSON
     message: str  # a sentence without its full stop
-    bars: tuple[str, ...] = ()  # the conditions that it makes not judgeable; `ALL` for the whole audit
-    rows: tuple[tuple[str, str], ...] = ()  # (reference, prediction) pairs that show it
+    bars: tuple[str, ...] = ()  # conditions that cannot be judged; `ALL`: the whole audit
+    rows: tuple[tuple[str, str], ...] = ()  # (reference, prediction)
 
     @property
     def examples(self) -> list[str]:
@@ -181,7 +178,7 @@ class Notice:
 
 
 ALL = ("",)
-REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of other codes: TARGET
+REASONS = {  # code of a notice -> reason in the headline, else TARGET
     "other_form": "the two columns are not in the same form",
     "too_few_sentences": "too few sentences",
     "modes_differ": "the decoding modes differ",
@@ -193,7 +190,7 @@ TARGET = "a target reached the decoder"
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What the outputs of a condition look like."""
+    """What the outputs of a condition look like, in plain words."""
 
     rows: int
     distinct: int
@@ -204,7 +201,6 @@ class Look:
 
 
 def look_of(condition: Condition) -> Look:
-    """Describe the predicted texts of a condition by their plain words."""
     texts = [" ".join(words(text)) for text in condition.texts]
     counts = Counter(texts)
     top_text, top = min(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -212,7 +208,7 @@ def look_of(condition: Condition) -> Look:
 
 
 def unfit(aligned: Aligned) -> list[Notice]:
-    """Return why nothing can be judged, whatever the rows hold: too few sentences, and decoding modes."""
+    """Return why nothing can be judged, whatever the rows hold: too few sentences, decoding modes."""
     eeg, notices = aligned.eeg, []
     if len(aligned.references) < MIN_JUDGED:
         message = f"{len(aligned.references)} sentences are too few for a verdict, {MIN_JUDGED} are needed"
@@ -282,7 +278,7 @@ def of_design(aligned: Aligned) -> list[Notice]:
 def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) -> list[Notice]:
     """Return a notice if test sentences are in the training text: the score may be memory.
 
-    `apart` says that these recordings are known not to be in training, or that the decoder chose from a known list.
+    `apart`: these recordings are known not to be in training, or the decoder chose from a known list.
     """
     trained = {key(line) for line in training} - {""}
     shared = [text for text in aligned.references if key(text) in trained]
@@ -298,16 +294,13 @@ def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) 
 
 
 def of_signs(signs: Sequence[Sign], name: str, *, known_free: bool) -> list[Notice]:
-    """Return signs of a target as notices; contradictions bar the verdict unless rows are `known_free` of targets."""
+    """Return signs of a target as notices; contradictions bar the verdict unless rows are `known_free`."""
     barring = () if known_free else (Weight.CONTRADICTED,)
     return [Notice(s.code, f"{name}: {s.message}", ALL if s.weight in barring else (), s.rows) for s in signs]
 
 
 def what_form_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
-    """Return a warning if WER or BLEU-1 changes by more than 5 points in plain words, else "".
-
-    If there are more than 20,000 rows, only evenly spaced rows are compared.
-    """
+    """Return a warning if WER or BLEU-1 of (at most 20,000) rows changes by over 5 points in plain words, or ""."""
     step = -(-len(predictions) // 20_000) or 1
     texts = [list(side[::step]) for side in (predictions, references)]
     plain = [[key(text) for text in side] for side in texts]
@@ -325,7 +318,7 @@ def what_form_changes(predictions: Sequence[str], references: Sequence[str]) -> 
 
 
 def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
-    """Return notices about rows of one condition and mode that need no test: signs of a target, silence, collapse."""
+    """Return notices about rows of one condition and mode that need no test."""
     rows = [without_unknown(row) for row in rows if row.reference.strip()]
     if not rows:
         return []
@@ -343,18 +336,18 @@ def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
     return notices
 
 
-# Questions about content that was found, answered by the same contrasts as the verdict: is it about the sentence or its
-# kind, and beyond the time of the recording or not? Between groups, whole groups are exchanged, so that predictions
-# meet no reference of their own; within groups, sentences of one group, task and similar length.
+# Questions about content that was found: is it about the sentence or its kind, and beyond the time of the recording?
+# Between groups, whole groups are exchanged, so that predictions meet no reference of their own; within groups,
+# sentences of one group, task and similar length.
 
-# Control that keeps the features of the words -> question that it answers; such controls do not decide the verdict.
+# Control that keeps the features of the words -> its question; it does not decide.
 QUESTIONS = {
     "time_reversed": "does the order of the recording matter?",
     "phase_randomized": "does the time course of the recording matter, beyond its spectrum?",
 }
 TIME_CONTROLS = ("clock", "nearest_in_time", "same_place", "neighbor")
 OF_TIME = "does content go beyond the time of the recording?"
-MOST_COMPARED = 2000  # sentences whose predictions are held against all references for content between groups
+MOST_COMPARED = 2000  # sentences, between groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,8 +357,8 @@ class GroupAnswer:
     column: str
     control: str
     groups: int
-    between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
-    within: Contrast | None  # None: too few sentences share their group, task and length with another
+    between: Contrast | None  # None: too few groups of two sentences or more
+    within: Contrast | None  # None: too few sentences share group, task and length
 
     @property
     def level(self) -> Level:
@@ -377,7 +370,6 @@ class GroupAnswer:
 
     @property
     def figures(self) -> tuple[str, str]:
-        """Content between and within groups, in words."""
         between, within = (verdict.figures_text(c) if c else "too few to tell" for c in (self.between, self.within))
         return between, within
 
@@ -388,9 +380,9 @@ class GroupAnswer:
 
 
 def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.ndarray:
-    """Return the label of each sentence's group, `[S]`; `groups` maps reference texts to labels.
+    """Return the label of each sentence, `[S]`; `groups` maps references to labels.
 
-    Raises UserError if a reference has no label, or all have the same label.
+    Raises UserError if a reference has no label, or all have the same one.
     """
     label_of = {key(text): label.strip() for text, label in groups.items()}
     missing = [text for text in aligned.references if not label_of.get(key(text))]
@@ -406,7 +398,7 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
 def answer_groups(
     aligned: Aligned, labels: np.ndarray, column: str, pairs: Sequence[tuple[Condition, ...]], scores: Scorer
 ) -> list[GroupAnswer]:
-    """Measure content between and within the groups `labels` `[S]` for each pair (EEG and a control, or EEG alone)."""
+    """Measure content between and within groups for each pair (EEG and a control, or EEG alone); `labels` is `[S]`."""
     kinds = [f"{g}\n{t}\n{r}" for g, t, r in zip(labels, aligned.tasks, aligned.readers, strict=True)]
     apart = (strata.length_strata(k, aligned.n_words) for k in (kinds, labels))
     inside = next((s for s in apart if strata.exchangeable(s).sum() >= strata.MIN_SENTENCES), None)
@@ -436,10 +428,7 @@ def answer_groups(
 
 
 def _of_groups(table: np.ndarray, of: np.ndarray) -> Cells:
-    """Return the mean of one group's predictions against another's references, never a prediction against its own.
-
-    `table` is of sentences whose groups are `of`, int `[S']`.
-    """
+    """Return the mean of one group's predictions against another's references, but their own; groups `of` `[S']`."""
     member = (of == np.arange(of.max() + 1)[:, None]).astype(float)  # [groups, S']
     apart = 1 - np.eye(len(of))
     block = (member @ (table * apart) @ member.T) / np.maximum(member @ apart @ member.T, 1)
@@ -447,14 +436,14 @@ def _of_groups(table: np.ndarray, of: np.ndarray) -> Cells:
 
 
 def is_of_time(condition: Condition) -> bool:
-    """Return whether a condition is in `TIME_CONTROLS`, by its name or by the evaluation condition of its rows."""
+    """Return whether a condition is a control of time, by its name or its rows' evaluation condition."""
     return condition.name in TIME_CONTROLS or condition.rows[0].eval_condition in TIME_CONTROLS
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
-    """Return control -> its question, for the controls that do not decide the verdict; if none would decide, all do.
+    """Return control -> its question, for the controls that do not decide; if none would decide, all do.
 
-    `deciding` names the controls that decide; None: all but those of `QUESTIONS` and of time.
+    `deciding` names those that decide; None: all but those of `QUESTIONS` and of time.
     """
     asked = {}
     for control in aligned.conditions[1:]:
@@ -471,11 +460,11 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
 def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, timed: bool) -> tuple[Time, str]:
     """Return whether content goes beyond the time of the recording, with a sentence: EEG must beat all time controls.
 
-    `nearest_in_time` copies the training text nearest in time, and `same_place` the one at the same place of another
-    recording, which is needed, too, if recordings have the same order of sentences. An arm trained on `clock` is given
-    only the recording session and the time in it; a model trained on EEG cannot read that. `neighbor` feeds a recording
-    of the same minute and does not suffice: where groups of sentences are shown in blocks, some neighbors are of
-    another group. `timed`: whether any row says when it was recorded.
+    `nearest_in_time` copies the training text nearest in time; `same_place` the one at the same place of another
+    recording, which is needed where recordings have the same order of sentences. An arm trained on `clock` knows only
+    the recording and the time in it, which a model trained on EEG cannot read. `neighbor`, a recording of the same
+    minute, does not suffice: where groups of sentences are shown in blocks, some neighbors are of another group.
+    `timed`: whether any row says when it was recorded.
     """
     controls = {c.name: c for c in aligned.conditions[1:] if is_of_time(c)}
     judged = [c for c in comparisons if c.control in controls and c.verdict is not Verdict.NOT_JUDGEABLE]
@@ -498,7 +487,7 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, timed: b
 
 
 def _knows_all(condition: Condition, alike: bool) -> bool:
-    """Return whether a control uses all that time can tell; `alike`: recordings have the same order of sentences."""
+    """Return whether a control uses all that time can tell; `alike`: recordings have one order of sentences."""
     row = condition.rows[0]
     copies = {condition.name, row.eval_condition} & ({"same_place"} if alike else {"nearest_in_time", "same_place"})
     trained = row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)

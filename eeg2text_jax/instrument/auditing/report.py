@@ -1,6 +1,6 @@
-"""The HTML report of an audit: one self-contained file, readable on a screen, on a phone and on paper.
+"""The HTML report of an audit, one file for screen, phone and paper.
 
-Its head has the verdict, at most four figures and one picture. Everything else is folded below.
+Its head has the verdict, at most four figures and one picture; all else is folded below.
 """
 
 import base64
@@ -45,7 +45,7 @@ def _block(lines: Sequence[str]) -> str:
 
 
 def _inline(text: str) -> str:
-    """Convert bold, underline, escapes to HTML; entities are decoded first, so that all text is escaped once."""
+    """Convert bold, underline, escapes to HTML; entities are decoded first, so that text is escaped once."""
     text = re.sub(r"</?u>", lambda tag: "\x01" if tag[0] == "<u>" else "\x02", text)
     pieces = re.split(r"(?<!\\)\*\*", html.unescape(text))
     pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
@@ -55,15 +55,13 @@ def _inline(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section that the caller adds to the report: title, Markdown and images."""
-
     title: str
     markdown: str = ""
     images: Sequence[str | os.PathLike[str]] = ()  # PNG or SVG files
 
 
 def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None:
-    """Write an HTML page atomically: a title, then `parts`, which are HTML."""
+    """Write an HTML page atomically; `parts` are HTML."""
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -74,12 +72,11 @@ def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -
 
 
 def folded(title: str, body: str, *, name: str = "") -> str:
-    """Return a section in HTML that opens when its title is clicked; "" if its body is empty."""
+    """Return a section that opens when its title is clicked; "" if its body is empty."""
     return f'<details class="part {name}"><summary>{html.escape(title)}</summary>{body}</details>' if body else ""
 
 
 def section_part(section: Section) -> str:
-    """Return a section of the report in HTML, with its images embedded."""
     kinds = {".svg": "svg+xml", ".png": "png"}
     paths = map(epath.Path, section.images)
     images = "".join(f"<figure>{image(p.read_bytes(), p.stem, kinds[p.suffix])}</figure>" for p in paths)
@@ -87,7 +84,7 @@ def section_part(section: Section) -> str:
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """Return sentences as an HTML list; "" if there are none. First words get a capital, names before a colon none."""
+    """Return sentences as an HTML list, or ""; first words get a capital, names before a colon none."""
     said = (re.sub("^[a-z]+ ", lambda word: word[0].capitalize(), line) for line in lines)
     items = "".join(f"<li>{html.escape(line)}</li>" for line in said)
     return f"<ul>{items}</ul>" if items else ""
@@ -99,7 +96,7 @@ def table(*rows: Iterable[str]) -> str:
 
 
 def _html_table(heads: Sequence[str], *rows: Sequence[str]) -> str:
-    """Return an HTML table from HTML cells; every cell repeats its heading, as a phone shows each row as a card."""
+    """Return a table of HTML cells, each with its heading, as a phone shows a row as a card."""
     labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
     cells = ((f'<td data-label="{a}">{cell}</td>' for a, cell in zip(labels, row, strict=True)) for row in rows)
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
@@ -108,30 +105,27 @@ def _html_table(heads: Sequence[str], *rows: Sequence[str]) -> str:
 
 
 def image(data: bytes, alt: str, kind: str = "svg+xml") -> str:
-    """Return an embedded image in HTML; `alt` is its text for readers who cannot see it."""
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     return f'<img alt="{html.escape(alt)}" src="{source}">'
 
 
 # The palette of Okabe and Ito; places and labels tell the same as the colors.
 BLUE, ORANGE, GREY, DARK = "#0072B2", "#D55E00", "#8A8A8A", "#333333"
-WIDTH = 4.6  # inches; text stays at 9 px or more when the figure fills a phone's width
+WIDTH = 4.6  # inches; text has 9 px or more on a phone
 STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "eeg2text"}
-MOST_VECTORS = 1500  # more dots than this are drawn as an image within the figure
+MOST_VECTORS = 1500  # more dots are an image within the figure
 
 
 def signal_name(result: AuditResult, condition: str) -> str:
-    """Return the name of a condition in figures: the kind of signal for the condition "eeg"."""
     return result.verdict.recording if condition == "eeg" else condition
 
 
 def shown_names(result: AuditResult) -> list[str]:
-    """Return the names of EEG and of the deciding control, if there is one."""
     return [result.conditions[0].name, *filter(None, [result.deciding.control])]
 
 
 def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
-    """Return for each sentence the mean score of its rows against others and against its own reference, `[S, 2]`."""
+    """Return each sentence's mean scores against others and against its own reference, `[S, 2]`."""
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in result.rows:
         if row.condition == condition and not np.isnan(row.content):
@@ -140,7 +134,7 @@ def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
 
 
 def sentence_figure(result: AuditResult) -> str:
-    """Return an SVG plot of each sentence, a dot, under EEG and under the deciding control, if there is one."""
+    """Return an SVG plot of the sentences, as dots, under EEG and the deciding control."""
     names = shown_names(result)
     points = [sentence_points(result, name) for name in names]
     low, high = (f([f(p, 0, initial=0.0) for p in points], 0) for f in (np.min, np.max))
@@ -164,7 +158,6 @@ def sentence_figure(result: AuditResult) -> str:
 
 
 def _sentence_panel(axes: Axes, dots: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    """Draw the dots `[S, 2]` of one condition, the line of no content, and the mean of all sentences."""
     ends = np.array([low[0], high[0]])
     axes.fill_between(ends, ends, max(high), color=BLUE, alpha=0.08, lw=0)
     axes.plot(ends, ends, color="black", lw=1)
@@ -178,7 +171,7 @@ def _sentence_panel(axes: Axes, dots: np.ndarray, low: np.ndarray, high: np.ndar
 
 
 def effect_figure(result: AuditResult) -> str:
-    """Return an SVG plot of the content difference to each control, with intervals, over the band of equivalence."""
+    """Return an SVG plot of the content difference to each control over the band of equivalence."""
     comparisons = result.comparisons
     names = [_short(c.control or "other sentences") for c in comparisons]
 
@@ -194,7 +187,7 @@ def effect_figure(result: AuditResult) -> str:
         axes.axvline(0, color="black", lw=0.8)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        # Short lines, because long names of controls leave little width.
+        # Short lines, as long names of controls leave little width.
         band = f"grey: within ±{result.margin:g};\n" if comparisons[0].control else ""
         axes.set_xlabel(f"content difference,\npoints of {result.metric}\n({band}thick: 90 %, thin: 95 %)")
 
@@ -202,7 +195,7 @@ def effect_figure(result: AuditResult) -> str:
 
 
 def _svg(draw: Callable[[Figure], None], height: float) -> str:
-    """Return the SVG of a figure, `height` inches high, that the function `draw` fills."""
+    """Return the SVG of a figure, `height` inches high, that `draw` fills."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure)
@@ -235,10 +228,7 @@ button.onclick = () => rows[0].parentNode.append(...[...rows].sort((a, b) => con
 
 
 def write_report(result: AuditResult, path: str | os.PathLike[str], *, sections: Iterable[Section] = ()) -> None:
-    """Write the report as one HTML file, atomically, to a local path or a bucket.
-
-    `sections` come before the method; their images are embedded.
-    """
+    """Write the report as one HTML file, atomically, to a local path or a bucket; `sections` come before the method."""
     title = f"Does the model use the {result.verdict.recording}?"
     if result.chance is not None:
         title = "Does the recording tell which sentence was read?"
@@ -262,7 +252,7 @@ def write_report(result: AuditResult, path: str | os.PathLike[str], *, sections:
 
 
 def verdict_part(result: AuditResult) -> str:
-    """Return the head in HTML: the verdict with what limits it, at most four figures, and a picture."""
+    """Return the head: the verdict with what limits it, at most four figures, and a picture."""
     lines = result.limits[: results.MOST_LIMITS]
     lines += [f"More below, under “{LIMITS}”."] if result.limits[results.MOST_LIMITS :] else []
     lines += result.chosen
@@ -386,6 +376,9 @@ def _row_part(result: AuditResult) -> str:
     order = {condition.name: place for place, condition in enumerate(result.conditions)}
     rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
     cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
+    cut += "All are in the files that were judged; <code>eeg2text score FILE --rows=OUT</code> scores each. " * bool(
+        cut
+    )
     heads = ("reference", "output", "condition", "reader", "own", "others", "content")
     note = (
         f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing. In all means, each "

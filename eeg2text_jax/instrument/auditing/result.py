@@ -1,4 +1,4 @@
-"""The result of an audit: as a value, as JSON, as lines for a console, and as tables."""
+"""The result of an audit, as a value, JSON, lines for a console, and tables."""
 
 import dataclasses
 import enum
@@ -53,16 +53,16 @@ class Secondary:
     adjusted: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class RowContent:
-    """One row for the report: its texts and scores in points; scores are NaN for a sentence without a stratum."""
+    """One row for the report, with scores in points; NaN for a sentence without a stratum."""
 
     condition: str
     subject: str
     reference: str
     prediction: str
-    own: float  # score against its own reference
-    others: float  # mean score against the other sentences of its stratum
+    own: float  # against its own reference
+    others: float  # mean against the other sentences of its stratum
     content: float  # `own` minus `others`
 
 
@@ -70,8 +70,8 @@ class RowContent:
 class EegBits:
     """Bits per token that the EEG adds to the likelihood of its sentence, compared with one control.
 
-    p is one-sided, over sentences. The bits show content only against `shuffled`, the EEG of another sentence. Any
-    other control is `off_distribution`: its likelihoods may be lower because its input is unlike the training data.
+    p is one-sided. The bits show content only against `shuffled`, the EEG of another sentence; of any other control
+    (`off_distribution`) likelihoods may be lower because its input is unlike the training data.
     """
 
     control: str
@@ -88,14 +88,14 @@ class AuditResult:
     """The verdict of an audit, and everything that the report prints."""
 
     verdict: Ruling
-    sentence: str  # the verdict for a lay reader, with effect, interval and p
-    limits: list[str]  # what limits the verdict, the most important first
+    sentence: str  # the verdict for a lay reader
+    limits: list[str]  # of the verdict, the most important first
     metric: str
     signature: str
     mode: str
     margin: float
-    mde: float  # of the verdict: the effect that all deciding comparisons find with power 90 %
-    adjusted_p: float  # p of the deciding comparison, adjusted over all that are printed (Holm)
+    mde: float  # of the verdict: all deciding comparisons find it with power 90 %
+    adjusted_p: float  # of the deciding comparison, over all that are printed (Holm)
     n_rows: int
     n_sentences: int
     n_subjects: int
@@ -108,8 +108,8 @@ class AuditResult:
     secondary: list[Secondary]
     reported: list[Reported]
     groups: list[GroupAnswer]
-    time: str  # whether content goes beyond the time of the recording, in a sentence
-    recordings: dict[str, tuple[float, float]]  # name -> first and last onset of EEG's rows, as the rows state them
+    time: str  # a sentence on content and the time of the recording
+    recordings: dict[str, tuple[float, float]]  # name -> first and last onset of EEG's rows
     time_unit: str  # of `recordings`: "s" or "samples"
     notices: list[Notice]
     notes: list[str]
@@ -117,26 +117,23 @@ class AuditResult:
     rows: list[RowContent]
     provenance: Provenance
     bits: list[EegBits] = dataclasses.field(default_factory=list)
-    judged: Judged | None = None  # the files that the rows come from, if any
+    judged: Judged | None = None  # if the rows are of files
     recording: str = "eeg"
     candidates: tuple[int, int] | None = None  # of rankings: fewest and most candidates
     chance: float | None = None  # of rankings: score by chance, in percent
     chance_interval: tuple[float, float] | None = None
-    by_length: Figures | None = None  # of rankings: a baseline that knows only the number of words
+    by_length: Figures | None = None  # of rankings: a baseline
 
     @property
     def deciding(self) -> Comparison:
-        """The comparison that gives the overall verdict."""
         return deciding_one(self.comparisons)
 
     @property
     def chosen(self) -> list[str]:
-        """A sentence on what is not the default, if anything."""
         return [f"Chosen, and not the default: {'; '.join(self.choices)}."] if self.choices else []
 
     @property
     def questions(self) -> list[str]:
-        """A sentence on each control that does not decide."""
         return [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in self.comparisons if c.question]
 
     @property
@@ -148,12 +145,12 @@ class AuditResult:
         return f"AuditResult({self.verdict.headline}. {self.sentence})"
 
     def to_frame(self) -> Any:
-        """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
+        """Return the comparisons as a pandas DataFrame, a row each."""
         headings, *rows = effect_table(self)
         return library("pandas", "pandas").DataFrame(rows, columns=headings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
+        """Return all fields but the rows, without arrays, as JSON values; NaN and infinity become null."""
         shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
         shown["deciding"] = self.deciding.control  # "" for EEG alone
         qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
@@ -187,7 +184,7 @@ Table = list[tuple[str, ...]]  # of text; the headings first
 
 
 def condition_table(result: AuditResult) -> Table:
-    """Return a table of the conditions; for rankings, the last row is a baseline."""
+    """Return a table of the conditions, for rankings with a baseline at the end."""
     rows: Table = [("condition", "rows", "top-1", "top-5", "rank", "others", "content", "p")]
     if result.chance is None:
         rows = [("condition", "rows", "score", "others", "content", "p", "distinct")]
@@ -205,7 +202,6 @@ def condition_table(result: AuditResult) -> Table:
 
 
 def effect_table(result: AuditResult) -> Table:
-    """Return a table of the comparisons."""
     rows: Table = [("against", "content difference", "90 % CI", "p", "verdict")]
     for c in result.comparisons:
         p, of = c.p
@@ -215,7 +211,6 @@ def effect_table(result: AuditResult) -> Table:
 
 
 def secondary_table(result: AuditResult) -> Table:
-    """Return a table of the further endpoints."""
     return [
         ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)"),
         *(
@@ -230,13 +225,13 @@ def _effect_cells(found: Contrast) -> tuple[str, str, str]:
 
 
 def reported_table(result: AuditResult, heading: str) -> Table:
-    """Return a table of scores as papers print them: name, then each condition's score and its null."""
+    """Return scores as papers print them, each with its null."""
     rows = ((r.label, *map("{:.2f} ({:.2f})".format, r.scores, r.nulls)) for r in result.reported)
     return [(heading, *(c.name for c in result.conditions)), *rows]
 
 
 def evidence_lines(result: AuditResult) -> list[str]:
-    """Return a sentence about each result in `bits`, and about the chance level of rankings."""
+    """Return sentences on `bits` and on the chance level of rankings."""
     lines = []
     if result.chance is not None:
         (low, high), sizes = result.chance_interval, " to ".join(map(str, dict.fromkeys(result.candidates)))
@@ -256,7 +251,7 @@ def evidence_lines(result: AuditResult) -> list[str]:
 def limits_of(
     ruling: Ruling, notices: Sequence[Notice], provenance: Provenance, time: str, odd: Collection[str]
 ) -> list[str]:
-    """Return sentences on what limits a verdict, the most important first; `odd` are the codes of odd signs."""
+    """Return what limits a verdict, the most important first; `odd` are the codes of odd signs."""
     if ruling.base is Verdict.NOT_JUDGEABLE:
         barring = [notice for notice in notices if notice.bars]
         examples = [line for notice in barring for line in notice.examples]
@@ -274,7 +269,7 @@ def limits_of(
 
 
 def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v or --html=report.html") -> str:
-    """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `more` is where all figures are."""
+    """Return the audit for a console: some 12 lines, or all if `verbose`; `more` says where all figures are."""
     heads, *rows = condition_table(result)
     size = f"{result.n_rows} rows, {result.n_sentences} sentences, {result.n_strata} strata of {result.alike}"
     lines = [f"{result.metric} in points; {size}", columns_text(heads, *(rows if verbose else rows[:MOST_SHOWN]))]
@@ -311,6 +306,5 @@ def _capitalized(text: str) -> str:
 
 
 def columns_text(*rows: Sequence[str]) -> str:
-    """Return rows of cells as lines of text, with the columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

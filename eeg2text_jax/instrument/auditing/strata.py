@@ -1,7 +1,7 @@
-"""Strata: sentences that may be exchanged, because what is known of them apart from their words is the same.
+"""Strata: sentences that may be exchanged, as what is known of them apart from their words is the same.
 
-What is known of the design comes first (task, readers), then clusters of the references where tasks are not known, then
-the number of words. Sentences with equal values are never separated.
+The design comes first (task, readers), then clusters of the references where tasks are not known, then the number of
+words. Sentences with equal values are never separated.
 """
 
 import functools
@@ -19,24 +19,22 @@ from scipy import sparse
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.file import SPACELESS, Prediction
 
-# The verdict compares plain words: without case, punctuation, special tokens and marks of word pieces.
-
 RULE = "Unicode NFKC, no case, no punctuation, no special tokens, word pieces joined"
 SPECIAL = re.compile(
     r"</?s>|<\|[a-z0-9_]+\|>|</?(?:start|end|unk|eos|bos|sos|pad|mask|sep|cls|extra_id_\d+)>"
     r"|\[(?:pad|cls|sep|unk|mask|eos|bos)\]",
     re.IGNORECASE,
 )
-STARTS = re.compile("[\u2581\u0120]")  # marks of SentencePiece and of GPT-2's tokenizer at the start of a word
-CONTINUED = re.compile(r"(?<=\w)@@ | ##(?=\w)")  # marks of BPE and WordPiece within a word
+STARTS = re.compile("[\u2581\u0120]")  # of SentencePiece and of GPT-2's tokenizer, at the start of a word
+CONTINUED = re.compile(r"(?<=\w)@@ | ##(?=\w)")  # of BPE and WordPiece, within a word
 APOSTROPHES = "'\u2019\u02bc`"
-FEW_SHARED = 0.05  # smallest share of the predicted words that are somewhere in the references, in the same form
+FEW_SHARED = 0.05  # least share of predicted words that are in the references, in one form
 MIN_WORDS = 30  # fewest predicted words that tell the form
-UNLIKE = 1.5  # ratio of mean lengths from which on words are other units, such as phonemes; misspelt words are not
+UNLIKE = 1.5  # ratio of mean lengths from which words are other units, such as phonemes
 
 
 class _Plain(dict):
-    """Characters of plain text: no punctuation, symbols or controls; characters of spaceless scripts are words."""
+    """Characters without punctuation, symbols, controls; those of spaceless scripts are words."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)
@@ -49,7 +47,7 @@ _PLAIN = _Plain()
 
 
 def unmarked(text: str) -> str:
-    """Return the text in Unicode NFKC and without case and special tokens, with word pieces joined."""
+    """Return the text in NFKC, without case and special tokens, with word pieces joined."""
     text = SPECIAL.sub(" ", text)
     if "</w>" in text:
         text = text.replace(" ", "").replace("</w>", " ")
@@ -60,17 +58,17 @@ def unmarked(text: str) -> str:
 
 @functools.lru_cache(1 << 20)
 def words(text: str) -> tuple[str, ...]:
-    """Return the plain words of a text; in scripts without spaces every character is one."""
+    """Return the plain words of a text; in scripts without spaces each character is one."""
     return tuple(unmarked(text).translate(_PLAIN).split())
 
 
 def key(text: str) -> str:
-    """Return the text by which a sentence is known: its plain words, or the stripped text if it has none."""
+    """Return the text by which a sentence is known: its plain words, or all if it has none."""
     return " ".join(words(text)) or unicodedata.normalize("NFKC", text.strip())
 
 
 def other_form(predictions: Iterable[str], references: Sequence[str]) -> str:
-    """Return why the two sides are not in the same form, such as phonemes beside words; "" if they are."""
+    """Return why two sides are not in the same form, such as phonemes beside words, or ""."""
     true_words = Counter(word for text in references for word in words(text))
     written = Counter(word for text in predictions for word in words(text))
     shared = sum(count for word, count in written.items() if word in true_words)
@@ -87,7 +85,7 @@ def other_form(predictions: Iterable[str], references: Sequence[str]) -> str:
 
 
 def _form(counts: Counter[str]) -> tuple[str, float, str]:
-    """Return the script of most words, the first word of a letter's Unicode name; the mean length; frequent words."""
+    """Return the script (first word of a letter's Unicode name), mean length and frequent words."""
     names: Counter[str] = Counter()
     for word, count in counts.items():
         names[re.split("[ -]", unicodedata.name(word[0], "unnamed"))[0]] += count
@@ -97,21 +95,21 @@ def _form(counts: Counter[str]) -> tuple[str, float, str]:
 
 
 Row = TypeVar("Row", bound=Prediction)
-# Fewest sentences of a stratum, if there are as many of its kind. With 6, outputs that know the length of a sentence
-# seem to have more than twice the content; with 3, the MDE grows by 8 %.
+# Fewest sentences of a stratum, if its kind has as many. With 6, outputs that know a sentence's length seem to have
+# twice the content and more; with 3, the MDE grows by 8 %.
 LEAST = 3
 GROUP = 6  # fewest sentences of a group of readers, and of a cluster of references
-MOST = 200  # a larger stratum is divided at random: its parts of 100 or more add at most 1 % to the variance
-MIN_SENTENCES = 5  # 5! = 120 pairings; with 4! = 24, even the smallest p is hardly below 0.05
+MOST = 200  # a larger stratum is divided at random: parts of 100 or more add at most 1 % to the variance
+MIN_SENTENCES = 5  # 5! = 120 pairings; with 4! = 24, the smallest p is hardly below 0.05
 CLUSTER = 7  # mean number of sentences of a cluster of references
-SAMPLE = 2000  # texts from which principal components are computed
-AXES = 4  # principal components in which references are clustered: two and three hidden genres were found best with 4
+SAMPLE = 2000  # texts for principal components
+AXES = 4  # principal components for clusters: two and three hidden genres were found best with 4
 
 
 def length_strata(kinds: Sequence[str] | np.ndarray, n_words: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the stratum of each sentence, int `[S]`: one kind, and neighboring numbers of words.
 
-    These are joined from the smallest on until a stratum has `LEAST` sentences; what is left at the end joins the last.
+    These are joined from the smallest on until a stratum has `LEAST` sentences; the rest joins the last.
     """
     kinds, n_words = np.asarray(kinds), np.asarray(n_words, float)
     strata, used = np.empty(len(kinds), int), 0
@@ -131,7 +129,7 @@ def length_strata(kinds: Sequence[str] | np.ndarray, n_words: Sequence[float] | 
 
 
 def divided(strata: np.ndarray, keys: Sequence[str]) -> np.ndarray:
-    """Return strata of at most `MOST` sentences, int `[S]`; larger ones are divided by a hash of the references."""
+    """Return strata of at most `MOST` sentences, int `[S]`, divided by a hash of the references."""
     order, parts = hashes(keys), np.zeros(len(strata), int)
     for stratum in np.flatnonzero(np.bincount(strata) > MOST):
         members = np.flatnonzero(strata == stratum)
@@ -141,23 +139,23 @@ def divided(strata: np.ndarray, keys: Sequence[str]) -> np.ndarray:
 
 
 def hashes(keys: Sequence[str]) -> np.ndarray:
-    """Return a number for each text by which texts have a random order, the same in every file, uint64 `[S]`."""
+    """Return numbers that give texts a random order, the same in every file, uint64 `[S]`."""
     return np.array([int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest()) for key in keys], np.uint64)
 
 
 def reader_groups(sentence: np.ndarray, subject: np.ndarray) -> np.ndarray:
-    """Group sentences by the subjects who read them: int `[S]`, from the sentence and subject of each row, int `[R]`.
+    """Group sentences by their readers: int `[S]`, from the sentence and subject of each row, int `[R]`.
 
-    A model that knows the subject also knows the group. A sentence joins a group if at least half of its readers, or of
-    those of the group's first sentence, are in both sets: a missing recording does not separate sentences. If a group
-    would have fewer than `GROUP` sentences, all sentences form one.
+    A model that knows the subject also knows the group. A sentence joins a group if half of its readers, or of those of
+    the group's first sentence, are in both sets: a missing recording does not part sentences. If a group would have
+    fewer than `GROUP` sentences, all form one.
     """
     readers = defaultdict(set)
     for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):
         readers[s].add(u)
     leaders: list[set[int]] = []
     groups = np.zeros(len(readers), int)
-    # Sentences with the most readers first: a group's first sentence does not lack a reader by chance.
+    # The most readers first: a group's first sentence does not lack a reader by chance.
     for s in sorted(readers, key=lambda s: (-len(readers[s]), s)):
         alike = (i for i, a in enumerate(leaders) if len(a & readers[s]) >= 0.5 * min(len(a), len(readers[s])))
         groups[s] = next(alike, len(leaders))
@@ -169,8 +167,8 @@ def reader_groups(sentence: np.ndarray, subject: np.ndarray) -> np.ndarray:
 def text_clusters(references: Sequence[str], rows: np.ndarray) -> np.ndarray:
     """Return the cluster of each reference, int `[S]`: texts of one kind share words, and numbers of `rows`, int `[S]`.
 
-    Ward's method on the first principal components of tf-idf vectors, and the logarithm of the number of rows if it
-    varies. All references are one cluster if they are too few, or share too few words.
+    Ward's method on principal components of tf-idf vectors, and log numbers of rows if they vary; one cluster if texts
+    are too few, or share too few words.
     """
     from scipy.cluster import hierarchy  # slow to import, and not needed where tasks are known
 
@@ -186,7 +184,7 @@ def text_clusters(references: Sequence[str], rows: np.ndarray) -> np.ndarray:
 
 
 def _joined(clusters: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Join clusters of fewer than `GROUP` sentences, the smallest first, with the cluster whose mean is nearest."""
+    """Join clusters of fewer than `GROUP` sentences, the smallest first, with the nearest."""
     clusters = clusters.copy()
     while True:
         sizes = np.bincount(clusters)
@@ -201,7 +199,7 @@ def _joined(clusters: np.ndarray, axes: np.ndarray) -> np.ndarray:
 
 
 def _text_axes(references: Sequence[str]) -> np.ndarray:
-    """Return principal components of tf-idf vectors of unit length, `[S, AXES]`; `[S, 0]` if texts share few words."""
+    """Return principal components of tf-idf vectors, `[S, AXES]`; `[S, 0]` if texts share few words."""
     texts = [set(words(text)) for text in references]
     among = Counter(word for text in texts for word in text)
     column = {word: index for index, word in enumerate(sorted(word for word, n in among.items() if n > 1))}
@@ -214,7 +212,7 @@ def _text_axes(references: Sequence[str]) -> np.ndarray:
     table = sparse.csr_array((np.log(len(texts) / counts), (rows, columns)), shape=(len(texts), len(column)))
     norms = np.sqrt(np.asarray((table * table).sum(1)).ravel())
     table = sparse.diags_array(1 / np.maximum(norms, 1e-12)) @ table
-    # The components of a sample of the texts are those of all, nearly, and take seconds for any number of texts.
+    # Components of a sample are nearly those of all, and take seconds for any number of texts.
     sample = table[np.sort(np.argsort(hashes(references))[:SAMPLE])]
     sample, mean = sample.toarray() - np.asarray(sample.mean(0)), np.asarray(sample.mean(0)).ravel()
     sizes, vectors = np.linalg.eigh(sample @ sample.T)
@@ -223,16 +221,16 @@ def _text_axes(references: Sequence[str]) -> np.ndarray:
 
 
 def exchangeable(strata: np.ndarray) -> np.ndarray:
-    """Return whether each sentence shares its stratum with another sentence, bool `[S]`; otherwise it has no null."""
+    """Return whether each sentence shares its stratum, bool `[S]`; otherwise it has no null."""
     return np.bincount(strata)[strata] > 1
 
 
 def disjoint(rows: Sequence[Row]) -> list[Row]:
     """Return rows whose windows do not overlap, from the start of each story on.
 
-    Overlapping windows share text and frames, so that content would be found in any signal that is smooth in time.
+    Overlapping windows share text and frames: any signal that is smooth in time would have content.
     """
-    end: dict[str, float] = {}  # story -> end of the last window that was kept
+    end: dict[str, float] = {}  # story -> end of the last window kept
     kept = set()
     for window in sorted(set(map(_window, rows))):
         story, start, stop = window
@@ -245,7 +243,7 @@ def disjoint(rows: Sequence[Row]) -> list[Row]:
 def thin_windows(
     eeg: Sequence[Row], controls: Mapping[str, Sequence[Row]], recording: str
 ) -> tuple[Sequence[Row], Mapping[str, Sequence[Row]], list[str]]:
-    """Return the rows of EEG and controls to judge (fMRI: only `disjoint` windows), and a note on dropped rows."""
+    """Return the rows to judge (fMRI: `disjoint` windows), and a note on dropped ones."""
     if recording != "fmri":
         return eeg, controls, []
     judged = disjoint(eeg)
@@ -255,7 +253,7 @@ def thin_windows(
 
 
 def _window(row: Prediction) -> tuple[str, float, float]:
-    """Return the story of a window, its start and its end, in seconds, or in segments if the row has no time."""
+    """Return story, start and end of a window, in seconds, or segments if the row has no time."""
     story, colon, first = row.sentence_id.rpartition(":")  # not `row.task`, which may contain the fold, too
     if not colon or (row.story_time is None and not re.fullmatch(r"-?\d+", first)):
         raise UserError(

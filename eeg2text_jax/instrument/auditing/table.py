@@ -1,7 +1,7 @@
 """The table of an audit: the mean score of the predictions made for a sentence against every reference of its stratum.
 
-Cell (s, t) of a block is the mean over the rows of sentence s of their scores against reference t. So every sentence
-weighs the same, however many rows it has. The diagonal holds the scores, the other cells what the scores are worth.
+Cell (s, t) of a block is the mean over the rows of sentence s of their scores against reference t, so that every
+sentence weighs the same. The diagonal holds the scores, the other cells what they are worth.
 """
 
 import contextlib
@@ -15,19 +15,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import sparse
 
-from eeg2text_jax.base.errors import UserError, did_you_mean
+from eeg2text_jax.base.errors import UserError, did_you_mean, named
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.instrument.auditing._signs import Sign, Weight
 from eeg2text_jax.instrument.auditing.align import Aligned, Condition
 from eeg2text_jax.instrument.auditing.strata import RULE, words
 from eeg2text_jax.instrument.metrics import score
-from eeg2text_jax.instrument.metrics.metric import Metric, MetricError, rouge, word_bleu, word_error_rate
+from eeg2text_jax.instrument.metrics.metric import Metric, MetricError, Rouge, word_bleu, word_error_rate
 from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, WHICH_SENTENCE, Named
 from eeg2text_jax.instrument.metrics.score import Figures, RankMetric
 from eeg2text_jax.instrument.predictions.rankings import Ranking
 
-# Endpoints: scores of every prediction against every reference. The score of a set is the mean of the scores of its
-# rows; that of a corpus score (BLEU, WER) is not, so these are reported and decide nothing.
+# Endpoints: the score of a set is the mean of those of its rows. Corpus scores (BLEU, WER) are not, and decide nothing.
 
 Points = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts P and R -> scores [P, R], higher is better
 
@@ -36,20 +35,20 @@ Points = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts P and R -
 class Endpoint:
     """An additive score."""
 
-    label: str  # its name in tables
+    label: str  # in tables
     fit: Callable[[Sequence[str]], Points]  # from all references of a test set
-    margin: float = 1.0  # the smallest difference that matters, in points, where no other is asked for
-    signature: str = ""  # what changes the score, in words
-    of_words: bool = False  # whether it compares plain words, so that both sides need the same form
-    notes: Callable[[], list[str]] = list  # what the metric says about the texts that it scored
+    margin: float = 1.0  # default of the smallest difference that matters, in points
+    signature: str = ""  # what changes the score
+    of_words: bool = False  # both sides need the same form
+    notes: Callable[[], list[str]] = list  # of the metric, about the texts that it scored
 
 
 def shared_words(weights: Callable[[str], float], *, harmonic: bool = False) -> Points:
     """Return a score of shared words in points: the mean of precision and recall by weight.
 
     A word that occurs k times in both texts is shared k times. For words drawn at random, precision goes with one
-    length alone and recall with the other, so their arithmetic mean does not favor outputs of the own sentence's
-    length; the `harmonic` mean (with equal weights: ROUGE-1 F) does.
+    length and recall with the other, so their mean does not favor outputs of the own sentence's length; the `harmonic`
+    mean (with equal weights: ROUGE-1 F) does.
     """
 
     def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -67,7 +66,7 @@ def shared_words(weights: Callable[[str], float], *, harmonic: bool = False) -> 
 def _occurrences(
     texts: Sequence[str], columns: dict[tuple[str, int], int], weights: Callable[[str], float], *, grow: bool
 ) -> tuple[sparse.csr_array, np.ndarray]:
-    """Return the square root of the weight of the k-th occurrence of each word, `[N, V]`, and the texts' weights."""
+    """Return the roots of the weights of each word's k-th occurrence, `[N, V]`, and the texts' weights."""
     starts, places, roots, totals = [0], [], [], []
     for text in texts:
         total = 0.0
@@ -86,17 +85,17 @@ def _occurrences(
 
 
 def rare_words(references: Sequence[str]) -> Points:
-    """Return `shared_words` with the weight `log((S + 1) / (n + 1))` of a word that is in n of the S references."""
+    """Return `shared_words` with weight `log((S + 1) / (n + 1))` for a word in n of the S references."""
     among = Counter(word for text in references for word in set(words(text)))
     return shared_words(lambda word: float(np.log((len(references) + 1) / (among[word] + 1))))
 
 
 def of_metric(named: Named, metric: Metric) -> Endpoint:
-    """Return one figure of a metric of single pairs, such as BERTScore, as an endpoint."""
-    column, sign = metric.columns.index(named.figure), -1 if metric.lower_is_better else 1
+    """Return a figure of a metric of single pairs, such as BERTScore, as an endpoint."""
+    column = metric.columns.index(named.figure)
 
     def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        return sign * metric.corpus(metric.pairwise(predictions, references))[..., column]
+        return metric.corpus(metric.pairwise(predictions, references))[..., column]
 
     return Endpoint(named.label, lambda references: points, named.margin, metric.signature, notes=metric.notes)
 
@@ -113,9 +112,9 @@ WORDS = BY_NAME["words"]
 
 
 def text_endpoint(endpoint: Endpoint | str | None) -> Endpoint:
-    """Return an endpoint of texts that needs no model: itself, `words` (also for None), `rouge-1` or MODULE:FUNCTION.
+    """Return an endpoint of texts: itself, or by name `words` (also for None), `rouge-1` or MODULE:FUNCTION.
 
-    Raises UserError if there is no such endpoint.
+    Raises UserError if there is none.
     """
     if endpoint is None or isinstance(endpoint, Endpoint):
         return endpoint or WORDS
@@ -129,7 +128,7 @@ def text_endpoint(endpoint: Endpoint | str | None) -> Endpoint:
 def function_endpoint(name: str) -> Endpoint:
     """Return the endpoint `MODULE:FUNCTION`, of a function of predictions and references to points `[P, R]`.
 
-    Modules in the current folder are found, too. Raises UserError if it cannot be imported.
+    The current folder is searched, too. Raises UserError if it cannot be imported.
     """
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -143,11 +142,27 @@ def function_endpoint(name: str) -> Endpoint:
             f"--endpoint={name}: {error}; expected MODULE:FUNCTION, a Python function of lists of predictions and "
             "references that returns an array of points [predictions, references], higher is better."
         ) from error
-    return Endpoint(name, lambda references: points, signature=f"the function {name}")
+
+    def guarded(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        try:
+            return points(predictions, references)
+        except Exception as error:
+            failed = f"{len(predictions)} predictions and {len(references)} references"
+            if len(predictions) == len(references) == 1:
+                failed = f"the prediction {predictions[0]!r:.60} and the reference {references[0]!r:.60}"
+            elif len(predictions) > 1:
+                for text in predictions:  # raises for the first that fails alone
+                    guarded([text], references)
+            else:
+                for text in references:
+                    guarded(predictions, [text])
+            raise UserError(f"--endpoint={name}: failed on {failed} ({named(error)}); correct the function.") from error
+
+    return Endpoint(name, lambda references: guarded, signature=f"the function {name}")
 
 
 def checked_points(points: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:
-    """Return points `[P, R]` as float64. Raises UserError for another shape, or a number that is not finite."""
+    """Return points `[P, R]` as float64. Raises UserError for another shape, NaN or infinity."""
     try:
         points = np.asarray(points, float)
     except (TypeError, ValueError) as error:
@@ -158,7 +173,7 @@ def checked_points(points: np.ndarray, predictions: int, references: int, label:
     return points
 
 
-PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
+PROGRESS_ROWS = 50_000  # rows from which progress is shown
 Scorer = Callable[[Condition, np.ndarray, Sequence[str]], np.ndarray]  # rows, references -> scores [rows, references]
 
 
@@ -166,9 +181,9 @@ Scorer = Callable[[Condition, np.ndarray, Sequence[str]], np.ndarray]  # rows, r
 class Cells:
     """Scores of one condition, in points; higher is better."""
 
-    blocks: tuple[np.ndarray, ...]  # for each stratum the cells `[n, n]`
+    blocks: tuple[np.ndarray, ...]  # of each stratum, `[n, n]`
     own: np.ndarray  # each row's score against its own reference, `[N]`
-    others: np.ndarray  # each row's mean score against the other sentences of its stratum, `[N]`
+    others: np.ndarray  # its mean score against the others of its stratum, `[N]`
 
     @property
     def content(self) -> np.ndarray:
@@ -176,14 +191,14 @@ class Cells:
 
 
 def strata_members(strata: np.ndarray) -> list[np.ndarray]:
-    """Return the sentences of each stratum with two sentences or more, from strata int `[S]`."""
+    """Return the sentences of each stratum of two or more, from strata int `[S]`."""
     order = np.argsort(strata, kind="stable")
     parts = np.split(order, np.cumsum(np.bincount(strata))[:-1])
     return [members for members in parts if len(members) > 1]
 
 
 def text_scorer(aligned: Aligned, endpoint: Endpoint) -> Scorer:
-    """Return a scorer of texts; equal texts are scored once."""
+    """Return a scorer of texts, equal ones once."""
     points = endpoint.fit(aligned.references)
 
     def scores(condition: Condition, rows: np.ndarray, references: Sequence[str]) -> np.ndarray:
@@ -221,7 +236,7 @@ def fill(condition: Condition, references: Sequence[str], strata: Sequence[np.nd
 def _replace_donors(points: np.ndarray, place: np.ndarray, donor: np.ndarray, members: np.ndarray) -> None:
     """Replace scores of rows against their donors' sentences, which a working decoder writes, by the mean over others.
 
-    `donor` `[rows]` is the sentence whose recording was the input under `shuffled`, -1 for none.
+    `donor` `[rows]` is the sentence whose recording was the input, -1 for none.
     """
     where = {s: index for index, s in enumerate(members.tolist())}
     for row in np.flatnonzero(donor >= 0).tolist():
@@ -230,28 +245,28 @@ def _replace_donors(points: np.ndarray, place: np.ndarray, donor: np.ndarray, me
             points[row, column] = rest / (len(members) - 2)
 
 
-# Rankings: does the recording tell which sentence was read? For the endpoint top-5, cell (s, t) is how often sentence t
-# is among the five best candidates for recordings of sentence s.
+# Rankings: for the endpoint top-5, cell (s, t) is how often sentence t is among the five best candidates for recordings
+# of sentence s.
 
 MIN_CANDIDATES = 4  # scores of fewer candidates may tie by chance
 ALL_ROWS = 0.99
-MIN_SENTENCES, SAME = 10, 0.5  # sentences with several readings, and the share of them whose scores are all the same
+MIN_SENTENCES, SAME = 10, 0.5  # sentences with several readings; share whose scores are the same
 
 
 @dataclasses.dataclass(frozen=True)
 class RankFigures:
-    """What is printed of rankings: the numbers of candidates, chance, and a baseline that knows only lengths."""
+    """What is printed of rankings: numbers of candidates, chance in percent, and a baseline."""
 
-    candidates: tuple[int, int]  # fewest and most candidates of a recording
-    chance: float  # score by chance, in percent
-    chance_interval: tuple[float, float]  # holds 95 % of scores by chance, in percent
-    by_length: Figures  # scores of a baseline that knows only the number of words
+    candidates: tuple[int, int]  # fewest and most
+    chance: float
+    chance_interval: tuple[float, float]  # of 95 % of scores by chance
+    by_length: Figures  # of a baseline that knows only the number of words
 
 
 def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
     """Return the endpoint `name` of `WHICH_SENTENCE`, and its column in `RankMetric`.
 
-    Raises UserError if the endpoint does not exist, or a control has texts instead of rankings.
+    Raises UserError if there is none, or a control has texts.
     """
     if not isinstance(name, str) or name not in WHICH_SENTENCE:
         names = ", ".join(WHICH_SENTENCE)
@@ -265,7 +280,7 @@ def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
                 "text only."
             )
     metric, figure = RankMetric(), WHICH_SENTENCE[name]
-    return Endpoint(figure.label, _no_texts, figure.margin, metric.signature), metric.columns.index(name)
+    return Endpoint(figure.label, _no_texts, figure.margin, metric.signature), metric.columns.index(figure.figure)
 
 
 def _no_texts(references: Sequence[str]) -> Points:
@@ -273,7 +288,7 @@ def _no_texts(references: Sequence[str]) -> Points:
 
 
 def rank_scorer(column: int) -> Scorer:
-    """Return a scorer of rankings: column `column` of `RankMetric` in percent, for each candidate sentence."""
+    """Return a scorer of rankings by a column of `RankMetric`."""
     metric = RankMetric()
 
     def scores(condition: Condition, rows: np.ndarray, references: Sequence[str]) -> np.ndarray:
@@ -287,16 +302,15 @@ def _rows(condition: Condition) -> list[Ranking]:
 
 
 def figures_of(condition: Condition) -> Figures:
-    """Return top-1, top-5 and mean percentile rank of a condition's rows."""
     rows = _rows(condition)
     return Figures.of(score.right_statistics(rows, [row.scores for row in rows]).sum(0))
 
 
 def rank_figures(aligned: Aligned, column: int) -> RankFigures:
-    """Return chance level and baseline of the endpoint in column `column` of `RankMetric`."""
+    """Return chance and baseline of an endpoint by its column in `RankMetric`."""
     rows, sentences = _rows(aligned.eeg), len(aligned.references)
     sizes = [len(row.candidates) for row in rows]
-    if column >= len(score.TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
+    if column >= len(score.TOP):  # "rank": by chance the percentile is uniform, with mean 50
         reach = 1.96 * 100 / np.sqrt(12 * sentences)
         level, interval = 50.0, (50 - reach, 50 + reach)
     else:
@@ -308,7 +322,7 @@ def rank_figures(aligned: Aligned, column: int) -> RankFigures:
 
 
 def rank_signs(eeg: Condition, *, averaged: bool) -> list[Sign]:
-    """Return signs that scores hold the answer, or (unless they are `averaged`) not of the individual recording."""
+    """Return signs that scores hold the answer or, unless they are `averaged`, are not of the individual recording."""
     return [*_answer_alone(eeg), *([] if averaged else _same_for_all(eeg))]
 
 
@@ -324,7 +338,7 @@ def _answer_alone(condition: Condition) -> list[Sign]:
 
 
 def _same_for_all(condition: Condition) -> list[Sign]:
-    """Return a sign if all recordings of a sentence have the same scores: the recording plays no part."""
+    """Return a sign if all recordings of a sentence have the same scores."""
     by_sentence = defaultdict(list)
     for s, row in zip(condition.sentence.tolist(), _rows(condition), strict=True):
         by_sentence[s].append(row.scores.tobytes())
@@ -339,13 +353,13 @@ def _same_for_all(condition: Condition) -> list[Sign]:
 
 # Scores as papers print them, from the raw texts, each beside its null; they test nothing.
 
-MOST_ROWS = 5000  # with more rows these scores take longer than the audit; `eeg2text score` computes them
-SHIFTS = 3  # other sentences of its stratum against which each prediction is scored for the null
+MOST_ROWS = 5000  # with more, they take longer than the audit
+SHIFTS = 3  # other sentences against which each prediction is scored
 
 
 @dataclasses.dataclass(frozen=True)
 class Reported:
-    """One corpus score of every condition, EEG first, with its null: the same predictions against other sentences."""
+    """A corpus score of every condition, EEG first, with its null: against other sentences."""
 
     label: str
     signature: str
@@ -354,7 +368,7 @@ class Reported:
 
 
 def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[list[Reported], list[str]]:
-    """Return BLEU-1, BLEU-4, WER, ROUGE-1 F and ROUGE-L F of all rows, and notes on scores that are not computed."""
+    """Return BLEU-1, BLEU-4, WER, ROUGE-1 F and ROUGE-L F, and notes on those that are not computed."""
     most = max(len(condition.rows) for condition in aligned.conditions)
     if most > MOST_ROWS:
         return [], [f"BLEU, WER and ROUGE are not computed for {most} rows; `eeg2text score` has them"]
@@ -362,9 +376,9 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
     metrics: list[tuple[Metric, dict[str, int]]] = [
         (word_bleu(), {"BLEU-1": 0, "BLEU-4": 3}),
         (word_error_rate(), {"WER": 0}),
-        (of_rouge := rouge(), {f"ROUGE-{kind} F": of_rouge.columns.index(f"rouge-{kind}-f".lower()) for kind in "1L"}),
+        (of_rouge := Rouge(), {f"ROUGE-{kind} F": of_rouge.columns.index(f"rouge-{kind}-f".lower()) for kind in "1L"}),
     ]
-    # The next sentences of each sentence's stratum, int `[SHIFTS, S]`; they may repeat.
+    # The next sentences of each stratum, int `[SHIFTS, S]`; they may repeat.
     others = np.tile(np.arange(len(aligned.references)), (SHIFTS, 1))
     for stratum in members:
         for shift in range(SHIFTS):
@@ -384,7 +398,7 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
 def _score(
     condition: Condition, references: Sequence[str], others: np.ndarray, metric: Metric
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the figures `[C]` of a condition's rows against their references, and against other sentences."""
+    """Return the figures `[C]` of rows against their references, and against `others`."""
     texts, sentence = condition.texts, condition.sentence
     raw = [row.reference for row in condition.rows]
     null = [references[s] for shift in others for s in shift[sentence].tolist()]

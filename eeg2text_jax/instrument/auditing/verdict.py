@@ -1,4 +1,4 @@
-"""The verdict of an audit: one value with its qualifiers, from which text, color and exit status are made."""
+"""Content and the verdict on it: one value with qualifiers, from which text, color and exit status are made."""
 
 import dataclasses
 import enum
@@ -11,30 +11,30 @@ import numpy as np
 from eeg2text_jax.instrument.auditing.align import Condition
 from eeg2text_jax.instrument.auditing.table import Cells
 
-# Content from tables of scores `[sentence, reference]` of EEG minus control, or of EEG alone, within strata: effect, p,
-# interval, minimum detectable effect, and who carries it. docs/method.md has the formulas.
+# Content from tables of scores `[sentence, reference]` of EEG minus control, or of EEG alone, within strata.
+# docs/method.md has the formulas.
 
 ALPHA, POWER = 0.05, 0.9
 Z_ALPHA, Z_POWER, Z_95 = (NormalDist().inv_cdf(q) for q in (1 - ALPHA, POWER, 0.975))
 PAIRINGS = 10_000  # random pairings behind a p
-MOST_DRAWN = 1000  # more sentences than this need no draws: the sum over them is normal
-NOTHING = 1e-9  # a smaller spread of scores, in points, is rounding error
-STRONGEST = 0.02  # share of the sentences that are left out to see whether few of them carry the effect
+MOST_DRAWN = 1000  # more sentences need no draws: their sum is normal
+NOTHING = 1e-9  # a smaller spread, in points, is rounding error
+STRONGEST = 0.02  # share of the sentences left out to see whether few carry the effect
 
 
 class Strata:
-    """The sentences that are judged, by stratum, and random pairings within the strata (the same for all tables)."""
+    """The judged sentences of each stratum, and random pairings within the strata (the same for all tables)."""
 
     def __init__(self, members: Sequence[np.ndarray]) -> None:
-        self.members = list(members)  # sentences of each stratum
-        self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)  # in this order, `[S']`
+        self.members = list(members)
+        self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)  # `[S']`
 
     def __len__(self) -> int:
         return len(self.sentences)
 
     @functools.cached_property
     def pairings(self) -> list[np.ndarray]:
-        """For each stratum the references of its sentences in each pairing, `[PAIRINGS, n]`; always the same."""
+        """For each stratum the references in each pairing, `[PAIRINGS, n]`."""
         rng = np.random.default_rng(0)
         return [rng.random((PAIRINGS, len(m)), np.float32).argsort(1) for m in self.members]
 
@@ -44,24 +44,21 @@ class Contrast:
     """The content of EEG, minus the content of the control if there is one, in points of the endpoint."""
 
     control: str  # "" for EEG alone
-    scores: tuple[float, ...]  # of EEG and control: mean over sentences of the score against the own reference
-    nulls: tuple[float, ...]  # the same against the other sentences of the stratum
+    scores: tuple[float, ...]  # of EEG and control: mean score against the own reference
+    nulls: tuple[float, ...]  # against the others of the stratum
     effect: float
-    p: float  # one-sided: share of random pairings with at least this effect
+    p: float  # one-sided: share of pairings with at least this effect
     p_less: float  # the same for less content
-    p_seeds: float | None  # one-sided t test over three or more training seeds; None: fewer
+    p_seeds: float | None  # one-sided t test over three or more training seeds
     se: float  # standard error of the effect over sentences (and seeds)
-    sd: float  # standard deviation of the effect of a random pairing
-    mde: float  # minimum detectable effect of this comparison alone
+    sd: float  # standard deviation of a random pairing's effect
+    mde: float  # minimum detectable effect of it alone
     seed_effects: tuple[float, ...]
-    content: np.ndarray  # content of each sentence, in the order of `Strata.sentences`; its mean is `effect`
-    centred: tuple[np.ndarray, ...]  # `centred` blocks of the table without the effect, for covariances
+    content: np.ndarray  # of each of `Strata.sentences`; its mean is `effect`
+    centred: tuple[np.ndarray, ...]  # blocks without the effect, for covariances
 
     def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
-        """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %.
-
-        The normal quantile z has the first term of its expansion to Student's t of S - 1 degrees.
-        """
+        """Return the interval of 90 %, or with `Z_95` of 95 %: normal, with the first term of Student's t."""
         reach = z * (1 + (z**2 + 1) / (4 * max(len(self.content) - 1, 1))) * self.se
         return self.effect - reach, self.effect + reach
 
@@ -71,34 +68,33 @@ class Contrast:
 
     @property
     def above(self) -> bool:
-        """Whether more content is claimed: p at most 5 %, and the 90 % interval above 0."""
+        """Whether more content is claimed: p and interval agree."""
         return self.decisive_p <= ALPHA and self.interval()[0] > 0
 
     @property
     def below(self) -> bool:
-        """Whether less content is claimed."""
         p_less = self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
         return p_less <= ALPHA and self.interval()[1] < 0
 
     @property
     def reach(self) -> float:
-        """The largest absolute value of the 90 % interval: the smallest margin of equivalence."""
+        """The smallest margin of equivalence."""
         return max(map(abs, self.interval()))
 
     def equivalence_p(self, margin: float) -> float:
-        """Return the p of equivalence: the larger of two t tests that the effect is inside -margin and +margin."""
+        """Return the larger p of two t tests that the effect is inside -margin and +margin."""
         from scipy import stats  # slow to import
 
         return float(stats.t.sf((margin - abs(self.effect)) / max(self.se, NOTHING), len(self.content) - 1))
 
     @property
     def varies(self) -> bool:
-        """Whether other references would change the score; if not, no effect can be found."""
+        """Whether other references would change the score."""
         return self.sd > NOTHING
 
 
 def centred(block: np.ndarray) -> np.ndarray:
-    """Return `n / (n - 1)` times a block `[n, n]` without its row means and column means: what a pairing adds up."""
+    """Return `n / (n - 1)` times a block `[n, n]` without its row and column means: what a pairing adds up."""
     n = len(block)
     return n / (n - 1) * (block - block.mean(1, keepdims=True) - block.mean(0) + block.mean())
 
@@ -115,10 +111,8 @@ def contrast(
 ) -> Contrast:
     """Compare the tables of EEG and of the control `name`, or EEG with its own null.
 
-    Args:
-      seeds: content by training seed, EEG minus control, `[G]`, if there are three seeds or more.
-      seed_noise: variance of these that comes from the sentences, which is in the variance over sentences already.
-      growth: growth of the variance of the effect with each point of the effect, see `variance_growth`.
+    `seeds` is the content by training seed, `[G]`; three or more count, less `seed_noise`, the variance that comes from
+    the sentences and is counted there. `growth` is of `variance_growth`.
     """
     tables = [eeg] if control is None else [eeg, control]
     blocks = [b - c for b, c in zip(eeg.blocks, control.blocks, strict=True)] if control else list(eeg.blocks)
@@ -156,7 +150,7 @@ def contrast(
 
 
 def _pairing_p(strata: Strata, parts: Sequence[np.ndarray], sd: float) -> tuple[float, float]:
-    """Return the one-sided p for more and for less content: (1 + pairings at least as extreme) / (1 + pairings)."""
+    """Return p for more and for less content: (1 + pairings at least as extreme) / (1 + pairings)."""
     observed = sum(float(np.trace(part)) for part in parts)
     if sd <= NOTHING:
         return 1.0, 1.0
@@ -174,9 +168,9 @@ def _pairing_p(strata: Strata, parts: Sequence[np.ndarray], sd: float) -> tuple[
 def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, perfect: float) -> float:
     """Return by how much the variance of the effect grows with each point of content that is spread.
 
-    A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions. So content is a
-    binomial count, whose variance is its mean times this unit. `n_words` is `[S]`, `judged` are the sentences that are
-    judged, and `perfect` the points of a prediction that is its reference.
+    A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions, so content is a
+    binomial count, whose variance is its mean times this unit. `perfect`: the points of a prediction that is its
+    reference; `judged`: the judged sentences.
     """
     pairs = {(s, row.prediction) for s, row in zip(eeg.sentence.tolist(), eeg.rows, strict=True)}
     different = np.bincount([s for s, _ in pairs], minlength=len(n_words))
@@ -184,9 +178,9 @@ def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, per
 
 
 def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
-    """Return the effect d that all `contrasts` of EEG find together with power 90 %.
+    """Return the effect d that all `contrasts` find together with power 90 %.
 
-    The effects of a study are normal around d, with the covariance of random pairings plus the growth at d.
+    Effects are normal around d, with the covariance of random pairings plus the growth at d.
     """
 
     def of(a: Contrast, b: Contrast) -> float:
@@ -197,7 +191,7 @@ def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
 
 
 def _solve(covariance: np.ndarray, growth: float) -> float:
-    """Return the least d for which normal effects around d all exceed their critical values with power `POWER`."""
+    """Return the least d around which normal effects all exceed their critical values with power `POWER`."""
     if not covariance.any():
         return 0.0
     count = len(covariance)
@@ -219,7 +213,7 @@ def _solve(covariance: np.ndarray, growth: float) -> float:
 
 
 def seed_noise(content: np.ndarray) -> float:
-    """Return the variance of a seed's effect that comes from its sentences alone, from content `[G, S]`."""
+    """Return the variance of a seed's effect that comes from its sentences, from content `[G, S]`."""
     seeds, sentences = content.shape
     means = np.nanmean(content, 1, keepdims=True)
     rest = content - np.nanmean(content, 0) - means + np.nanmean(content)
@@ -227,7 +221,7 @@ def seed_noise(content: np.ndarray) -> float:
 
 
 def seed_p(effects: np.ndarray) -> float:
-    """Return the one-sided p of a t test that the mean effect of training seeds, at least three, is above 0."""
+    """Return the one-sided p of a t test that the mean effect of three or more seeds is above 0."""
     from scipy import stats  # slow to import
 
     spread = np.std(effects, ddof=1)
@@ -237,7 +231,7 @@ def seed_p(effects: np.ndarray) -> float:
 
 
 def seed_mde(effects: np.ndarray) -> float:
-    """Return the smallest mean effect of seeds with this spread that `seed_p` finds with power `POWER`."""
+    """Return the least mean effect of seeds with this spread that `seed_p` finds with power `POWER`."""
     from scipy import optimize, stats  # slow to import
 
     n = len(effects)
@@ -252,7 +246,7 @@ Side = tuple[Condition, Cells]  # a condition with its table
 def content_from(strata: Strata, sides: Sequence[Side], masks: Sequence[np.ndarray]) -> np.ndarray:
     """Return the content of each sentence, EEG's minus the control's if there is one, `[S']`; NaN: a side has no row.
 
-    `masks` says for each side which rows count, bool `[N]`.
+    `masks`, bool `[N]`, says which rows of a side count.
     """
     parts, size = [], int(strata.sentences.max()) + 1
     for (side, cells), rows in zip(sides, masks, strict=True):
@@ -274,10 +268,10 @@ class Carrier:
 
 
 def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Mapping[str, np.ndarray]) -> list[Carrier]:
-    """Return who carries an effect: each reader, each group of `groups` (column -> labels `[S]`), the strongest 2 %.
+    """Return which reader, group of `groups` (column -> labels `[S]`), or strongest 2 % carry an effect.
 
-    Without them less than half is left, and the upper end of its interval is below the whole effect: it is the effect
-    that goes, not the power. With the strongest sentences as many of the weakest are left out.
+    Without them less than half is left, and its interval ends below the whole effect: it is the effect that goes, not
+    the power. With the strongest sentences as many of the weakest are left out.
     """
     names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
     subjects, rests = [np.array(side.subjects) for side, _ in sides], []
@@ -299,7 +293,7 @@ def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Map
 
 
 def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
-    """Return the content of the other sentences if some, bool `[S']`, are in no stratum."""
+    """Return the content of the other sentences if these, bool `[S']`, are in no stratum."""
     contents, start = [], 0
     for part in whole.centred:
         n = len(part)
@@ -323,10 +317,7 @@ RULE_OF_THREE = 3.0  # of S sentences that were not decoded, a share of up to 3 
 
 
 class Verdict(enum.StrEnum):
-    """What one comparison, or the whole audit, says.
-
-    EEG must beat all controls: the verdict of the audit is the first one, in this order, of any deciding comparison.
-    """
+    """What a comparison says; the verdict of the audit is the first in this order, as EEG must beat all controls."""
 
     NOT_JUDGEABLE = "not judgeable"
     UNDERPOWERED = "underpowered"
@@ -339,7 +330,6 @@ class Verdict(enum.StrEnum):
     CONTENT = "content above its null"  # only without a control
 
     def named(self, recording: str) -> str:
-        """Return the verdict with the name of the recordings."""
         return self.value.replace("EEG", recording)
 
 
@@ -379,14 +369,14 @@ PRECEDENCE = tuple(Verdict)
 
 @dataclasses.dataclass(frozen=True)
 class Ruling:
-    """The verdict of the audit with its qualifiers; those of a claim are empty where nothing is claimed."""
+    """The verdict with its qualifiers; those of a claim are empty where nothing is claimed."""
 
     base: Verdict  # without qualifiers
     level: Level | None = None
     time: Time | None = None
     carriers: tuple[Carrier, ...] = ()
-    recording: str = "EEG"  # name of the recordings in sentences
-    unseen: float | None = None  # of *equivalent*: share of the sentences that may be decoded whole and not in the test
+    recording: str = "EEG"  # its name in sentences
+    unseen: float | None = None  # of *equivalent*: share of all sentences that may be decoded whole
     reason: str = ""  # of *not judgeable*
 
     @property
@@ -396,13 +386,13 @@ class Ruling:
 
     @property
     def value(self) -> str:
-        """The verdict with its restrictions, as JSON and Python have it."""
+        """The verdict with its restrictions, for JSON and Python."""
         name = self.base.named(self.recording)
         return f"{name}: {', '.join(self.restrictions)}" if self.restrictions else name
 
     @property
     def headline(self) -> str:
-        """The verdict with all qualifiers that are known, and whether the content is about the sentence."""
+        """The verdict with all qualifiers."""
         good = [str(q) for q in (self.time, self.level) if q in (Time.BEYOND, Level.SENTENCE)]
         said = [*good, *self.restrictions, *filter(None, [self.reason])]
         open_end = f" ({self.level})" if self.level is Level.UNKNOWN else ""
@@ -428,7 +418,7 @@ class Ruling:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The comparison of EEG with one control, or with its own null, with its verdict."""
+    """EEG against one control or its own null, with the verdict."""
 
     contrast: Contrast
     verdict: Verdict
@@ -441,7 +431,6 @@ class Comparison:
 
     @property
     def p(self) -> tuple[float, str]:
-        """The p that belongs to the verdict, and what it is for if not for more content."""
         return p_of(self.verdict.value, self.contrast.decisive_p, self.contrast.p_less, self.p_equivalence)
 
 
@@ -455,8 +444,8 @@ def p_of(verdict: str, more: float, less: float, equivalence: float | None) -> t
 def judge(pair: Contrast, alone: Contrast, margin: float, *, identical: bool = False) -> Verdict:
     """Return the verdict of EEG against one control; `identical`: both have the same predictions.
 
-    `alone`, EEG against its own null, needs more content, too: a control that fits other sentences better than its own
-    makes any predictions look better. Equivalence needs the 90 % interval inside the margin.
+    `alone`, EEG against its own null, needs more content, too: beside a control that fits other sentences better than
+    its own, any predictions look better.
     """
     if identical:
         return Verdict.EQUIVALENT
@@ -482,8 +471,7 @@ def judge_alone(alone: Contrast, margin: float) -> Verdict:
 def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     """Return the comparison that gives the overall verdict.
 
-    Of several with this verdict it is the one least in favor of EEG: with the smallest difference or, for *equivalent
-    to control*, with the widest margin.
+    Of several it is the one least in favor of EEG: the smallest difference or, if *equivalent*, the widest margin.
     """
 
     def rank(c: Comparison) -> tuple[int, float, str]:
@@ -494,7 +482,7 @@ def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
 
 
 def in_words(main: Comparison, alone: Contrast, mde: float, margin: float, signal: str) -> str:
-    """Return the verdict in a sentence that a lay reader understands; `signal` is EEG, fMRI or MEG."""
+    """Return the verdict in a sentence for a lay reader; `signal` is EEG, fMRI or MEG."""
     against = f"with {main.control}" if main.control else "against other sentences"
     figures = figures_text(main.contrast, main.p_equivalence)
     better = f"better with {signal} than {against}" if main.control else "better than others"
@@ -537,7 +525,7 @@ def in_words(main: Comparison, alone: Contrast, mde: float, margin: float, signa
 
 
 def figures_text(result: Contrast, p_equivalence: float | None = None) -> str:
-    """Return effect, interval and p in words: p of equivalence if given, else for more content, or less where less."""
+    """Return effect, interval and p: of equivalence if given, else for more content, or less where less is claimed."""
     p, word = (result.decisive_p, "") if result.effect >= 0 or not result.below else (result.p_less, " for less")
     if p_equivalence is not None:
         p, word = p_equivalence, " for equivalence"

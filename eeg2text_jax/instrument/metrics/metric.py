@@ -1,4 +1,4 @@
-"""Metrics: statistics of each sample, which tests of the audit sum again, and corpus scores from their sums."""
+"""Metrics: statistics of each sample, and corpus scores from their sums."""
 
 import abc
 import functools
@@ -19,15 +19,15 @@ from eeg2text_jax.instrument.predictions.file import characters_apart
 
 Tokenize = Callable[[str], Sequence[str]]
 Tokens = Sequence[Sequence[str]]  # of every text
-PIECES = 1 << 17  # cache size: distinct whitespace-separated pieces of text
+PIECES = 1 << 17  # cached pieces of text
 ROWS_AT_ONCE = 4096  # rows whose tokens are in memory at a time
-AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
+AT_ONCE = 2**22  # n-gram matches counted at once, which bounds the memory
 ORDERS = (1, 2, 3, 4)  # of BLEU
 Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of n-grams: shared, of predictions, of references
 
 
 class MetricError(UserError):
-    """A metric fails on the `side` "prediction" or "reference" of the row `index`."""
+    """A metric fails on the `side` ("prediction" or "reference") of the row `index`."""
 
     def __init__(self, metric: str, side: str, index: int, reason: str):
         super().__init__(f"{metric} failed on the {side} of row {index + 1}: {reason}.")
@@ -40,9 +40,8 @@ class Metric(abc.ABC):
     name: str
     columns: tuple[str, ...]  # names of the figures
     statistic_names: tuple[str, ...]
-    signature: str  # all that changes the figures: tokenizer, case, smoothing, treatment of empty text, versions
+    signature: str  # all that changes the figures: tokenizer, case, smoothing, empty text, versions
     lower_is_better: ClassVar[bool] = False
-    least: ClassVar[float] = 0.0  # lower bound of every statistic
 
     def notes(self) -> list[str]:
         """Return notes about the figures computed so far."""
@@ -63,7 +62,7 @@ class Metric(abc.ABC):
     def total(
         self, predictions: Sequence[str], references: Sequence[str], advance: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return statistics `[S]` summed over rows; `advance` is told the rows of each chunk."""
+        """Return statistics `[S]` summed over rows; `advance` is told the size of each chunk."""
         summed = np.zeros(len(self.statistic_names))
         for chunk in self.in_chunks(predictions, references):
             summed += chunk.sum(0)
@@ -72,7 +71,7 @@ class Metric(abc.ABC):
         return summed
 
     def in_chunks(self, predictions: Sequence[str], references: Sequence[str]) -> Iterator[np.ndarray]:
-        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError, whose `index` is that of the whole."""
+        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError with the `index` in the whole."""
         check_same_length(predictions, references)
         for start in range(0, len(predictions), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
@@ -82,16 +81,15 @@ class Metric(abc.ABC):
                 raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """Return figure -> value over a corpus of predictions and references."""
+        """Return figure -> value over a corpus."""
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Return figure -> value, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
 class OverlapMetric(Metric):
-    """A metric whose method `table` computes both `statistics` and `pairwise`."""
+    """A metric whose `table` computes `statistics` and `pairwise`."""
 
     @abc.abstractmethod
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
@@ -117,7 +115,7 @@ def tokenize_sides(
     tokenize: Tokenize,
     tokenize_reference: Tokenize | None = None,
 ) -> list[Tokens]:
-    """Return the tokens of all predictions and references; distinct texts are tokenized once. Raises MetricError."""
+    """Return the tokens of both sides; equal texts are tokenized once. Raises MetricError."""
     made: list[Tokens] = []
     for side, texts, tokens in (
         ("prediction", predictions, tokenize),
@@ -135,7 +133,7 @@ def tokenize_sides(
 
 
 def by_pieces(tokenize: Tokenize) -> Callable[[str], list[str]]:
-    """Return a tokenizer of texts that tokenizes the pieces between white space one by one, and caches them."""
+    """Return a tokenizer of texts that tokenizes the pieces between white space, and caches them."""
     cached = functools.lru_cache(PIECES)(lambda piece: tuple(tokenize(piece)))
     return lambda text: [token for piece in text.split() for token in cached(piece)]
 
@@ -154,7 +152,7 @@ def overlaps(
 ) -> list[Overlaps]:
     """Return for n = 1 to `longest` the numbers of n-grams: shared, of predictions `[P]`, of references `[R]`.
 
-    Shared ones are of all pairs if `pairwise`, `[P, R]`, else of row i with row i, `[N]`. If `unique`, an n-gram counts
+    Shared ones are of all pairs if `pairwise`, `[P, R]`, else of row i with row i, `[N]`; if `unique`, an n-gram counts
     once in a text.
     """
     count = _pairs if pairwise else _clipped
@@ -163,7 +161,7 @@ def overlaps(
 
 
 def _ngrams(texts: Tokens, longest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield text indices and ids of all n-grams, for each n up to `longest`; equal n-grams have the same id."""
+    """Yield text indices and ids of all n-grams, for each n up to `longest`."""
     numbers: dict[str, int] = {}
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
     lengths = np.array([len(text) for text in texts])
@@ -180,7 +178,7 @@ def _ngrams(texts: Tokens, longest: int) -> Iterator[tuple[np.ndarray, np.ndarra
 
 
 def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references: int, unique: bool) -> Overlaps:
-    """Return the overlaps of all pairs by a join, in which the k-th occurrence of an n-gram is a feature of its own."""
+    """Return the overlaps of all pairs by a join; the k-th occurrence of an n-gram is a feature of its own."""
     width = grams.max(initial=0) + 1
     keys, counts = np.unique(text_of * width + grams, return_counts=True)
     text, feature = keys // width, keys % width
@@ -223,8 +221,8 @@ def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: 
 class Bleu(OverlapMetric):
     """BLEU-1 to BLEU-4 with brevity penalty; 0 from the first order without a match, NaN for empty references.
 
-    `tokenizer` names `tokenize` in the signature. If `short_counts_one`, a prediction shorter than n adds 1 to the
-    number of n-grams, as in nltk's `corpus_bleu`.
+    `tokenizer` names `tokenize` in the signature. `short_counts_one`: a prediction shorter than n adds 1 to the number
+    of n-grams, as in nltk's `corpus_bleu`.
     """
 
     statistic_names = (
@@ -254,7 +252,7 @@ class Bleu(OverlapMetric):
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         predicted, reference = summed[..., 0], summed[..., 1]
         precisions = ratio(summed[..., 2:6], summed[..., 6:10], 0.0)
-        with np.errstate(divide="ignore"):  # exp(log(0)) is 0, the score for a precision of 0
+        with np.errstate(divide="ignore"):  # exp(log(0)) is 0
             mean_log = np.cumsum(np.log(precisions), axis=-1) / np.array(ORDERS)
         shortfall = np.minimum(0.0, 1.0 - ratio(reference, predicted, np.inf))
         scores = 100.0 * np.exp(shortfall[..., None] + mean_log)
@@ -271,7 +269,7 @@ _words_13a = by_pieces(lambda piece: _tokenizer_13a(characters_apart(piece)).spl
 
 
 def words_13a(text: str) -> list[str]:
-    """Tokenize a text by sacrebleu's 13a piece by piece, as its rules never cross white space."""
+    """Tokenize by sacrebleu's 13a piece by piece, as its rules never cross white space."""
     return _words_13a(text.replace("-\n", ""))
 
 
@@ -339,10 +337,10 @@ Sentences = list[list[str]]  # the words of each sentence of a text
 
 
 class Rouge(OverlapMetric):
-    """ROUGE: P, R and F of each kind, averaged over samples; a sample with an empty side has P = R = F = 0.
+    """ROUGE of the package rouge-score without stemming; a sample with an empty side has P = R = F = 0.
 
-    By the package rouge-score, without stemming. Or by the PyPI package `rouge` 1.0.1, as the figures of the `paper`:
-    it compares sets of n-grams in place of clipped counts, adds 1e-8 to P + R in F, and compares sentences in ROUGE-L.
+    Or, as the figures of the `paper`, of the PyPI package `rouge` 1.0.1, which compares sets of n-grams in place of
+    clipped counts, adds 1e-8 to P + R in F, and compares sentences in ROUGE-L.
     """
 
     name = "rouge"
@@ -386,13 +384,13 @@ class Rouge(OverlapMetric):
 def union_subsequence(predicted: Sentences, reference: Sentences) -> int:
     """Return the number of distinct words in common subsequences of all pairs of sentences of two texts.
 
-    This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it.
+    It is Lin's (2004) summary-level ROUGE-L as the package `rouge` has it.
     """
     return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
 
 
 def _last_common_words(left: list[str], right: list[str]) -> set[str]:
-    """Return the words of a longest common subsequence; of several, the one that the package `rouge` finds."""
+    """Return the words of a longest common subsequence, of several that of the package `rouge`."""
     lengths = [[0] * (len(right) + 1)]
     for word in left:
         above, row = lengths[-1], [0]
@@ -411,21 +409,11 @@ def _last_common_words(left: list[str], right: list[str]) -> set[str]:
     return words
 
 
-def rouge() -> Rouge:
-    """Return ROUGE of the package rouge-score."""
-    return Rouge()
-
-
-def paper_rouge() -> Rouge:
-    """Return ROUGE by the formula of the PyPI package `rouge` 1.0.1."""
-    return Rouge(paper=True)
-
-
 rouge_score_words = by_pieces(lambda piece: rouge_score_tokenize(piece, None))  # all but a-z and 0-9 is white space
 
 
 def visible_words(text: str) -> list[str]:
-    """Tokenize a reference; raise ValueError for other scripts, in which rouge-score sees no word and would score 0."""
+    """Tokenize a reference. Raises ValueError for other scripts, in which rouge-score sees no word."""
     words = rouge_score_words(text)
     if not words and any(character.isalpha() for character in text):
         raise ValueError("rouge-score sees only the letters a-z and finds no word")
@@ -433,5 +421,5 @@ def visible_words(text: str) -> list[str]:
 
 
 def dotted_sentences(text: str) -> Sentences:
-    """Return the words of each sentence; a dot ends a sentence, and a sentence of white space is one empty word."""
+    """Return the words of each sentence; a dot ends one, and one of white space is an empty word."""
     return [" ".join(sentence.split()).split(" ") for sentence in text.split(".") if sentence]

@@ -1,4 +1,4 @@
-"""Names of metrics, grouped by the models that they need, and endpoints of an audit. Importing loads no library."""
+"""Names of metrics by the models that they need, and of endpoints of an audit; importing loads no library."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ MEANING = (*ENCODED, *JUDGED)
 
 
 class Named(NamedTuple):
-    """An endpoint of the audit: the score that decides the verdict."""
+    """An endpoint of the audit."""
 
     label: str
     metric: str  # that needs a model; "": none
@@ -17,22 +17,15 @@ class Named(NamedTuple):
     margin: float  # default of the smallest difference that matters, in points
 
 
-class Ranked(NamedTuple):
-    """An endpoint of the audit of rankings."""
-
-    label: str
-    margin: float  # default of the smallest difference that matters, in points
-
-
 # The margin of top-5 is a third of the best published gain above chance, 9.2 points (docs/retrieval.md).
 WHICH_SENTENCE = {
-    "top-1": Ranked("top-1", 2.0),
-    "top-5": Ranked("top-5", 3.0),
-    "rank": Ranked("mean rank (percentile)", 3.0),
+    "top-1": Named("top-1", "", "top-1", 2.0),
+    "top-5": Named("top-5", "", "top-5", 3.0),
+    "rank": Named("mean rank (percentile)", "", "rank", 3.0),
 }
-# The margins of BERTScore and similarity match one point of `words`: if as many words of the references are put
-# into outputs as raise it by a point, BERTScore rises by 0.81 and similarity by 0.96 (released T5 outputs with MiniLM;
-# other encoders may differ; tools/calibrations/calibrate_endpoints.py). LATTEScore's margin of 1 is a convention.
+# If as many words of the references are put into outputs as raise `words` by a point, BERTScore rises by 0.81 and
+# similarity by 0.96 (released T5 outputs with MiniLM; tools/calibrations/calibrate_endpoints.py). LATTEScore's 1 is a
+# convention.
 WORDS_ENDPOINT = "words"
 ENDPOINTS = {
     WORDS_ENDPOINT: Named("words", "", "", 1.0),

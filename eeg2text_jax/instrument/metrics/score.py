@@ -1,8 +1,8 @@
-"""Score predictions of one cell and mode, or of every cell and mode of a run; every figure has its signature.
+"""Scores of predictions or rankings, of every cell (training condition, evaluation condition, seed) and mode.
 
-A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics: `standard` has BLEU
-on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer; `paper` has those of Tables 2-3 of *Are
-EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's `corpus_bleu`, ROUGE as the PyPI package `rouge`, WER.
+A profile is a set of metrics: `standard` has BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER
+of jiwer; `paper` has those of Tables 2-3 of *Are EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's
+`corpus_bleu`, ROUGE as the PyPI package `rouge`, WER.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 LATIN = re.compile("[a-z0-9]", re.IGNORECASE)  # what ROUGE, as published, knows
 CELL = ("train_condition", "eval_condition", "seed", "mode")
 CELL_OF = operator.attrgetter(*CELL)
-SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
+SHOW_PROGRESS = 200_000  # rows times metrics: a few seconds
 
 
 class NothingToScoreError(UserError):
@@ -61,7 +61,7 @@ class Scores(dict[str, dict[str, Any]]):
         return "\n".join(f"{name:22}{figure['value']:8.2f}" for name, figure in self.items())
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each figure; pandas must be installed."""
+        """Return a pandas DataFrame with a row for each figure."""
         return library("pandas", "pandas").DataFrame.from_dict(self, orient="index")
 
     def _repr_html_(self) -> str:
@@ -87,8 +87,8 @@ def score_predictions(
     Args:
       predictions: the path of a predictions file, rows, a table (a DataFrame, a dict of columns, or dicts) with columns
         as `read_any` knows them, or texts, each with one of `references`.
-      references: the true texts; or the path of their file, if `predictions` is a path.
-      columns: the columns of the reference and of the prediction in a file or a DataFrame.
+      references: the true texts, or the path of their file, if `predictions` is one.
+      columns: the columns of the reference and of the prediction.
       metrics: names of metrics, instead of the profile's.
       tokenizer: makes the tokens of token BLEU if rows have no token ids.
       token_source: name of the tokenizer that made the token ids, for the signature.
@@ -99,7 +99,7 @@ def score_predictions(
 
     Raises:
       NothingToScoreError: all predictions or all references are empty.
-      UserError: there are no rows, only some have token ids, or a metric fails; the message names the sample.
+      UserError: there are no rows, only some have token ids, or a metric fails on a sample, which is named.
 
     Examples:
       >>> from pathlib import Path
@@ -130,7 +130,7 @@ def jobs_of(
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
 ) -> list[tuple[Metric, Texts]]:
-    """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
+    """Return every metric with its texts; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
     if profile not in PROFILES:
         raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
@@ -165,7 +165,7 @@ def check_scorable(predictions: Sequence[Prediction]) -> None:
 
 
 def has_ids(predictions: Sequence[Prediction]) -> bool:
-    """Return whether rows have token ids of prediction and reference. Raises UserError if only some rows have them."""
+    """Return whether rows have token ids of both sides. Raises UserError if only some have them."""
     carried = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
     if any(carried) and not all(carried):
         lacking = predictions[carried.index(False)]
@@ -175,7 +175,7 @@ def has_ids(predictions: Sequence[Prediction]) -> bool:
 
 
 class IdTexts(Sequence[str]):
-    """Token ids of one side ("prediction" or "reference") as space-separated texts, which are made on access."""
+    """Token ids of one side ("prediction" or "reference") as texts, which are made on access."""
 
     def __init__(self, rows: Sequence[Prediction], side: str):
         self.rows, self.side = rows, side
@@ -190,7 +190,7 @@ class IdTexts(Sequence[str]):
 def _figures(
     metric: Metric, texts: Texts, rows: Sequence[Prediction], advance: Callable[[int], None] | None
 ) -> dict[str, dict[str, Any]]:
-    """Return one metric's figures as in `Scores`. Raises UserError if it fails on a text or a figure is undefined."""
+    """Return a metric's `Scores`. Raises UserError if it fails on a text or a figure is undefined."""
     try:
         values = metric.figures(metric.total(*texts, advance))
     except MetricError as error:
@@ -210,7 +210,7 @@ def _figures(
 
 
 def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
-    """Yield (entry in `results.json` without figures, rows) per conditions, seed and mode, by first appearance."""
+    """Yield each cell and mode as (entry in `results.json` without figures, rows)."""
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         groups.setdefault(CELL_OF(row), []).append(row)
@@ -220,10 +220,10 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
 
 
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
-    """Return the content of `results.json`: an entry for each pair of conditions, seed and mode.
+    """Return the content of `results.json`, an entry for each cell and mode.
 
-    `rows` counts predictions, `sentences` distinct sentences. An entry whose texts are all empty has no metrics, but
-    `unscored`, the reason. Options and errors are those of `score_predictions`.
+    One whose texts are all empty has no metrics, but `unscored`, the reason. Options and errors are those of
+    `score_predictions`.
     """
     cells = []
     for cell, rows in cells_of(predictions):
@@ -236,7 +236,7 @@ def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard",
 
 
 def parse_metrics(text: str) -> tuple[str, ...]:
-    """Parse comma-separated names of metrics. Raises UserError for an unknown name or an empty list."""
+    """Parse comma-separated names of metrics. Raises UserError for an unknown name, or none."""
     names, known = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())), (*WORDS, *MEANING)
     for name in names:
         if name not in known:
@@ -247,7 +247,7 @@ def parse_metrics(text: str) -> tuple[str, ...]:
 
 
 def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Return class, vocabulary size and hash of a tokenizer; its settings of truncation and padding do not count."""
+    """Return class, vocabulary size and hash of a tokenizer without settings of truncation and padding."""
     definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
     return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{content_digest(definition)[:12]}"
 
@@ -261,9 +261,9 @@ def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None
 
 
 def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
-    """Return subject -> {"rows": number, figure: value}; a row without a subject raises UserError.
+    """Return subject -> {"rows": number, figure: value}. Raises UserError for a row without a subject.
 
-    Options are those of `jobs_of`. Inverse document frequencies are counted over the references of all subjects.
+    Options are those of `jobs_of`. Document frequencies are of the references of all subjects.
     """
     subjects = [row.subject for row in predictions]
     if not all(subjects):
@@ -281,7 +281,7 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
 
 
 def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[dict[str, Any]]:
-    """Yield for every row its ids, conditions, and `figures`: name -> value (None: undefined); options: `jobs_of`."""
+    """Yield every row's ids, conditions, and `figures`: name -> value (None: undefined); options: `jobs_of`."""
     columns: dict[str, list[float | None]] = {}
     for metric, statistics in _statistics(predictions, options):
         for column, values in zip(metric.columns, metric.corpus(statistics).T.tolist(), strict=True):
@@ -293,29 +293,16 @@ def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[d
 
 
 def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> Iterator[tuple[Metric, np.ndarray]]:
-    """Yield every metric with its statistics of all rows, `[N, S]`."""
+    """Yield every metric with the statistics of all rows, `[N, S]`."""
     for metric, texts in jobs_of(predictions, **options):
         yield metric, np.concatenate(list(metric.in_chunks(*texts)))
 
 
-# Ranks of the true sentence among N candidates. Tied ones share the remaining places of the top k with equal
-# probability: if all scores are equal, each is in the top k with probability k / N, the chance level.
+# Ranks of the true sentence among N candidates. Tied ones share the remaining places of the top k: if all scores are
+# equal, each is in the top k with probability k / N, the chance level.
 
 STATISTICS = ("top1", "top5", "percentile", "rows")
 TOP = (1, 5)  # the k of top-k accuracy
-
-
-def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count candidates above and equal to candidates `indices` `[m]` in every row of scores `[R, N]`: int `[R, m]`.
-
-    A candidate counts as equal to itself.
-    """
-    above, equal = np.empty((2, len(scores), len(indices)), int)
-    for row, values in enumerate(scores):
-        ordered, wanted = np.sort(values), values[indices]
-        last = np.searchsorted(ordered, wanted, "right")
-        above[row], equal[row] = len(values) - last, last - np.searchsorted(ordered, wanted, "left")
-    return above, equal
 
 
 def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -323,7 +310,11 @@ def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
     The percentile rank is the share of other candidates with a lower score; tied ones count half.
     """
-    above, equal = counts_above(scores, indices)
+    above, equal = np.empty((2, len(scores), len(indices)), int)  # candidates with higher and with equal scores
+    for row, values in enumerate(scores):
+        ordered, wanted = np.sort(values), values[indices]
+        last = np.searchsorted(ordered, wanted, "right")
+        above[row], equal[row] = len(values) - last, last - np.searchsorted(ordered, wanted, "left")
     n = scores.shape[1]
     shares = [np.clip(k - above, 0, equal) / equal for k in TOP]
     rank = above + (equal + 1) / 2
@@ -331,15 +322,15 @@ def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
-    """Return the probability that a random candidate is among the first `k`, averaged over lists of these sizes."""
+    """Return the mean probability, over lists of these sizes, that a random candidate is among the first `k`."""
     return float(np.mean(np.minimum(k / np.asarray(sizes), 1.0)))
 
 
 def chance_interval(probability: float, sentences: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the binomial interval of top-k accuracy under chance, as shares; `probability` is the chance level.
+    """Return the binomial interval of top-k accuracy under chance, as shares.
 
-    The sample size is the number of sentences, as readers of one sentence may err together. If lists differ in size,
-    the accuracy varies less than a binomial share, so the interval is not too narrow.
+    The sample size is the number of sentences, as readers of one may err together. If lists differ in size, the
+    accuracy varies less, so the interval is not too narrow.
     """
     from scipy import stats  # slow to import, and not needed to score texts
 
@@ -348,13 +339,13 @@ def chance_interval(probability: float, sentences: int, level: float = 0.95) -> 
 
 
 def by_length(row: Ranking) -> np.ndarray:
-    """Return the length-only baseline's scores `[N]`: higher for a word count closer to the true one."""
+    """Return scores `[N]` that are higher for a word count closer to the true one."""
     return -np.abs(row.candidates.n_words - row.n_words)
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Top-1 accuracy, top-5 accuracy and mean percentile rank over rows, in percent."""
+    """Top-1 and top-5 accuracy and mean percentile rank, in percent."""
 
     top1: float
     top5: float
@@ -362,7 +353,6 @@ class Figures:
 
     @classmethod
     def of(cls, summed: np.ndarray) -> "Figures":
-        """Return the figures of `STATISTICS` summed over rows."""
         return cls(*(100.0 * summed[:3] / summed[3]).tolist())
 
 
@@ -393,12 +383,12 @@ class RankMetric(Metric):
 
 
 def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `STATISTICS` of every row's true sentence under that row's scores `[N]`, `[R, 4]`."""
+    """Return `STATISTICS` `[R, 4]` of every row's true sentence under scores `[N]`."""
     return np.stack([statistics(s[None], np.array([r.right]))[0, 0] for r, s in zip(rows, scores, strict=True)])
 
 
 def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
-    """Return the figures of every cell in percent, also by subject, in the layout of `score_cells`.
+    """Return the figures of every cell, also by subject, in the layout of `score_cells`.
 
     `rank` is a percentile (chance is 50), `in stratum` among sentences of the same task and similar length.
     """
@@ -417,7 +407,6 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
 
 
 def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
-    """Return figure -> {"value" in percent, "signature", "lower_is_better"} over some rows."""
     overall = RankMetric().figures(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
     sizes, inside = [len(row.candidates) for row in rows], [_in_stratum(row) for row in rows]
@@ -431,7 +420,7 @@ def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
 
 
 def _in_stratum(row: Ranking) -> tuple[float, int]:
-    """Return (top-1 statistic, 0 to 1; number of candidates) among candidates of the same task and similar length."""
+    """Return (top-1 share, number of candidates) among those of the same task and similar length."""
     alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
     right = np.flatnonzero(alike == row.right)
     return float(statistics(row.scores[None, alike], right)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

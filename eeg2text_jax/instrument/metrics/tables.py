@@ -1,4 +1,4 @@
-"""Score tables in the layout of Tables 2-3 of Jo et al. (2024), and decoded examples of all conditions side by side."""
+"""Score tables in the layout of Tables 2-3 of Jo et al. (2024), and decoded examples of all conditions."""
 
 import csv
 import dataclasses
@@ -29,7 +29,7 @@ PAPER_NOTE = (
 )
 
 RANKS = ("top-1", "top-5", "chance top-5", "top-5 by length", "rank", "top-1 in stratum", "chance top-1 in stratum")
-# (group, heading, name of the figure in the results); a column without figures is left out
+# (group, heading, figure); a column without figures is left out
 COLUMNS = (
     *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
     *(("BLEU-N words (%)", f"N={n}", f"word_bleu-{n}") for n in (1, 2, 3, 4)),
@@ -64,26 +64,25 @@ class Table:
     """A table as formatted texts."""
 
     caption: str
-    columns: list[tuple[str, str]]  # title of the column's group, and the column's heading
-    sections: list[list[list[str]]]  # texts by section, row, column; lines separate sections
-    texts: int = 3  # number of the first columns that hold texts; figures follow
+    columns: list[tuple[str, str]]  # title of the column's group, and heading
+    sections: list[list[list[str]]]  # by section, row, column; lines separate sections
+    texts: int = 3  # number of columns of texts; figures follow
 
     @property
     def headings(self) -> list[str]:
-        """The headings, each with the title of its group, for layouts with one line of headings."""
+        """The headings on one line, each with the title of its group."""
         return [f"{group} {heading}".strip() for group, heading in self.columns]
 
     @property
     def rows(self) -> list[list[str]]:
-        """The rows of all sections."""
         return [row for section in self.sections for row in section]
 
 
-Cells = list[dict[str, Any]]  # entries in `cells` of results: a model, two conditions and a mode, for each seed
+Cells = list[dict[str, Any]]  # entries in `cells` of results: a model, two conditions and a mode, by seed
 
 
 def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, ...], Cells]:
-    """Return (model, training condition, evaluation condition, mode) -> the cells of all seeds."""
+    """Return (model, training condition, evaluation condition, mode) -> cells of all seeds."""
     grouped: dict[tuple[str, ...], Cells] = {}
     for cell in cells:
         key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
@@ -101,7 +100,7 @@ def score_table(
 ) -> Table:
     """Return the table of the results of `score_cells`; several seeds: mean ± standard deviation (n - 1).
 
-    `label` is the model's name, for cells without a `label` of their own; `columns` are as in `COLUMNS`.
+    `label` is the model's name, for cells without their own; `columns` are as in `COLUMNS`.
     """
     rows = grouped_rows(results["cells"], label)
     columns = [column for column in columns if any(values(cells, column[2]) for cells in rows.values())]
@@ -126,7 +125,7 @@ def score_table(
 
 
 def summary(cells: Cells, figure: str, digits: int = 2) -> str:
-    """Format the mean over seeds, with the standard deviation if there are several; a dash if none has the figure."""
+    """Format the mean over seeds, with the standard deviation of several; a dash without the figure."""
     if not (found := values(cells, figure)):
         return "–"
     spread = f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else ""
@@ -134,7 +133,7 @@ def summary(cells: Cells, figure: str, digits: int = 2) -> str:
 
 
 def ratio(forced: Cells, free: Cells, figure: str) -> str:
-    """Format teacher-forced mean / free-running mean; a dash if a mean is missing or the divisor is 0."""
+    """Format teacher-forced mean / free-running mean; a dash if one is missing or the divisor is 0."""
     above, below = values(forced, figure), values(free, figure)
     if not above or not below or statistics.mean(below) == 0:
         return "–"
@@ -142,7 +141,6 @@ def ratio(forced: Cells, free: Cells, figure: str) -> str:
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
-    """Return every signature with the names of the figures that it applies to."""
     figures_of: dict[str, dict[str, None]] = {}
     for cell in results["cells"]:
         for figure, about in cell["metrics"].items():
@@ -151,7 +149,7 @@ def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def caption(results: dict[str, Any], seeds: int) -> str:
-    """Return the caption: numbers of predictions, the profile, and which cells were not scored and why."""
+    """Return numbers of predictions, the profile, and which cells were not scored and why."""
     counts = sorted({(cell["rows"], cell["sentences"]) for cell in results["cells"]})
     sizes = "; ".join(f"{rows} predictions of {sentences} sentences" for rows, sentences in counts)
     spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
@@ -167,7 +165,6 @@ def caption(results: dict[str, Any], seeds: int) -> str:
 
 
 def map_cells(table: Table, change: Callable[[str], str]) -> Table:
-    """Return the table with every text replaced by `change(text)`."""
     columns = [(change(group), change(heading)) for group, heading in table.columns]
     sections = [[[*map(change, row)] for row in section] for section in table.sections]
     return Table(change(table.caption), columns, sections, table.texts)
@@ -179,18 +176,18 @@ Marked = list[tuple[str, Style]]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One sentence: the reference, and one prediction for each pair of conditions and mode, with marked words."""
+    """A sentence with marked words: the reference, and a prediction for each pair of conditions and mode."""
 
     sample_id: str
     reference: Marked
-    outputs: list[tuple[str, Marked]]  # (conditions and mode as a title, predicted words)
+    outputs: list[tuple[str, Marked]]  # (conditions and mode as a title, words)
 
 
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
     """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
 
     Of several seeds the first is shown. Words of teacher-forced predictions are bold if the reference has them, those
-    of the others underlined if they are in every one of these others, over all samples returned.
+    of the others underlined if all these others, of all samples, have them.
     """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
@@ -206,7 +203,7 @@ def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Exam
 
 
 def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[str]:
-    """Return up to `count` sample ids, evenly spaced and of distinct sentences, among those that all `cells` have."""
+    """Return up to `count` ids of distinct sentences, evenly spaced among the samples that all `cells` have."""
     of_sentence: dict[str, str] = {}
     for sample, prediction in cells[0].items() if cells else ():
         if all(sample in cell for cell in cells):
@@ -216,7 +213,7 @@ def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[s
 
 
 def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], repeated: set[str]) -> Example:
-    """Return the marked words of one sample; the keys of `outputs` are (mode, training, evaluation condition)."""
+    """Return a sample with marked words; the keys of `outputs` are (mode, training, evaluation condition)."""
     reference = next(iter(outputs.values())).reference.split()
     matched: set[int] = set()
     lines = []
@@ -233,7 +230,6 @@ def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], rep
 
 
 def mark(words: Sequence[str], positions: set[int], style: Style) -> Marked:
-    """Return every word with `style` at these positions, "plain" elsewhere."""
     return [(word, style if i in positions else "plain") for i, word in enumerate(words)]
 
 
@@ -247,18 +243,16 @@ LATEX_SPECIAL |= {"±": r"$\pm$", "–": "--", "→": r"$\to$"}
 
 
 def latex_text(text: str) -> str:
-    """Escape LaTeX's special characters."""
     return "".join(LATEX_SPECIAL.get(character, character) for character in text)
 
 
 def markdown_text(text: str) -> str:
-    """Escape Markdown's and HTML's special characters, and put the text on one line."""
+    """Escape Markdown's and HTML's special characters, on one line."""
     escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", " ".join(text.split()))
     return escaped.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def table_markdown(table: Table) -> str:
-    """Format a table as Markdown, with one line of headings."""
     table = map_cells(table, markdown_text)
     rule = ["---"] * table.texts + ["---:"] * (len(table.columns) - table.texts)
     lines = ["| " + " | ".join(cells) + " |" for cells in (table.headings, rule, *table.rows)]
@@ -266,14 +260,13 @@ def table_markdown(table: Table) -> str:
 
 
 def table_csv(table: Table) -> str:
-    """Format a table as CSV, without its caption."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([table.headings, *table.rows])
     return out.getvalue()
 
 
 def table_latex(table: Table) -> str:
-    """Format a table as LaTeX for the package booktabs."""
+    """Format a table as LaTeX with booktabs."""
     table = map_cells(table, latex_text)
     spans = [(group, len(list(same))) for group, same in itertools.groupby(group for group, _ in table.columns)]
     groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{group}}}" for group, span in spans)
@@ -284,7 +277,7 @@ def table_latex(table: Table) -> str:
 
 
 def latex_table(caption: str, columns: str, body: Sequence[str], *options: str) -> str:
-    """Return a LaTeX table; `columns` is its column specification, `options` precede the caption."""
+    """Return a LaTeX table; `columns` specifies its columns, `options` precede the caption."""
     begin = [r"\begin{table}", *options, rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
     return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
@@ -293,7 +286,7 @@ LAYOUTS = {".md": (table_markdown, "- {}\n"), ".tex": (table_latex, "% {}\n"), "
 
 
 def write_table(path: str | os.PathLike[str], table: Table, below: Sequence[str] = ()) -> None:
-    """Write a table in the layout of the file's name: .md, .tex or .csv; lines `below` follow, but not in CSV."""
+    """Write a table in the layout of the file's name, .md, .tex or .csv, with lines `below` (not in CSV)."""
     name = os.fspath(path)
     write, line = LAYOUTS.get(os.path.splitext(name)[1], (None, ""))
     if write is None:
@@ -302,7 +295,7 @@ def write_table(path: str | os.PathLike[str], table: Table, below: Sequence[str]
 
 
 def print_table(results: dict[str, Any]) -> None:
-    """Print the scores of `score_cells` as a table as wide as the terminal, or 160 characters without a terminal."""
+    """Print the results of `score_cells` as wide as the terminal, or 160 characters."""
     console = Console(force_jupyter=False)  # in Jupyter, rich would ignore a redirected standard output
     if not console.is_terminal:
         console.width = 160
@@ -310,7 +303,7 @@ def print_table(results: dict[str, Any]) -> None:
 
 
 def table_console(results: dict[str, Any], label: str = "") -> RichTable:
-    """Format the scores of `score_cells` for a console, with fewer columns than the files."""
+    """Format the results of `score_cells` for a console, with fewer columns than in files."""
     seeds = {cell["seed"] for cell in results["cells"]}
     columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
     table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
@@ -328,7 +321,6 @@ def table_console(results: dict[str, Any], label: str = "") -> RichTable:
 
 
 def examples_markdown(examples: Sequence[Example]) -> str:
-    """Format decoded examples as Markdown tables."""
     styles = {"plain": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
     blocks = []
     for shown in examples:
@@ -339,7 +331,7 @@ def examples_markdown(examples: Sequence[Example]) -> str:
 
 
 def examples_latex(examples: Sequence[Example]) -> str:
-    """Format decoded examples as one LaTeX table for the package booktabs."""
+    """Format decoded examples as a LaTeX table with booktabs."""
     styles = {"plain": "{}", "bold": r"\textbf{{{}}}", "underline": r"\underline{{{}}}"}
     blocks = []
     for shown in examples:
@@ -350,12 +342,12 @@ def examples_latex(examples: Sequence[Example]) -> str:
 
 
 def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) -> str:
-    """Return the words with their markup; `styles` maps a style to a format string, `change` escapes a word."""
+    """Return the words with markup; `styles` maps styles to format strings, `change` escapes a word."""
     return " ".join(styles[style].format(change(word)) for word, style in words) or "(empty)"
 
 
 def add_verdict(folder: str | os.PathLike[str], verdict: str) -> None:
-    """Write the verdict of an audit as the first section of `results.md`, instead of an earlier one."""
+    """Write the verdict of an audit as the first section of `results.md`, for an earlier one."""
     path = epath.Path(folder) / "results.md"
     if verdict and path.exists():
         scores = path.read_text()
@@ -365,7 +357,6 @@ def add_verdict(folder: str | os.PathLike[str], verdict: str) -> None:
 def write_tables(
     folder: str | os.PathLike[str], results: dict[str, Any], examples: Sequence[Example], label: str = "model"
 ) -> None:
-    """Write `results.md` and `results.tex` into a folder, each atomically."""
     table = score_table(results, label)
     signed = [f"- {', '.join(names)}: `{signature}`" for signature, names in signatures(results).items()]
     scores = ("# Scores", "", table_markdown(table), "## Signatures", "", *signed, "")
