@@ -97,13 +97,11 @@ def capped(scores: Array, cap: float) -> Array:
     return cap * jnp.tanh(scores / cap) if cap else scores
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(x: Array, each: int) -> Array:
     """Repeat each group once per head, other heads' columns set to zero: `[X, N, T, 128] -> [X, N, each*T, 128]`."""
     return jnp.concatenate([jnp.where(columns(each, g), x, jnp.zeros((), x.dtype)) for g in range(each)], axis=2)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather(x: Array, each: int) -> Array:
     """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`: transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
@@ -111,11 +109,6 @@ def gather(x: Array, each: int) -> Array:
     for g in range(1, each):
         gathered = jnp.where(columns(each, g), copies[g], gathered)
     return gathered
-
-
-# `spread` and `gather` are the gradients of each other; autodiff would pad and sum instead.
-spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient: (gather(gradient, each),))
-gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
 
 
 def columns(each: int, head: int) -> Array:
