@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import jax
 from etils import epath
 from tiny_run import tiny_config
 from transformers import LlamaForCausalLM
 
+from eeg2text_jax.base.devices.arms import Divided
 from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.runs.exported import write_export
+from eeg2text_jax.training.loop import trained_params
 from eeg2text_jax.training.sections import checked_settings
 from eeg2text_jax.training.study import Study, open_study
 
@@ -40,3 +44,11 @@ def open_tiny(folder: epath.Path, **changes: object) -> Study:
     with config.unlocked():
         config.model.shape = {} if config.model.checkpoint else SHAPE
     return open_study(checked_settings(config), Workdir(folder))
+
+
+def export_first(study: Study, folder: Path) -> Divided:
+    """Export the first arm of a trained run; its parameters."""
+    params = trained_params(study)
+    one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
+    write_export(study, study.arms[0], one, str(folder))
+    return one

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-from llm_runs import make_base, open_tiny
+from llm_runs import export_first, make_base, open_tiny
 from transformers import LlamaForCausalLM
 
 from configs import llm
@@ -30,7 +30,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.pretrained.load import start_from_checkpoint
 from eeg2text_jax.runs._attributions import attribution_program
 from eeg2text_jax.runs.cells import decode_grid, likelihood_program, place_params
-from eeg2text_jax.runs.exported import exported, load_export, write_export
+from eeg2text_jax.runs.exported import exported, load_export
 from eeg2text_jax.training.conditions.condition import fed_mask
 from eeg2text_jax.training.grid_program import make_program, study_arrays
 from eeg2text_jax.training.loop import train, trained_params
@@ -79,11 +79,8 @@ class Export(NamedTuple):
 
 @pytest.fixture(scope="module")
 def export(lora: Study, tmp_path_factory: pytest.TempPathFactory) -> Export:
-    params = trained_params(lora)
-    one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
     folder = tmp_path_factory.mktemp("export") / "folder"
-    write_export(lora, lora.arms[0], one, str(folder))
-    return Export(one, folder)
+    return Export(export_first(lora, folder), folder)
 
 
 def test_a_frozen_model_is_there_once_and_as_stored(lora: Study, base: str) -> None:
@@ -152,22 +149,37 @@ def test_int8_kernels_compute_what_their_rounded_values_do(rounded: Study, remat
         np.testing.assert_allclose(flatten(gradient)[path], leaf, atol=1e-4 * size[path] + noise, err_msg=path)
 
 
-@pytest.mark.slow
-def test_an_export_of_an_int8_run_decodes_the_same_here(rounded: Study, tmp_path: Path) -> None:
-    params = trained_params(rounded)
-    one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
-    write_export(rounded, rounded.arms[0], one, str(tmp_path / "folder"))
-    assert "unrounded checkpoint" in (tmp_path / "folder/README.md").read_text()
-    loaded = load_export(tmp_path / "folder")
+def check_loaded(study: Study, one: Divided, folder: Path) -> None:
+    """An export has every number of its arm, and decodes as the run did."""
+    loaded = load_export(folder)
     ours, theirs = flatten(joined(one)), flatten(loaded.params)
     assert ours.keys() == theirs.keys()
     for path, leaf in ours.items():
         assert leaf.dtype == theirs[path].dtype
         np.testing.assert_array_equal(np.asarray(leaf), np.asarray(theirs[path]), err_msg=path)
-    recordings = [rounded.data.words(i) for i in rounded.split.parts["test"][:3]]
-    decoded = [row for row in decode_grid(rounded, params) if row.mode == "free_running"]
+    recordings = [study.data.words(i) for i in study.split.parts["test"][:3]]
+    decoded = [row for row in decode_grid(study, trained_params(study)) if row.mode == "free_running"]
     expected = [row.prediction for row in decoded if (row.train_condition, row.eval_condition) == ("eeg", "eeg")]
-    assert loaded.decode(recordings) == expected[:3]
+    assert loaded.decode(recordings) == exported(study, one).decode(recordings) == expected[:3]
+
+
+@pytest.mark.slow
+def test_an_export_of_an_int8_run_decodes_the_same_here(rounded: Study, tmp_path: Path) -> None:
+    one = export_first(rounded, tmp_path / "folder")
+    assert "unrounded checkpoint" in (tmp_path / "folder/README.md").read_text()
+    check_loaded(rounded, one, tmp_path / "folder")
+
+
+def assert_same_losses(*studies: Study) -> None:
+    rows = [map(json.loads, study.workdir.metrics.read_text().splitlines()) for study in studies]
+    one, other = ([row[name] for row in some for name in sorted(row) if "loss/" in name] for some in rows)
+    assert len(one) >= 6  # two arms, three steps
+    np.testing.assert_allclose(one, other, rtol=1e-4)
+
+
+def compiled_step(study: Study) -> str:
+    program = Outline(study.config, study.model, study.arms, (12,)).training(study.placement, 8)
+    return program.function.lower(*program.arguments).compile().as_text()
 
 
 @pytest.mark.slow
@@ -178,14 +190,8 @@ def test_a_divided_int8_model_is_gathered_as_int8(
     monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
     on_four = {"parallel.mesh": (1, 4), "parallel.fsdp": True}
     divided = trained_lora(tmp_path, base, **INT8, **on_four)
-    rows = [map(json.loads, study.workdir.metrics.read_text().splitlines()) for study in (rounded, divided)]
-    one, four = ([row[name] for row in some for name in sorted(row) if "loss/" in name] for some in rows)
-    assert len(one) >= 6  # two arms, three steps
-    np.testing.assert_allclose(four, one, rtol=1e-4)
-    outline = Outline(divided.config, divided.model, divided.arms, (12,))
-    program = outline.training(divided.placement, 8)
-    text = program.function.lower(*program.arguments).compile().as_text()
-    gathered = re.findall(r"= (\w+)\[([\d,]*)\]\S* all-gather\(", text)
+    assert_same_losses(divided, rounded)
+    gathered = re.findall(r"= (\w+)\[([\d,]*)\]\S* all-gather\(", compiled_step(divided))
     kernel = (divided.model.spec.decoder.width, divided.model.spec.decoder.ffn)
     shapes = ("1,{},{}".format(*kernel), "1,{1},{0}".format(*kernel))
     assert {kind for kind, shape in gathered if shape in shapes} == {"s8"}
@@ -200,15 +206,9 @@ def test_training_with_divided_weights_exchanges_activations(
     monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)
     on_two = {"parallel.mesh": (2, 2), "parallel.fsdp": True, "parallel.tensor_parallel": True}
     studies = [trained_lora(tmp_path / name, base, **changes, **some) for name, some in (("1", {}), ("2", on_two))]
-    rows = [map(json.loads, study.workdir.metrics.read_text().splitlines()) for study in studies]
-    one, two = ([row[name] for row in some for name in sorted(row) if "loss/" in name] for some in rows)
-    assert len(one) >= 6  # two arms, three steps
-    np.testing.assert_allclose(two, one, rtol=1e-4)
+    assert_same_losses(*studies)
     divided = studies[1]
-    outline = Outline(divided.config, divided.model, divided.arms, (12,))
-    program = outline.training(divided.placement, 8)
-    text = program.function.lower(*program.arguments).compile().as_text()
-    gathered = re.findall(r"= \w+\[([\d,]+)\]\S* all-gather\(", text)
+    gathered = re.findall(r"= \w+\[([\d,]+)\]\S* all-gather\(", compiled_step(divided))
     shapes = [tuple(sorted(map(int, shape.split(",")))) for shape in gathered]
     kernel = tuple(sorted((divided.model.spec.decoder.width, divided.model.spec.decoder.ffn)))
     assert shapes
@@ -300,17 +300,7 @@ def test_exported_adapters_decode_the_same_here(lora: Study, export: Export) -> 
     names = {path.name for path in export.folder.iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "eeg_encoder.safetensors"} <= names
     assert "model.safetensors" not in names
-    loaded = load_export(export.folder)
-    ours, theirs = flatten(joined(export.params)), flatten(loaded.params)
-    assert ours.keys() == theirs.keys()
-    for path, leaf in ours.items():
-        assert leaf.dtype == theirs[path].dtype
-        np.testing.assert_array_equal(np.asarray(leaf), np.asarray(theirs[path]), err_msg=path)
-    rows = lora.split.parts["test"][:3]
-    recordings = [lora.data.words(i) for i in rows]
-    decoded = [row for row in decode_grid(lora, trained_params(lora)) if row.mode == "free_running"]
-    expected = [row.prediction for row in decoded if (row.train_condition, row.eval_condition) == ("eeg", "eeg")]
-    assert loaded.decode(recordings) == exported(lora, export.params).decode(recordings) == expected[:3]
+    check_loaded(lora, export.params, export.folder)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed")

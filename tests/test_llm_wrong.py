@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
-from llm_runs import make_base, open_tiny
+from llm_runs import export_first, make_base, open_tiny
 from safetensors.numpy import load_file, save_file
 
 from eeg2text_jax.base.errors import UserError
@@ -19,7 +19,7 @@ from eeg2text_jax.models.backbones import LoraSettings
 from eeg2text_jax.models.backbones.build import random_spec
 from eeg2text_jax.models.spec import LoraSpec
 from eeg2text_jax.runs.cells import decode_grid
-from eeg2text_jax.runs.exported import load_export, write_export
+from eeg2text_jax.runs.exported import load_export
 from eeg2text_jax.runs.opening import AnyTokenizer
 from eeg2text_jax.training.loop import train, trained_params
 from eeg2text_jax.training.metrics_log import MetricsLog
@@ -43,10 +43,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, base: str) -> Study:
 
 @pytest.fixture(scope="module")
 def exported(trained: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    params = trained_params(trained)
     out = tmp_path_factory.mktemp("export") / "folder"
-    one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
-    write_export(trained, trained.arms[0], one, str(out))
+    export_first(trained, out)
     return out
 
 

@@ -19,6 +19,8 @@ from eeg2text_jax.models.layers import dropout, zero_at_padding
 class Shifted:
     """A model whose decoder inputs are the labels after a start token."""
 
+    shared_frozen = False
+
     def shift_right(self, labels):
         return jnp.concatenate([jnp.full_like(labels[:, :1], self.start_token), labels[:, :-1]], axis=1)
 

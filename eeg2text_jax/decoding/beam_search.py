@@ -20,9 +20,9 @@ from eeg2text_jax.base.cpu import log_softmax, top_k
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.settings import GenerationSpec
 
-# Logits processors change the scores `[N, V]` before the next token is chosen, in the order and with the arithmetic of
-# transformers 5 (`_get_logits_processor`). Of `tokens` int32 `[N, T]`, the first `length` (a traced scalar) columns are
-# written, the start token included.
+# Processors change the scores `[N, V]` before a token is chosen, in the order and with the arithmetic of transformers 5
+# (`_get_logits_processor`). Of `tokens` int32 `[N, T]`, the first `length` (traced) columns are written, the start
+# token included.
 
 LANES = 128  # elements in a row of a TPU's registers
 FEW_SCORES = 2**23  # N * V up to which `look_back_by_products` sums in float32
@@ -30,7 +30,7 @@ LONGEST = 128  # largest T for which a TPU uses it
 
 
 def process(scores: Array, tokens: Array, length: Array, spec: GenerationSpec) -> Array:
-    """Apply all processors that `spec` enables to `scores` float32 `[N, V]`."""
+    """Apply the processors that `spec` enables to `scores` float32 `[N, V]`."""
     penalty, size = spec.repetition_penalty, spec.no_repeat_ngram_size
     size = size if size < tokens.shape[1] else 0  # a longer n-gram cannot occur twice
     if penalty != 1.0 or size:
@@ -82,10 +82,10 @@ def look_back(scores: Array, tokens: Array, length: Array, penalty: float, size:
 def look_back_by_products(scores: Array, tokens: Array, length: Array, penalty: float, size: int) -> Array:
     """Do the same as `look_back`, faster on TPUs: a matrix product of one-hot tokens marks the scores to change.
 
-    A scatter would copy all scores to another layout and back, which takes several times as long. Comparing each score
-    with 56 tokens takes 0.24 ms on the vector units (BART-large, 160 rows), the matrix products 0.19 ms. Sums in
-    float32 instead of bfloat16 save 0.07 ms of a step for 160 rows, as their layout changes faster, but cost 0.4 ms for
-    640 rows and 0.14 ms for PEGASUS's vocabulary, where they do not fit near the matrix units.
+    A scatter would copy all scores to another layout and back, several times as long. Comparing each score with 56
+    tokens takes 0.24 ms on the vector units (BART-large, 160 rows), the products 0.19 ms. Sums in float32 instead of
+    bfloat16 save 0.07 ms of a step for 160 rows, as their layout changes faster, but cost 0.4 ms for 640 rows and 0.14
+    ms for PEGASUS's vocabulary, where they do not fit near the matrix units.
     """
     total, vocabulary = tokens.shape[1], scores.shape[1]
     written = _written(tokens, length, vocabulary)  # [N, T]
@@ -121,7 +121,7 @@ def _banned(tokens: Array, length: Array, size: int) -> Array:
 
 
 def _written(tokens: Array, length: Array, vocabulary: int) -> Array:
-    """Return `tokens` with the index `vocabulary`, which is out of range, at positions that are not written yet."""
+    """Return `tokens` with the index `vocabulary`, out of range, at positions not written yet."""
     return jnp.where(jnp.arange(tokens.shape[1])[None, :] < length, tokens, vocabulary)
 
 
@@ -132,14 +132,14 @@ def suppress(scores: Array, banned: tuple[int, ...]) -> Array:
 
 
 def force(scores: Array, token: int) -> Array:
-    """Set the score of one token to 0 and all others to -inf; raise a UserError if there is no such token."""
+    """Set one token's score to 0 and all others to -inf; raise a UserError if there is no such token."""
     if token >= scores.shape[1]:
         raise UserError(f"generation settings force the token {token}; expected one of the model's {scores.shape[1]}.")
     return jnp.full_like(scores, -jnp.inf).at[:, token].set(0.0)
 
 
 def warp(scores: Array, spec: GenerationSpec) -> Array:
-    """Apply temperature, top-k and top-p, in this order; the scores of excluded tokens become -inf."""
+    """Apply temperature, top-k and top-p, in this order; excluded tokens get -inf."""
     least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1  # one that does not end the sentence
     if spec.temperature != 1.0:
         scores = scores / spec.temperature
@@ -152,7 +152,7 @@ def warp(scores: Array, spec: GenerationSpec) -> Array:
 
 
 def _keep_nucleus(scores: Array, mass: float, least: int) -> Array:
-    """Exclude all but the most probable tokens with total probability `mass` (top-p), but for at least `least`."""
+    """Exclude all but the most probable tokens with total probability `mass` (top-p), and at least `least`."""
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass
@@ -231,12 +231,12 @@ def beam_search(
     Args:
       step: the model's decoder step; `index` is the position of its input tokens.
       reorder: permutes the cache so that row k of every sentence continues beam `parents[:, k]`.
-      cache: the model's KV cache for B * K rows; the first axis of every array in it is B.
+      cache: the model's KV cache for B * K rows; the first axis of its arrays is B.
       batch: B, the number of sentences.
       spec: the settings; with `do_sample`, candidates are drawn without replacement.
-      keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
-      compactions: how many times the search drops half of its sentences, as soon as this many are finished. Each adds
-        a loop to compile; results do not change.
+      keys: PRNG keys `[B]`, for `do_sample`.
+      compactions: how often the search drops half of its sentences, as soon as this many are finished. Each adds a
+        loop to compile; results do not change.
       growth: the cache begins small and grows; each size adds a loop to compile, results do not change.
       platform: `cpu`, `tpu` or `cuda`; None traces the loops of all, which takes longer (BART-base with a compaction:
         1.6 s instead of 1.3).
@@ -290,9 +290,8 @@ def beam_search(
         return jax.tree.map(lambda all_, some: all_.at[rest].set(some), finished, later)
 
     def choose_first(state: BeamState, keys: Array | None) -> Hypotheses:
-        # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
-        # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
-        # 1.94 ms by the compiler's estimate).
+        # XLA for TPUs prefetches weights and caches within an iteration only: those of the first layers during the
+        # choice, if it comes first (BART-large, 32 sentences by 5 beams: 1.50 instead of 1.94 ms by its estimate).
         logits, cache = decode_start(decode, state, growth)
         return finish(logits, state._replace(cache=cache), keys, compactions, sizes)
 
@@ -307,7 +306,7 @@ def beam_search(
 
 
 def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
-    """Return the initial state: every beam holds the start token, and only the first beam has a finite score."""
+    """Return the initial state: every beam holds the start token, only the first has a finite score."""
     shape = (batch, spec.num_beams)
     tokens = jnp.full((*shape, spec.max_length), spec.pad_token_id, jnp.int32)
     tokens = tokens.at[:, :, 0].set(spec.decoder_start_token_id)
@@ -320,14 +319,14 @@ def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:
 
 
 def unfinished(state: BeamState, spec: GenerationSpec) -> Array:
-    """Return which sentences still need steps, bool `[B]`."""
+    """Return which sentences need further steps, bool `[B]`."""
     open_ = state.improvable & (state.length < spec.max_length)
     return open_ & ~state.done.all(axis=1) if spec.early_stopping is True else open_
 
 
 @jax.named_scope("search")
 def run_step(step: Step, state: BeamState) -> tuple[Logits, BeamState]:
-    """Run one decoder step; return next-token logits of the live hypotheses, and the updated state."""
+    """Run a decoder step; return next-token logits of the live hypotheses, and the updated state."""
     last = jax.lax.dynamic_index_in_dim(_rows(state.tokens), state.length - 1, axis=1, keepdims=False)
     logits, cache = step(last, state.length - 1, state.cache)
     logits = logits.astype(jnp.float32)
@@ -337,7 +336,7 @@ def run_step(step: Step, state: BeamState) -> tuple[Logits, BeamState]:
 def decode_start(
     decode: Callable[[BeamState], tuple[Logits, BeamState]], state: BeamState, growth: Growth | None
 ) -> tuple[Logits, Cache]:
-    """Return the logits of the first step, and the cache after it, which has the first size of `growth`."""
+    """Return the logits of the first step, and the cache after it, of the first size of `growth`."""
     if growth is None:
         logits, after = decode(state)
         return logits, after.cache
@@ -349,22 +348,22 @@ def decode_start(
 
 
 def with_largest(logits: Logits | None) -> Logits | None:
-    """Return the logits with the maximum of each row, unless they are None."""
+    """Return the logits, unless None, with the maximum of each row."""
     return logits and Logits(logits.values, logits.values.max(axis=-1, keepdims=True))
 
 
 def without_largest(logits: Logits | None) -> Logits | None:
-    """Return the logits without the maximum of each row, unless they are None.
+    """Return the logits, unless None, without the maximum of each row.
 
     XLA for TPUs then computes it before the loop, in 0.17 ms, and carries it by itself. With BART-large's smallest
-    cache, this leaves more room for weights: a step takes 1.34 instead of 1.37 ms by the compiler's estimate.
+    cache this leaves more room for weights: a step takes 1.34 instead of 1.37 ms by the compiler's estimate.
     """
     return logits and logits._replace(largest=None)
 
 
 @jax.named_scope("search")
 def choose(logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: Array | None) -> BeamState:
-    """Append one token to every live hypothesis, chosen by its logits, and collect finished hypotheses."""
+    """Append a token to every live hypothesis, chosen by its logits, and collect finished hypotheses."""
     values, largest = logits if logits.largest is not None else with_largest(logits)
     scores = process(log_softmax(values, largest), _rows(state.tokens), state.length, spec)
     candidates = choose_candidates(scores + state.scores.reshape(-1, 1), state, spec, keys)
@@ -376,7 +375,7 @@ def choose(logits: Logits, state: BeamState, reorder: Reorder, spec: GenerationS
 
 
 def choose_last(wanted: Array, logits: Logits, state: BeamState, spec: GenerationSpec, keys: Array | None) -> BeamState:
-    """Return the state after a choice that no decoder step follows, or unchanged if the choice is not `wanted`."""
+    """Return the state after a choice that no decoder step follows, or unchanged if it is not `wanted`."""
     last = partial(choose, logits, reorder=lambda cache, parents: cache, spec=spec, keys=keys)
     return jax.lax.cond(wanted, last, lambda s: s, state._replace(cache=()))._replace(cache=state.cache)
 
@@ -386,13 +385,15 @@ def choose_candidates(scores: Array, state: BeamState, spec: GenerationSpec, key
     (batch, beams), vocabulary = state.scores.shape, scores.shape[1]
     count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)  # at least K candidates do not end
     if spec.do_sample:
-        flat = scores.reshape(batch, -1)
-        places = _draw(flat, count, keys, state.length)
+        flat, drawn = scores.reshape(batch, -1), jax.vmap(jax.random.fold_in, (0, None))(keys, state.length)
+        # The order of scores with Gumbel noise is that of draws from softmax(scores) without replacement.
+        noise = jax.vmap(lambda key: jax.random.gumbel(key, flat.shape[1:], flat.dtype))(drawn)
+        places = jax.lax.top_k(flat + noise, count)[1]
         best = jnp.take_along_axis(flat, places, axis=1)
         parents, tokens = places // vocabulary, places % vocabulary
     else:
-        # Taking the top C of each beam, and then the top C of these, gives the top C of all, with ties in the same
-        # order. On a TPU, reshaping the scores to [B, K*V] would take as long as all other work on them.
+        # The top C of each beam's top C are the top C of all, with ties in the same order. On a TPU, reshaping the
+        # scores to [B, K*V] would take as long as all other work on them.
         each = min(count, vocabulary)
         best, tokens = top_k(scores, each)
         best, places = jax.lax.top_k(best.reshape(batch, -1), count)
@@ -401,13 +402,6 @@ def choose_candidates(scores: Array, state: BeamState, spec: GenerationSpec, key
     sequences = jax.lax.dynamic_update_index_in_dim(_beams(state.tokens, parents), tokens, state.length, axis=2)
     ends = jnp.isin(tokens, jnp.asarray(spec.eos_token_id)) | (state.length + 1 >= spec.max_length)
     return Candidates(best, parents, tokens, ends, sequences)
-
-
-def _draw(scores: Array, count: int, keys: Array, length: Array) -> Array:
-    """Draw indices `[B, count]` from softmax(scores) without replacement (Gumbel top-k), in the order of the draws."""
-    shape, dtype = scores.shape[1:], scores.dtype
-    noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, length), shape, dtype))(keys)
-    return jax.lax.top_k(scores + noise, count)[1]
 
 
 def continue_live(candidates: Candidates, beams: int) -> tuple[Array, Array, Array]:
@@ -419,7 +413,7 @@ def continue_live(candidates: Candidates, beams: int) -> tuple[Array, Array, Arr
 def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec) -> BeamState:
     """Merge those of the first K candidates that just ended into the K best finished hypotheses.
 
-    They are better than an empty slot even if their score is IMPOSSIBLE, as for all beams but one after a forced token.
+    They beat an empty slot even if their score is IMPOSSIBLE, as for all beams but one after a forced token.
     """
     ended = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < spec.num_beams)[None, :]
     closed = ~state.improvable
@@ -459,7 +453,7 @@ def can_improve(state: BeamState, spec: GenerationSpec) -> Array:
 def length_divisors(spec: GenerationSpec) -> Array:
     """Return `generated ** length_penalty` for 0 to T tokens, float32 `[T + 1]`, rounded from float64.
 
-    Tokens of `decoder_prompt` do not count as generated.
+    Tokens of `decoder_prompt` do not count.
     """
     generated = np.maximum(np.arange(spec.max_length + 1, dtype=np.float64) - len(spec.decoder_prompt), 1)
     return jnp.asarray((generated**spec.length_penalty).astype(np.float32))
@@ -521,7 +515,6 @@ def sample(step: Step, cache: Cache, batch: int, spec: GenerationSpec, keys: Arr
 
 
 def _pick(scores: Array, length: Array, keys: Array | None) -> Array:
-    """Return the next token of every row, int32 `[N]`, see `sample`."""
     if keys is None:
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, length)

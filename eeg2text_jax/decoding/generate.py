@@ -16,15 +16,15 @@ from eeg2text_jax.decoding.beam_search import Growth, Hypotheses, beam_search, s
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, score_reference
 from eeg2text_jax.models.attention import reorder_beams, resize
-from eeg2text_jax.models.functional import Prepared, SearchWeights, Seq2SeqModel
+from eeg2text_jax.models.functional import Inputs, Prepared, SearchWeights, Seq2SeqModel
 
 INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", "after"})
 
 
 class Generated(NamedTuple):
-    """Generated sequences, N = B * num_return_sequences rows, those of one sentence adjacent, best first.
+    """Sequences of N = B * num_return_sequences rows, those of one sentence adjacent, best first.
 
-    Every sequence begins with the decoder's start token and is padded after its end.
+    Each begins with the decoder's start token and is padded after its end.
     """
 
     sequences: Array  # int32 [N, max_length]
@@ -44,7 +44,7 @@ def generate(
 ) -> Generated:
     """Decode a batch without any target, by beam search, greedily or by sampling, according to `spec`.
 
-    One compilation per model, spec and shape of the inputs.
+    It compiles once per model, spec and shape of the inputs.
 
     Args:
       model: a `Seq2SeqModel`.
@@ -74,8 +74,8 @@ def generate(
     return program(model, params, inputs, spec, key if spec.do_sample else None, compactions)
 
 
-def check_request(inputs: dict[str, Array], spec: GenerationSpec, key: Array | None) -> None:
-    """Raise if the inputs, spec and key are not valid for `generate`."""
+def check_request(inputs: Inputs, spec: GenerationSpec, key: Array | None) -> None:
+    """Raise if inputs, spec and key are not valid for `generate`."""
     if strangers := set(inputs) - INPUTS:
         raise UserError(
             f"free-running decoding takes {', '.join(sorted(INPUTS))}, not {', '.join(sorted(strangers))}, as it "
@@ -88,7 +88,7 @@ def check_request(inputs: dict[str, Array], spec: GenerationSpec, key: Array | N
 def search(
     model: Any,
     params: Any,
-    inputs: dict[str, Array],
+    inputs: Inputs,
     spec: GenerationSpec,
     key: Array | None,
     compactions: int = 0,
@@ -103,7 +103,7 @@ def search(
     beams = spec.num_beams if spec.num_beams > 1 else returned
     cache = model.init_cache(params, hidden, mask, beams, spec.max_length, spec.cache_dtype)
     step = model.decode_step(params)
-    keys = None if key is None else _keys_of_sentences(key, batch)
+    keys = key if key is None or key.ndim else _folded(key, batch)
     if spec.num_beams > 1:
         lengths = model.cache_lengths(beams, spec.max_length, platform)
         growth = Growth(lengths, functools.partial(resize, on_tpu=platform == "tpu")) if len(lengths) > 1 else None
@@ -111,24 +111,19 @@ def search(
             step, reorder_beams, cache, batch, spec, keys, compactions=compactions, growth=growth, platform=platform
         )
     else:
-        hypotheses = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
+        of_rows = None if keys is None else jax.vmap(lambda key: _folded(key, returned))(keys).reshape(-1)
+        hypotheses = sample(step, cache, batch, spec, of_rows)
     return _flatten(hypotheses, returned, len(spec.decoder_prompt))
 
 
 @functools.cache
 def compiled_search(platform: str) -> Any:
-    """Return the jitted `search` for a platform."""
     static, options = ("model", "spec", "compactions"), compiler_options(platform)
     return jax.jit(functools.partial(search, platform=platform), static_argnames=static, compiler_options=options)
 
 
-def _keys_of_sentences(key: Array, batch: int) -> Array:
-    return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(batch)) if key.ndim == 0 else key
-
-
-def _keys_of_rows(keys: Array, returned: int) -> Array:
-    rows = jax.vmap(lambda key: jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(returned)))(keys)
-    return rows.reshape(-1)
+def _folded(key: Array, count: int) -> Array:
+    return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(count))
 
 
 def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
@@ -144,11 +139,9 @@ def _flatten(hypotheses: Hypotheses, returned: int, prompt: int) -> Generated:
     return Generated(tokens, rows(hypotheses.lengths) - prompt, rows(hypotheses.scores), steps)
 
 
-# Decode a batch on a mesh for all arms, the trained models of a run: one per training condition and seed. Each device
-# runs the search on its arms and rows without collectives, unless a frozen model is divided over devices. A
-# `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition.
-
-Inputs = dict[str, Array]
+# All arms, the trained models of a run, on a mesh. Each device searches for its arms and rows without collectives,
+# unless a frozen model is divided over devices; a `while_loop` under `vmap`, or partitioned by XLA, would need an
+# all-reduce per step for its stop condition.
 
 
 def generate_arms(
@@ -165,10 +158,10 @@ def generate_arms(
 ) -> Generated:
     """Run `generate` for A arms (trained models) at once; leaves of the result are `[A, N, ...]`.
 
-    `params` are those of every arm, `[A, ...]`, or the result of `prepared_arms`; A is a multiple of the mesh's `arm`
-    axis. Inputs that differ between arms are in `fed`, `[A, B, ...]`, others in `shared`, `[B, ...]`; B is a multiple
-    of the mesh's `data` axis. `keys` are PRNG keys `[B]` for `spec.do_sample`. With `tensor_parallel`, the frozen model
-    of `params` is divided over `data`, see `tensor_parallel_arms`.
+    `params` are those of every arm, `[A, ...]`, or the result of `prepared_arms`; the mesh's `arm` axis divides A.
+    Inputs that differ between arms are in `fed`, `[A, B, ...]`, others in `shared`, `[B, ...]`; the `data` axis divides
+    B. `keys` are PRNG keys `[B]` for `spec.do_sample`. With `tensor_parallel`, the frozen model of `params` is divided
+    over `data`, see `tensor_parallel_arms`.
     """
     check_request({**fed, **shared}, spec, keys)
     program = generate_program(model, spec, mesh, compactions, tensor_parallel)
@@ -214,5 +207,5 @@ def teacher_forced_program(
 
 
 def program_of_arms(function: Callable[..., Any], mesh: Mesh, tensor_parallel: bool) -> Callable[..., Any]:
-    """Return the jitted function that applies `function`, written for one trained model, to all arms of a mesh."""
+    """Return the jitted function that applies `function`, of one trained model, to all arms of a mesh."""
     return (tensor_parallel_arms if tensor_parallel else shard_map_arms)(function, mesh)

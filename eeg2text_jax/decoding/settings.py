@@ -10,19 +10,23 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from eeg2text_jax.base.errors import UserError, first_line, nearest
 from eeg2text_jax.base.files import parse_json
 
-# Fields of a generation_config.json that do not change the generated tokens.
-_WITHOUT_EFFECT = {
+# Fields that change no token: of a generation_config.json, of Whisper's about languages, tasks and timestamps, whose
+# tokens `decoder_prompt` has, and of `config.decode` for the loop over the test set.
+_IGNORED = {
     "_commit_hash", "_from_model_config", "bos_token_id", "cache_implementation", "disable_compile", "max_cache_len",
     "low_memory", "output_attentions", "output_hidden_states", "output_logits", "output_scores",
     "return_dict_in_generate", "transformers_version", "use_cache",
+    "alignment_heads", "is_multilingual", "lang_to_id", "language", "max_initial_timestamp_index",
+    "median_filter_width", "no_timestamps_token_id", "prev_sot_token_id", "return_timestamps", "task", "task_to_id",
+    "batch_size", "compactions", "teacher_forced_cut", "tensor_parallel",
 }  # fmt: skip
 
-# Fields that are not implemented, with the value at which they have no effect.
+# Fields that are not implemented, with their value without effect.
 _NEUTRAL = {
     "diversity_penalty": 0.0, "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0,
     "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "guidance_scale": 1.0, "is_assistant": False, "num_beam_groups": 1,
@@ -31,30 +35,10 @@ _NEUTRAL = {
     "assistant_lookbehind": 10, "target_lookbehind": 10,
 }  # fmt: skip
 
-# Fields of `config.decode` that are settings of the loop over the test set, not of the search.
-_OF_THE_LOOP = {"batch_size", "compactions", "teacher_forced_cut", "tensor_parallel"}
-
 CACHE_DTYPES = ("", "bfloat16", "float32")
 WEIGHTS_DTYPES = ("", "int8")
 
 _TUPLES = ("eos_token_id", "suppress_tokens", "begin_suppress_tokens", "decoder_prompt")
-
-# Fields of Whisper's generation_config.json about languages, tasks and timestamps; `decoder_prompt` has their tokens.
-_OF_WHISPER = {
-    "alignment_heads", "is_multilingual", "lang_to_id", "language", "max_initial_timestamp_index",
-    "median_filter_width", "no_timestamps_token_id", "prev_sot_token_id", "return_timestamps", "task", "task_to_id",
-}  # fmt: skip
-
-
-class TokenIds(Protocol):
-    """A model's token ids that decoding needs."""
-
-    @property
-    def start_token(self) -> int: ...
-    @property
-    def pad_token(self) -> int: ...
-    @property
-    def eos_token(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +64,8 @@ class GenerationSpec:
     num_beams: int = 1
     num_return_sequences: int = 1  # number of hypotheses, or of samples, that are returned for each sentence
     length_penalty: float = 1.0  # finished hypotheses are ranked by log-probability / (generated tokens ** penalty)
-    # End of a sentence. True: num_beams finished hypotheses; False: by a heuristic; "never": if none better can come.
+    # A sentence ends with True: at num_beams finished hypotheses; False: by a heuristic; "never": if none better can
+    # come.
     early_stopping: bool | Literal["never"] = False
     repetition_penalty: float = 1.0  # scores of tokens already written are divided (positive) or multiplied (negative)
     no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: off
@@ -92,8 +77,8 @@ class GenerationSpec:
     temperature: float = 1.0  # used with do_sample only, like top_k and top_p
     top_k: int = 50  # 0: all
     top_p: float = 1.0
-    # Tokens after the start token that are given, not chosen (Whisper: language, task, no timestamps). They count for
-    # max_length, as in transformers, and results lack them.
+    # Given, not chosen, after the start token (Whisper: language, task, no timestamps). They count for max_length, as
+    # in transformers, and results lack them.
     decoder_prompt: tuple[int, ...] = ()
     renormalize_logits: bool = False  # log-softmax again after all processing
     cache_dtype: str = ""  # dtype of the KV cache: "bfloat16" or "float32"; "": the model's dtype
@@ -111,7 +96,7 @@ class GenerationSpec:
                 raise UserError(f"generation setting {name}: expected {expected}, got {getattr(self, name)!r}.")
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any], model: TokenIds) -> "GenerationSpec":
+    def from_fields(cls, fields: Mapping[str, Any], model: Any) -> "GenerationSpec":
         """Return a spec with these settings (such as `config.decode`); token ids default to the model's.
 
         Fields of the loop over the test set (such as `batch_size`) are ignored.
@@ -125,7 +110,7 @@ class GenerationSpec:
 
     @classmethod
     def from_checkpoint(
-        cls, folder: str | os.PathLike[str], model: TokenIds, overrides: Mapping[str, Any] | None = None
+        cls, folder: str | os.PathLike[str], model: Any, overrides: Mapping[str, Any] | None = None
     ) -> "GenerationSpec":
         """Return a spec with the settings of a checkpoint's `generation_config.json`; `folder` may be the file itself.
 
@@ -144,7 +129,7 @@ class GenerationSpec:
         return cls.from_fields(_known(stored, str(path)) | _known(overrides or {}, "decode"), model)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the settings as fields of `generation_config.json`; `from_checkpoint` reads them back."""
+        """Return the settings as fields of `generation_config.json`, for `from_checkpoint`."""
         fields = dataclasses.asdict(self)
         if not self.do_sample:  # without effect then, and transformers warns of them
             fields = {name: value for name, value in fields.items() if name not in ("temperature", "top_k", "top_p")}
@@ -156,7 +141,7 @@ class GenerationSpec:
         return {name: value for name, value in fields.items() if value not in (None, [], "")}
 
     def to_new_tokens(self) -> dict[str, Any]:
-        """Return arguments for transformers' `generate` with `inputs_embeds`; there, lengths count new tokens only."""
+        """Return arguments for transformers' `generate` with `inputs_embeds`; there, lengths count new tokens."""
         fields = self.to_fields()
         fields.pop("decoder_start_token_id")
         new = {f"{name}_new_tokens": max(fields.pop(f"{name}_length", 1) - 1, 0) for name in ("max", "min")}
@@ -168,18 +153,18 @@ class GenerationSpec:
 
 
 def search_name(num_beams: int, do_sample: bool) -> str:
-    """Return the name of the search for the header of a predictions file."""
+    """Return the search's name for the header of a predictions file."""
     if num_beams > 1:
         return "beam search that samples" if do_sample else "beam search"
     return "sampling" if do_sample else "greedy"
 
 
 def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
-    """Return the settings of a `generation_config.json` that differ from the spec, each with both values."""
+    """Return the settings of a `generation_config.json` that differ from the spec, with both values."""
     phrases = []
     for name, theirs in stored.items():
         drawn = name in ("temperature", "top_k", "top_p") and not spec.do_sample
-        if theirs is None or name in _WITHOUT_EFFECT | _OF_WHISPER or drawn:
+        if theirs is None or name in _IGNORED or drawn:
             continue
         if name == "forced_decoder_ids":
             name, theirs = "decoder_prompt", [token for _, token in theirs if token is not None]
@@ -224,11 +209,11 @@ def _as_tuple(value: Any) -> tuple[int, ...]:
 
 
 def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields that have an effect, by their names in `GenerationSpec`; `source` names them in messages."""
+    """Return the fields that have an effect, by their names in `GenerationSpec`; messages call them `source`."""
     names = {field.name for field in dataclasses.fields(GenerationSpec)}
     effective: dict[str, Any] = {}
     for name, value in fields.items():
-        if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP | _OF_WHISPER:
+        if value is None or name in _IGNORED:
             continue
         if name == "forced_decoder_ids":
             effective.setdefault("decoder_prompt", tuple(token for _, token in value if token is not None))

@@ -13,7 +13,7 @@ from jax import Array
 
 
 class TeacherForced(NamedTuple):
-    """The result of one forward pass over reference tokens; T is the width of the labels."""
+    """One forward pass over reference tokens; T is the width of the labels."""
 
     tokens: Array  # int32 [B, T], argmax at every position, including padding
     log_probs: Array  # float32 [B, T], log-probability of the reference token; 0 at padding
@@ -64,11 +64,11 @@ _teacher_forced = jax.jit(score_reference, static_argnames=("model", "with_logit
 
 
 def cut_at_end(tokens: np.ndarray, end_tokens: Sequence[int]) -> list[int]:
-    """Return the tokens of one row before the first end token, or all of them if there is none: the authors' cut.
+    """Return the tokens of a row before the first end token, or all if there is none: the authors' cut.
 
-    `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, including padding, which is not masked,
-    and cuts at the first *predicted* end token. Its predecessor (Wang and Ji) cuts at the first two consecutive end
-    tokens. So a prediction without an end token continues into the padding, and these tokens are scored, too.
+    `eval_decoding.py` of the paper's code takes the argmax at all 56 positions, padding included, and cuts at the first
+    *predicted* end token; its predecessor (Wang and Ji) at the first two consecutive ones. So a prediction without an
+    end token continues into the padding, and these tokens are scored, too.
     """
     row = np.asarray(tokens)
     ends = np.flatnonzero(np.isin(row, np.asarray(end_tokens)))

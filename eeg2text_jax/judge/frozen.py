@@ -284,7 +284,7 @@ def load_frozen(
             f"{checkpoint}: is a {config.model_type} encoder without a decoder, so it cannot answer; a judge needs an "
             "encoder-decoder (T5, BART, PEGASUS) or a decoder (Llama, Mistral, Qwen, Gemma)."
         )
-    tokenizer, spec = load_tokenizer(folder), load.as_stored(load.spec_of(config, folder), folder)
+    tokenizer, spec = load_tokenizer(folder), load.stored_spec(config, folder)
     if spec.encoder is None:  # a decoder's configuration may list several end tokens
         spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
     model = Seq2SeqModel(spec, None, dtype)

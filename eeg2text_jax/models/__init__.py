@@ -1,5 +1,5 @@
-"""The network as pure functions: EEG encoder, bridge and language model.
+"""EEG encoder, bridge and language model as pure functions; `functional` is the whole model.
 
-In: a description (`spec`, from a transformers configuration by `backbones`), parameters (`pretrained` reads and writes
-checkpoints), arrays. Out: logits, losses, caches; `functional` is the whole model.
+In: a description (`spec`, made by `backbones`), parameters (`pretrained` reads and writes them), arrays. Out: logits,
+losses, caches.
 """

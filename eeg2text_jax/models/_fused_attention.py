@@ -1,8 +1,8 @@
-"""Attention of short sequences on a GPU: one kernel for each direction, written with Pallas for Triton.
+"""Attention of short sequences on a GPU: a kernel for each direction, written with Pallas for Triton.
 
 A block of threads computes one head of one sentence. It reads its head's columns of the rows `[N*T, H*Dh]` in place and
-writes its columns of the result: neither transposed copies nor attention weights go through memory. The backward pass
-computes the weights again.
+writes its columns of the result: neither transposed copies nor attention weights, which the backward pass computes
+again, go through memory.
 """
 
 import functools
@@ -22,14 +22,14 @@ from eeg2text_jax.base.devices.mesh import DATA, data_shards
 from eeg2text_jax.models._heads import Heads
 from eeg2text_jax.models.layers import draw_kept, drop
 
-# Most positions, and largest width of a head, of which the kernels were measured; longer rows may not fit registers.
+# Most positions, and the largest width of a head, that were measured; longer rows may not fit registers.
 LONGEST, WIDEST = 64, 128
 KERNELS = "fused_attention"  # how the names of the kernels begin in a profile
 NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
 
 
 def capabilities() -> list[str]:
-    """Return the compute capabilities of this machine's GPUs, such as "9.0", or "gfx90a" for an AMD GPU."""
+    """Return the compute capabilities of this machine's GPUs, such as "9.0", or "gfx90a" of AMD."""
     gpus = jax.local_devices() if jax.default_backend() == "gpu" else []
     return [str(getattr(gpu, "compute_capability", "")) for gpu in gpus]
 
@@ -40,7 +40,7 @@ def supported() -> bool:
 
 
 def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
-    """Return whether the kernels can compute attention of these sizes; `batch` counts the sentences of all devices."""
+    """Return whether the kernels compute attention of these sizes; `batch` counts the sentences of all devices."""
     small = max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST
     return small and batch % data_shards() == 0 and supported()
 
@@ -56,10 +56,10 @@ def attend_fused(
 ) -> Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
 
-    The result equals `_heads.attend_apart` of `queries * scale` with the additive biases `masks`, each
-    `[1, N or 1, Tq or 1, Tk]`, but the gradient of `masks` is zero. Each device runs the kernel on its own sentences.
-    `projected` are queries, keys and values; neighbors may be side by side in one array, such as keys and values in
-    `[N*Tk, 2*H*Dh]`. Tests `interpret` the kernel without a GPU.
+    It is `_heads.attend_apart` of `queries * scale` with the biases `masks`, each `[1, N or 1, Tq or 1, Tk]`, but their
+    gradient is zero. Each device runs the kernel on its own sentences. `projected` are queries, keys and values;
+    neighbors may be side by side in one array, such as keys and values in `[N*Tk, 2*H*Dh]`. Tests `interpret` the
+    kernel.
     """
     shards, factors = data_shards(), (shape.rate, scale)
     lengths = len(projected[0]) // shape.batch, len(projected[-1]) // shape.batch
@@ -112,8 +112,8 @@ def _call(
 ) -> Any:
     """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
 
-    `factors` are the dropout rate and what queries are multiplied by. `rows` are queries, keys and values, one to three
-    of them side by side in an array `[N, T, 1 to 3, H, Dh]`. Only the backward pass has a `gradient [N, Tq, 1, H, Dh]`.
+    `factors` are the dropout rate and the factor of queries. `rows` are queries, keys and values, one to three of them
+    side by side in an array `[N, T, 1 to 3, H, Dh]`. The backward pass has a `gradient [N, Tq, 1, H, Dh]`.
     """
     batch, n_queries, _, heads, head_dim = rows[0].shape
     n_keys = rows[-1].shape[1]
@@ -144,7 +144,7 @@ def _call(
 
 
 def block_of(length: int) -> int:
-    """Return the size of a block for an axis of this length: the next power of two, at least `NARROWEST`."""
+    """Return the size of a block for an axis: the next power of two, at least `NARROWEST`."""
     return max(NARROWEST, pl.next_power_of_2(length))
 
 
@@ -155,7 +155,6 @@ def inside(shape: tuple[int, ...], length: int | Array, width: int | Array) -> A
 
 
 def _load(ref: Any, length: int | Array, width: int | Array, other: float = 0.0) -> Array:
-    """Load a block's part of an array `[length, width]`, padded with zeros."""
     return plgpu.load(ref, mask=inside(ref.shape, length, width), other=other)
 
 
@@ -178,7 +177,7 @@ def _dropped(weights: Array, keep_mask: Array | None, rate: float) -> Array:
 
 
 def _by_kind(refs: Sequence[Any], counts: tuple[int, int, bool]) -> tuple[list[Any], Sequence[Any], Any, list[Any]]:
-    """Return a kernel's refs: parts of rows, masks, what dropout keeps (None: everything), and parts of results."""
+    """Return a kernel's refs: parts of rows, masks, what dropout keeps (None: all), parts of results."""
     n_rows, n_masks, drops = counts
     rows, masks, rest = refs[:n_rows], refs[n_rows : n_rows + n_masks], refs[n_rows + n_masks :]
     [kept], results = (rest[:1], rest[1:]) if drops else ([None], rest)
@@ -215,15 +214,14 @@ def _backward(rate, scale, sizes, counts, *refs):
     _store(of_keys, plgpu.dot(to_scores.T, queries), n_keys, head_dim)
 
 
-# Attention of a decoder step over the KV cache on a GPU. A block of threads computes one head of all beams of one
-# sentence: query positions over one shared cache, see `models.attention`. Keys and values are read once, in groups of
-# positions, with the running maximum and sum of FlashAttention (Dao et al. 2022).
+# Attention of a decoder step over the KV cache on a GPU. A block of threads computes one head of all beams of a
+# sentence, which share its cache. Keys and values are read once, in groups of positions, with the running maximum and
+# sum of FlashAttention (Dao et al. 2022).
 
 GROUP = 64  # entries of the cache that are read at once
 
 
 def fits_step(head_dim: int, beams: int) -> bool:
-    """Return whether the kernel can compute attention of these sizes."""
     return beams <= LONGEST and head_dim <= WIDEST and supported()
 
 
@@ -233,8 +231,8 @@ def attend_cached(
     """Return attention `[B*K, H*Dh]` of K beams of B sentences, queries `[B*K, H*Dh]`, over a cache of E entries.
 
     Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`, as values; `bias` is float32 `[B, H or 1, K or 1,
-    E]`. Only the first `filled` entries (int32, at least 1) are written and read. There is no gradient; tests
-    `interpret` the kernel.
+    E]`. Only the first `filled` entries (int32, at least 1) are read. There is no gradient; tests `interpret` the
+    kernel.
     """
     batch, heads, entries, head_dim = values.shape
     split = queries.astype(values.dtype).reshape(batch, -1, heads, head_dim)

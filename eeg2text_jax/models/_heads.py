@@ -1,8 +1,8 @@
 """Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, and groups of heads for a TPU's registers.
 
-A TPU's registers and matrix unit are 128 columns wide. A group consists of adjacent heads that together have 128
-columns. Its queries are repeated once per head with the other heads' columns set to zero, and each head keeps its own
-columns of the result: no more work for the matrix unit than separate heads. Cross-attention over the cache uses them.
+A TPU's registers and matrix unit are 128 columns wide. A group is adjacent heads that fill 128 columns. Its queries are
+repeated once per head with the other heads' columns set to zero, and each head keeps its own columns of the result: no
+more work for the matrix unit than separate heads. Cross-attention over the cache uses them.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ LANES = 128  # columns of a TPU's registers and of its matrix unit
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
-    """Number of sentences N (`batch`) and heads H (`heads`), and the dropout rate of attention weights."""
+    """Number of sentences N (`batch`) and heads H, and the dropout rate of attention weights."""
 
     batch: int
     heads: int
     rate: float
 
     def side_by_side(self, head_dim: int) -> int:
-        """Return how many heads of width `head_dim` make a group of 128 columns; 1 if they do not fill groups."""
+        """Return how many heads of width `head_dim` make a group; 1 if they do not fill groups."""
         each = LANES // head_dim
         return each if each * head_dim == LANES and self.heads % each == 0 else 1
 
@@ -45,13 +45,12 @@ def attend_apart(
 ) -> Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]`, computed with an axis of heads.
 
-    Keys and values `[N*Tk, ...]` may have fewer heads than queries, each shared by a group of query heads.
+    Keys and values `[N*Tk, ...]` may have fewer heads, each shared by a group of query heads.
     """
 
     def split(x: Array) -> Array:
-        # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
-        # (0.54 ms for an attention of BART-large with its gradient by the compiler's estimate; 0.71 with heads within
-        # each sentence).
+        # Heads first, over all rows: a TPU's matrix unit writes a small batch transposed at no cost (an attention of
+        # BART-large with its gradient: 0.54 ms by the compiler's estimate, 0.71 with heads within each sentence).
         heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
         return heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
 
@@ -85,7 +84,7 @@ def _from_further_positions(mixed: Array, groups: int) -> Array:
 
 
 def _bias_of_positions(bias: Array, groups: int, length: int) -> Array:
-    """Return a bias `[H or 1, N or 1, Tq or 1, Tk]` for `G * Tq` query positions, Tq of each of G = `groups` heads."""
+    """Return a bias `[H or 1, N or 1, Tq or 1, Tk]` for `G * Tq` query positions, Tq of each of `groups` heads."""
     if bias.shape[0] == 1 and bias.shape[2] == 1:
         return bias
     bias = bias.reshape(-1, groups if bias.shape[0] > 1 else 1, *bias.shape[1:]).swapaxes(1, 2)
@@ -98,13 +97,11 @@ def capped(scores: Array, cap: float) -> Array:
     return cap * jnp.tanh(scores / cap) if cap else scores
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(x: Array, each: int) -> Array:
     """Repeat each group once per head, other heads' columns set to zero: `[X, N, T, 128] -> [X, N, each*T, 128]`."""
     return jnp.concatenate([jnp.where(columns(each, g), x, jnp.zeros((), x.dtype)) for g in range(each)], axis=2)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather(x: Array, each: int) -> Array:
     """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`: transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
@@ -114,13 +111,8 @@ def gather(x: Array, each: int) -> Array:
     return gathered
 
 
-# `spread` and `gather` are the gradients of each other; autodiff would pad and sum instead.
-spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient: (gather(gradient, each),))
-gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
-
-
 def columns(each: int, head: int) -> Array:
-    """Return the mask of the columns of head number `head` in a group of `each` heads, bool `[1, 1, 1, 128]`."""
+    """Return which columns are of head number `head` in a group of `each` heads, bool `[1, 1, 1, 128]`."""
     return (jnp.arange(LANES) // (LANES // each) == head)[None, None, None]
 
 
@@ -161,11 +153,10 @@ def _mix(weights: Array, values: Array) -> Array:
 
 # With autodiff, a TPU computes the exponential of every score six times. Here it is computed once, and softmax's
 # weighted sum of a row's gradients from the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
-# Values stored in between are float32; scaling, dropout and rounding are fused into the products that use them: a
-# separate pass that rounds takes 26 to 45 us, while products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x
-# 56, by the TPU compiler's estimate).
+# What is stored is float32; scaling, dropout and rounding are fused into the products: a pass that rounds takes 26 to
+# 45 us, products, exponentials and sums 5 to 10 (16 heads, 32 x 56 x 56, by the TPU compiler's estimate).
 def attend_forward(rate, cap, queries, keys, values, biases, key):
-    """Return the result of `attend` with these arguments, and what `attend_backward` needs."""
+    """Return the result of `attend`, and what `attend_backward` needs."""
     scores = _scores(cap, queries, keys, biases)
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     inverse = 1.0 / jnp.sum(exponentials, axis=-1, keepdims=True)
@@ -193,7 +184,7 @@ def attend_backward(rate, cap, residuals, gradient):
 
 
 def _unmerged(x: Array, other: Array) -> tuple[Array, Array, Array]:
-    """Return `x` three times, such that XLA does not compute its products with an array once, in a pass of its own."""
+    """Return `x` three times, so that XLA does not compute its products with an array once, in a pass of its own."""
     barrier = lax.optimization_barrier
     return barrier(x), barrier((x, other))[0], barrier((other, x))[1]
 
@@ -202,7 +193,7 @@ _attend.defvjp(attend_forward, attend_backward)
 
 
 def _queries_last(weights: Array) -> Array:
-    """Return the weights `[X, Y, Tq, Tk]`, those of self-attention on a TPU with a layout with queries last.
+    """Give the weights `[X, Y, Tq, Tk]` of self-attention a layout with queries last on a TPU.
 
     XLA chooses it but for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
     """
@@ -213,15 +204,14 @@ def _queries_last(weights: Array) -> Array:
 
 
 def _summed(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return the gradient of a broadcast from `shape`: the sum of `x` over the axes in which it is larger."""
+    """Return the gradient of a broadcast from `shape` to that of `x`."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)
 
 
-# Attention with its four projections, a few heads at a time: for TPUs, if the scores of all heads are too many. Those
-# of a few stay in the vector memory (VMEM, 128 MiB on a v5e); those of all would be copied to HBM and back at every
-# use. One attention with its gradient takes 2.3 ms instead of 4.3 (BART-large, 128 sentences of 56 positions, by the
-# compiler's estimate).
+# Attention with its four projections, a few heads at a time, for TPUs: scores of a few stay in the vector memory (VMEM,
+# 128 MiB on a v5e), those of all may go to HBM and back at every use. An attention with its gradient takes 2.3 ms
+# instead of 4.3 (BART-large, 128 sentences of 56 positions, by the compiler's estimate).
 
 SCORES = 2**22  # scores held at once, at most: 16 MiB in float32
 
@@ -243,7 +233,6 @@ class Parts:
     scale: float
 
     def columns(self) -> list[slice]:
-        """Return the columns of each part among those of all heads."""
         width = self.at_once * self.head_dim
         return [slice(i * width, (i + 1) * width) for i in range(self.heads.heads // self.at_once)]
 
@@ -260,7 +249,7 @@ class Parts:
 def heads_at_once(heads: int, batch: int, queries: int, keys: int) -> int:
     """Return the number of heads per part: the largest divisor of `heads` with at most `SCORES` scores per part, or 1.
 
-    A TPU stores the scores of one head and one of the `batch` sentences, `[keys, queries]`, in tiles of 8 x 128.
+    A TPU stores the scores `[keys, queries]` of a head of one of `batch` sentences in tiles of 8 x 128.
     """
     most = SCORES // (batch * -(-keys // 8) * 8 * -(-queries // LANES) * LANES)
     return next(count for count in range(heads, 0, -1) if heads % count == 0 and (count <= most or count == 1))
@@ -319,7 +308,7 @@ def _afterwards(*values: Any) -> Any:
 
 
 def _forward(parts, number, x, context, projections, biases, key):
-    """Return part `number`'s weighted sums of values `[h, N, Tq, Dh]`, and the `residuals` of `attend_backward`."""
+    """Return part `number`'s weighted sums of values `[h, N, Tq, Dh]`, and the residuals of `attend_backward`."""
     columns, at = parts.columns()[number], number * parts.at_once
     queries = parts.split(_project(x, projections, 0, columns) * parts.scale)
     keys, values = (parts.split(_project(context, projections, each, columns)) for each in (1, 2))
@@ -329,6 +318,5 @@ def _forward(parts, number, x, context, projections, biases, key):
 
 
 def _project(rows: Array, projections: Projections, number: int, columns: slice = slice(None)) -> Array:
-    """Return the given columns of projection `number` of rows `[R, ...]`."""
     y, bias = rows @ projections.kernels[number][:, columns], projections.biases[number]
     return y if bias is None else y + bias[None, columns]

@@ -1,4 +1,4 @@
-"""The transformer layer, and a stack of layers with position embeddings and norms: every encoder and decoder."""
+"""The transformer layer, and stacks of layers: every encoder and decoder."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ from eeg2text_jax.models.layers import (
     row_major,
     sinusoidal_table,
 )
-from eeg2text_jax.models.nnx_bridge import Keep, map_layers, scan_layers, separate_layers, stack_layers
+from eeg2text_jax.models.nnx_bridge import Keep, scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.spec import StackSpec
 
 Sublayer = Callable[[Array, Array | None], Array]  # (rows, dropout key) -> rows added to the residual
@@ -43,8 +43,8 @@ Sublayer = Callable[[Array, Array | None], Array]  # (rows, dropout key) -> rows
 class Layer(nnx.Module):
     """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm.
 
-    With rows `[R, D]`, the positions of all sentences, a TPU takes 0.54 ms for BART-large's feed-forward network and
-    its gradient by the compiler's estimate, 0.59 with three axes.
+    With rows `[R, D]` of all sentences, BART-large's feed-forward network and its gradient take a TPU 0.54 ms by the
+    compiler's estimate, with three axes 0.59.
     """
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -87,7 +87,6 @@ class Layer(nnx.Module):
         return self._sublayers(x, within, None if hidden is None else cross, dropout_key)
 
     def round_to_int8(self) -> None:
-        """Round all kernels to int8, and the rows that they are multiplied with."""
         for block in (self.self_attention, self.ffn, getattr(self, "cross_attention", None)):
             for part in vars(block).values() if block else ():
                 if isinstance(part, Dense):
@@ -105,7 +104,7 @@ class Layer(nnx.Module):
     ) -> tuple[Array, LayerCache]:
         """Apply the layer to position `index` of K beams of B sentences: return rows `[B*K, D]` and the new cache.
 
-        In a decoder-only model, `cross_bias` is None, and the first `prompt` entries of the cache belong to the prompt.
+        In a decoder-only model, `cross_bias` is None, and the first `prompt` entries of the cache are of the prompt.
         """
         attention = self.self_attention
 
@@ -121,7 +120,6 @@ class Layer(nnx.Module):
         return x, cache
 
     def _sublayers(self, x: Array, within: Sublayer, cross: Sublayer | None, key: Array | None) -> Array:
-        """Apply self-attention, cross-attention unless None, and the feed-forward network to `x`."""
         sites = [None] * 3 if key is None else key
         after: tuple[Any, ...] = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
         if self.scaled:
@@ -135,9 +133,9 @@ class Layer(nnx.Module):
     def _around(self, norm: Norm, sublayer: Sublayer, x: Array, key: Array | None, after: Any = None) -> Array:
         """Apply a sublayer with its residual and norm; `after`, unless None, is applied to the sublayer's output.
 
-        With layer norms, the sum and the norm's statistics are marked for storage, see `product`. By the TPU compiler's
-        estimates (batch 32), recomputing them would make BART-large slower, 68.0 instead of 66.6 ms, but makes T5-large
-        (RMS norms) faster, 124.9 instead of 126.6.
+        With layer norms, the sum and the norm's statistics are marked for storage, see `product`: recomputing them
+        would take BART-large 68.0 instead of 66.6 ms, but takes T5-large (RMS norms) 124.9 instead of 126.6 (batch 32,
+        by the TPU compiler's estimate).
         """
         y = sublayer(norm(x) if self.pre_norm else x, key)
         y = y if after is None else after(y)
@@ -147,7 +145,7 @@ class Layer(nnx.Module):
 
 
 class Stack(nnx.Module):
-    """Transformer layers, with position embeddings and norms before and after; parameters `[L, ...]` are stacked."""
+    """Stacked transformer layers `[L, ...]`, with position embeddings and norms before and after."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         if spec.positions == "learned":
@@ -200,7 +198,7 @@ class Stack(nnx.Module):
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: Array, mask: Array, beams: int, max_length: int) -> Cache:
-        """Make a decoder's KV cache for `B * beams` sequences from the encoder output `[B, S, D]` and its mask."""
+        """Make a KV cache for `B * beams` sequences from the encoder output `[B, S, D]` and its mask."""
 
         def empty(layer: Layer) -> LayerCache:
             attention = layer.cross_attention
@@ -211,12 +209,7 @@ class Stack(nnx.Module):
         return Cache(layers, jnp.zeros((mask.shape[0], beams, max_length), jnp.int32), mask)
 
     def separate_layers(self) -> list[Layer]:
-        """Return the layers one by one, as `step` needs them."""
         return separate_layers(self.layers, self.spec.layers)
-
-    def rounded_layers(self) -> Layer:
-        """Return the stacked layers with kernels in int8, see `Layer.round_to_int8`."""
-        return map_layers(self.layers, Layer.round_to_int8)
 
     def step(self, layers: Sequence[Layer], x: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
         """Decode one position: embeddings `[B*K, 1, D]` -> rows `[B*K, D]`; `layers` are from `separate_layers`."""
@@ -247,11 +240,10 @@ class Stack(nnx.Module):
         return dropout(x, self.spec.embedding_dropout, key)
 
     def _finish(self, x: Array, key: Array | None) -> Array:
-        """Apply the final norm and the final dropout, if the spec has them."""
         return dropout(self.final_norm(x) if self.spec.final_norm else x, self.spec.final_dropout, key)
 
     def _self_biases(self, queries: Array, keys: Array, mask: Array | None) -> list[Array]:
-        """Return the mask and T5's relative bias if any, `[B or 1, H or 1, Tq or 1, Tk]`.
+        """Return the mask and T5's relative bias, if any, `[B or 1, H or 1, Tq or 1, Tk]`.
 
         They are not added up, so that each layer sums the gradient of the relative bias over the batch.
         """
@@ -263,9 +255,9 @@ class Stack(nnx.Module):
 
 
 def dropout_keys(key: Array | None, layers: int, sublayers: int = 3) -> tuple:
-    """Return dropout keys of the embeddings, of the output, and `[L, sublayers, SITES]`; three None if `key` is None.
+    """Return dropout keys of embeddings, of the output, and of layers `[L, sublayers, SITES]`; None without `key`.
 
-    All are made before the loop over layers, in which a TPU needs 1.2 us for each of 30 operations.
+    All are made before the loop over layers, where each of 30 operations would take a TPU 1.2 us.
     """
     if key is None:
         return None, None, None

@@ -1,8 +1,8 @@
-"""Multi-head attention, its masks, rotary positions and T5's relative positions.
+"""Multi-head attention, its masks, rotary and T5's relative positions, and the decoder's KV cache.
 
 A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
-masked ones, whose weight and gradient are then exactly 0. Functions of all positions at once take activations as rows
-`[N*T, D]`, the T positions of each of N sentences, and masks with heads first, `[H or 1, N or 1, ...]`.
+masked ones, whose weight and gradient are then exactly 0. Functions of all positions at once take rows `[N*T, D]`, the
+T positions of each of N sentences, and masks with heads first, `[H or 1, N or 1, ...]`.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from eeg2text_jax.models.spec import StackSpec
 
 
 class Rotation(NamedTuple):
-    """Rotary positions (Su et al. 2021), a head's halves paired: cosines and sines `[R, Dh / 2]` of R rows' angles."""
+    """Rotary positions (Su et al. 2021), a head's halves paired: cosines and sines `[R, Dh / 2]` of R rows."""
 
     cos: Array
     sin: Array
@@ -57,21 +57,20 @@ MASK_VALUE = float(jnp.finfo(jnp.float32).min)
 
 
 def mask_bias(visible: Array) -> Array:
-    """Convert a boolean mask to an additive float32 bias of the same shape."""
     return jnp.where(visible, 0.0, MASK_VALUE).astype(jnp.float32)
 
 
 def padding_bias(mask: Array) -> Array:
-    """Convert a mask `[N, T]`, True at real positions, to a bias `[N, 1, 1, T]`."""
+    """Return a mask `[N, T]`, True at real positions, as a bias `[N, 1, 1, T]`."""
     return mask_bias(mask)[:, None, None, :]
 
 
 class Attention(nnx.Module):
-    """Multi-head attention; `queries`, `keys` and `value` project single positions for decoding with a cache."""
+    """Multi-head attention; `queries`, `keys` and `value` project single positions for a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         inner, shared = spec.inner, (spec.kv_heads or spec.heads) * spec.head_dim
-        # T5 has no factor 1/sqrt(head_dim) at run time, but in the initial kernel of queries.
+        # T5 has the factor 1/sqrt(head_dim) in the initial kernel of queries alone.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
         self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink, name="query")
         self.key = make_dense(spec, spec.width, shared, dtype, rngs, name="key")
@@ -82,7 +81,7 @@ class Attention(nnx.Module):
         self.heads, self.head_dim = spec.heads, spec.head_dim
         self.scale = spec.query_scale or (spec.head_dim**-0.5 if spec.scale_attention else 1.0)
         self.rate, self.cap, self.normed = spec.attention_dropout, spec.score_cap, spec.head_norm
-        # Features that only `attend_apart`, which has the heads on an axis of their own, implements.
+        # What only `attend_apart`, with heads on an axis of their own, implements.
         self.apart = spec.positions == "rotary" or spec.lora is not None or self.normed or bool(self.cap)
         self.apart |= shared != inner
         self.fusible = not (self.apart or spec.positions == "relative")  # the fused kernels give biases no gradient
@@ -98,7 +97,7 @@ class Attention(nnx.Module):
     ) -> Array:
         """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]` of N = `batch` sentences.
 
-        The result is marked for storage, see `product`, and so are queries, keys and values in small batches, but for
+        The result is marked for storage, see `product`, and in small batches so are queries, keys and values, but for
         self-attention with a feature of `apart`. Those of self-attention save 1.7 of 68.4 ms of a step of BART-large,
         batch 32, by the TPU compiler's estimate.
         """
@@ -140,7 +139,7 @@ class Attention(nnx.Module):
         biases: Sequence[Array],
         key: Array | None,
     ) -> Array:
-        """Attend with heads on an axis; queries, keys and values are marked for storage if `stored`."""
+        """Attend with heads on an axis; `stored` marks queries, keys and values for storage."""
         queries, keys, values = self._rows(x, context, rotation, key)
         queries = queries * self.scale
         if stored:
@@ -167,7 +166,7 @@ class Attention(nnx.Module):
         return queries, keys, self.value.plain(context, key, 4, whole)
 
     def _rotate(self, part: str, x: Array, rotation: Rotation | None) -> Array:
-        """Apply the per-head norm and the rotary positions, if any, to queries or keys `[R, H*Dh]`."""
+        """Apply per-head norm and rotary positions, if any, to queries or keys `[R, H*Dh]`."""
         if not self.normed and rotation is None:
             return x
         heads = x.reshape(len(x), -1, self.head_dim)
@@ -180,7 +179,6 @@ class Attention(nnx.Module):
         return self._rotate("query", self.query(x), rotation) * self.scale
 
     def keys(self, x: Array, rotation: Rotation | None = None) -> Array:
-        """Project rows `[R, D]` to keys `[R, H*Dh]`."""
         return self._rotate("key", self.key(x), rotation)
 
 
@@ -194,14 +192,14 @@ class RelativeBias(nnx.Module):
         self.buckets, self.max_distance = spec.relative_buckets, spec.relative_max_distance
 
     def __call__(self, queries: Array, keys: Array) -> Array:
-        """Return the bias `[1, H, Tq, Tk]`, float32, for query positions `[Tq]` and key positions `[Tk]`."""
+        """Return the bias `[1, H, Tq, Tk]`, float32, for positions of queries `[Tq]` and keys `[Tk]`."""
         distance = keys[None, :] - queries[:, None]
         bucket = relative_bucket(distance, self.bidirectional, self.buckets, self.max_distance)
         return self.embedding[...][bucket].transpose(2, 0, 1)[None]
 
 
 def relative_bucket(distance: Array, bidirectional: bool, buckets: int, max_distance: int) -> Array:
-    """Return the number of T5's bucket for each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
+    """Return T5's bucket for each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
 
     Half of the buckets hold one distance each; others grow logarithmically up to `max_distance`. Keys after the query
     have the upper half of the buckets if bidirectional, else share bucket 0.
@@ -219,20 +217,18 @@ def relative_bucket(distance: Array, bidirectional: bool, buckets: int, max_dist
     return offset + jnp.where(distance < exact, distance, jnp.minimum(logarithmic, buckets - 1))
 
 
-# The KV cache of the decoder, in which beams are reordered without moving keys and values.
-#
-# The K beams (rows) of a sentence write K entries at each position, and `ancestors` says which of these is in the
-# history of each row. All K rows attend to all entries of their sentence, with other histories masked. Reordering moves
-# B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8 sentences, 5 beams, 56 positions), and
-# attention is a matrix product with K query rows. The cache may grow during a beam search, see `lengths_of`.
+# The KV cache of the decoder. The K beams (rows) of a sentence write K entries at each position, and `ancestors` says
+# which of these is in the history of each row. All rows attend to all entries of their sentence, with other histories
+# masked. So reordering beams moves B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8
+# sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows.
 
 
 class LayerCache(NamedTuple):
-    """Keys and values of one decoder layer; layers are not stacked, since a slice would be copied in every step.
+    """Keys and values of one decoder layer; layers are not stacked, as each step would copy a slice.
 
     Row k of a sentence writes entry `t * K + k` at position t. A decoder-only model has no cross-attention; the S
-    entries of its prompt come first, shared by the beams of a sentence. On a TPU, beams may share the entry of position
-    0, too: then entries begin with `t * K + k = K - 1`.
+    entries of its prompt come first, shared by a sentence's beams. On a TPU, beams may share the entry of position 0,
+    too: entries then begin with `t * K + k = K - 1`.
     """
 
     self_keys: Array  # [B, H, Dh, max_length * K]
@@ -242,7 +238,7 @@ class LayerCache(NamedTuple):
 
     @classmethod
     def empty(cls, heads: int, cross_keys: Array, cross_values: Array, entries: int) -> "LayerCache":
-        """Make a cache of `entries` zeros for self-attention, with cross-attention keys and values `[B, S, H*Dh]`."""
+        """Make a cache of `entries` zeros, with cross-attention keys and values `[B, S, H*Dh]`."""
         keys, values = (new.reshape(*new.shape[:2], heads, -1).swapaxes(1, 2) for new in (cross_keys, cross_values))
         batch, _, _, head_dim = keys.shape
         own_keys = jnp.zeros((batch, heads, head_dim, entries), keys.dtype)
@@ -250,7 +246,7 @@ class LayerCache(NamedTuple):
 
     @classmethod
     def after(cls, heads: int, keys: Array, values: Array, entries: int) -> "LayerCache":
-        """Make a cache that holds a prompt's keys and values `[B, S, H*Dh]`, with room for `entries` more."""
+        """Make a cache of a prompt's keys and values `[B, S, H*Dh]`, with room for `entries` more."""
         keys, values = (new.reshape(*new.shape[:2], heads, -1) for new in (keys, values))
         none, room = (0, 0), (0, entries)
         keys = jnp.pad(keys.transpose(0, 2, 3, 1), (none, none, none, room))
@@ -294,7 +290,7 @@ class LayerCache(NamedTuple):
         *,
         keys_last: bool,
     ) -> Array:
-        """Attend with `attend_cached`, whose arguments these are, on GPUs if it can, and else with `_attend`."""
+        """Attend with `attend_cached`, whose arguments these are, on GPUs if it can, else with `_attend`."""
 
         def apart(queries: Array, keys: Array, values: Array, bias: Array, _: Array) -> Array:
             return self._attend(queries, keys.swapaxes(2, 3) if keys_last else keys, values, bias, cap)
@@ -314,7 +310,7 @@ class LayerCache(NamedTuple):
         if groups == 1:
             split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
             return attend(split, keys, values, (bias,), cap=cap).swapaxes(1, 2).reshape(queries.shape).astype(dtype)
-        # Several query heads may share a key head (grouped heads): they become further query positions of one head.
+        # Query heads that share a key head (grouped heads) become further query positions of one head.
         split = queries.reshape(batch, -1, heads, groups, head_dim).transpose(0, 2, 1, 3, 4)
         bias = jnp.repeat(bias, groups, axis=2)
         mixed = attend(split.reshape(batch, heads, -1, head_dim), keys, values, (bias,), cap=cap)
@@ -341,7 +337,7 @@ class Cache(NamedTuple):
 
 
 def own_position(ancestors: Array, index: Array) -> Array:
-    """Return `ancestors [B, K, T]` with k at position `index` of each row k: that row wrote the entry itself."""
+    """Return `ancestors [B, K, T]` with k at position `index` of each row k, which wrote the entry itself."""
     beam = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
     return lax.dynamic_update_index_in_dim(ancestors, beam, index, axis=2)
 
@@ -354,8 +350,8 @@ def reorder_beams(cache: Cache, parents: Array) -> Cache:
 def history_bias(ancestors: Array, position_bias: Array, missing: int = 0) -> Array:
     """Return attention biases `[B, H or 1, K, E]` that mask entries outside of each row's history.
 
-    Entries of the history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`. The first
-    `missing` of `max_length * K` entries are not in the cache, see `Cache.before`.
+    Entries of the history get their position's bias, `position_bias [1, H or 1, 1, max_length]`. The first `missing` of
+    `max_length * K` entries are not in the cache, see `Cache.before`.
     """
     batch, beams, length = ancestors.shape
     in_history = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
@@ -363,17 +359,17 @@ def history_bias(ancestors: Array, position_bias: Array, missing: int = 0) -> Ar
     return bias.reshape(batch, bias.shape[1], beams, length * beams)[..., missing:]
 
 
-GROWTHS = 3  # most sizes of a cache in one search on a TPU; each adds a loop to compile
-CPU_GROWTHS = 4  # the same on a CPU; a cache of at most `LANES` entries has one size on both
+# Most sizes of a cache of over `LANES` entries in a search on a TPU and on a CPU; each adds a loop to compile.
+GROWTHS, CPU_GROWTHS = 3, 4
 
 
 def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
-    """Return the successive sizes T, in positions, of the cache `[..., T * K]` of a search with K beams on a platform.
+    """Return the successive sizes T, in positions, of the cache `[..., T * K]` of a search with K beams.
 
-    A decoder step on a TPU reads and writes all entries, in groups of 128. With 26, 52, then 56 positions and 5 beams,
-    a search of BART-large, 32 sentences, takes 123 ms instead of 153 by `preflight`'s estimate. On a CPU steps read all
-    entries: with 14, 28, 42 and 56 positions a step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and
-    the search compiles in 8.5 instead of 4 s. On a GPU, steps in bfloat16 read only what is written.
+    A step on a TPU reads and writes all entries, in groups of 128: with 26, 52, then 56 positions and 5 beams, a search
+    of BART-large, 32 sentences, takes 123 ms instead of 153 by `preflight`'s estimate. On a CPU steps read all entries:
+    with 14, 28, 42 and 56 positions a step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and the search
+    compiles in 8.5 instead of 4 s. On a GPU, steps in bfloat16 read only what is written.
     """
     if platform not in ("cpu", "tpu") or max_length * beams <= LANES:
         return (max_length,)
@@ -386,7 +382,7 @@ def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, 
 
 
 def steps_of(lengths: Sequence[int], platform: str | None) -> list[int]:
-    """Return the number of turns of a search's loops, for each of `lengths_of`; a TPU takes a step before the loops."""
+    """Return the turns of a search's loops, for each of `lengths_of`; a TPU takes a step before them."""
     steps = [end - begin for begin, end in itertools.pairwise((1, *lengths))]
     return [*steps[:-1], steps[-1] - 1] if platform == "tpu" else steps
 
@@ -395,8 +391,8 @@ def _group_heads(layer: LayerCache) -> LayerCache:
     """Put the heads of cross-attention in groups of 128 columns, `[B, H/G, S, G*Dh]`, see `models._heads`.
 
     A TPU reads a head of 64 columns as if it had 128. A step takes 1.65 instead of 1.76 ms by `preflight`'s estimate
-    with 51 positions in the cache (BART-large, 32 sentences); with 25 it would take 1.52 instead of 1.43. In bfloat16 a
-    product with a unit matrix, which is exact, groups an array in 19 instead of 54 us.
+    with 51 positions in the cache (BART-large, 32 sentences); with 25 it would take 1.52 instead of 1.43. In bfloat16,
+    a product with a unit matrix, which is exact, groups an array in 19 instead of 54 us.
     """
     if layer.cross_keys is None or layer.cross_keys.shape[3] != layer.self_values.shape[3]:
         return layer
@@ -425,30 +421,26 @@ def resize(cache: Cache, beams: int, length: int, *, on_tpu: bool) -> Cache:
     if widened := beams > rows:
         more = (length - 1) * beams
         ancestors = jnp.full((len(ancestors), beams, length), beams - 1, jnp.int32)
-    fit = _grown_by_product if on_tpu and more > 0 else _resized
+    fit = partial(_resized, more=more, by_product=on_tpu and more > 0)
 
     def layer_of(layer: LayerCache) -> LayerCache:
         layer = _group_heads(layer) if later else layer
         keys, values = layer.self_keys, layer.self_values
         if widened:
             keys, values = keys[..., :1], values[..., :1, :]
-        return layer._replace(self_keys=fit(keys, 3, more), self_values=fit(values, 2, more))
+        return layer._replace(self_keys=fit(keys, 3), self_values=fit(values, 2))
 
     return cache._replace(layers=tuple(map(layer_of, cache.layers)), ancestors=ancestors)
 
 
-def _resized(x: Array, axis: int, more: int) -> Array:
-    """Append `more` zeros to an axis, or drop its last entries if `more` is negative."""
-    return lax.pad(x, jnp.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
+def _resized(x: Array, axis: int, more: int, by_product: bool = False) -> Array:
+    """Append `more` zeros to an axis, or drop its last entries if `more` is negative.
 
-
-def _grown_by_product(x: Array, axis: int, more: int) -> Array:
-    """Do what `_resized` does, in bfloat16 by an exact product with a unit matrix.
-
-    By the TPU compiler's estimate this takes 79 us for 125 to 255 columns instead of 157 (BART-large, 32 sentences).
+    In bfloat16, zeros may be appended `by_product` with a unit matrix, which is exact: 79 us for 125 to 255 columns
+    instead of 157 by the TPU compiler's estimate (BART-large, 32 sentences).
     """
-    if x.dtype != jnp.bfloat16:
-        return _resized(x, axis, more)
+    if not by_product or x.dtype != jnp.bfloat16:
+        return lax.pad(x, jnp.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
     unit = jnp.eye(x.shape[axis], x.shape[axis] + more, dtype=x.dtype)
     columns = x.swapaxes(axis, -1)
     return jnp.matmul(columns.reshape(-1, len(unit)), unit).reshape(*columns.shape[:-1], -1).swapaxes(axis, -1)

@@ -1,8 +1,9 @@
-"""UniCoRN's encoder (Xi et al. 2023) as far as it is published, and the decoder that reconstructs its input.
+"""UniCoRN's encoder (Xi et al. 2023) as far as it is published, its pretraining, and encoders of words.
 
-A snapshot is one volume or one word's features; `W` snapshots make a series. One network encodes each snapshot, and a
-transformer the series. Both are first trained to reconstruct their input, with a decoder that mirrors the encoder and
-is then discarded. There is no public code: layers, widths, activation and positions are fields of the configuration.
+A snapshot is one volume or one word's features; `W` snapshots make a series. UniCoRN encodes each snapshot with one
+network, and the series with a transformer. Both first learn to reconstruct their input, with a decoder that mirrors the
+encoder and is then discarded. There is no public code: layers, widths, activation and positions are fields of the
+configuration.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ class Convolution(nnx.Module):
 
 
 def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
-    """Return a volume's shape before and after each convolution: (64, 64, 27), (32, 32, 14), (16, 16, 7), ..."""
+    """Return a volume's shape before and after each convolution: (64, 64, 27), (32, 32, 14), ..."""
     return [tuple(-(-length // 2**n) for length in shape) for n in range(times + 1)]
 
 
@@ -117,7 +118,7 @@ class Series(nnx.Module):
 
 
 class Reconstruction(nnx.Module):
-    """Decoder that reconstructs the input of `Snapshots`, with its layers reversed: `[B, W, d] -> [B, W, ...]`."""
+    """Mirror of `Snapshots`, `[B, W, d] -> [B, W, ...]`, which reconstructs its input."""
 
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.outer = nnx.Linear(spec.width, inner_width(spec), dtype=dtype, kernel_init=_HE, rngs=rngs)
@@ -146,7 +147,7 @@ def series_spec(spec: EEGSpec) -> StackSpec:
 
 
 def inner_width(spec: EEGSpec) -> int:
-    """Return the input width of a snapshot's last dense layer: values after all convolutions, or hidden units."""
+    """Return the input width of a snapshot's last dense layer."""
     last = halved(spec.volume, len(spec.channels))[-1]
     return math.prod(last) * spec.channels[-1] if spec.volume else spec.hidden
 
@@ -161,7 +162,6 @@ def snapshot_flops(spec: EEGSpec) -> float:
 
 
 def _pairs(spec: EEGSpec) -> list[tuple[int, int]]:
-    """Return (channels in, channels out) of each convolution; empty for words."""
     return list(zip((1, *spec.channels), spec.channels, strict=False)) if spec.volume else []
 
 
@@ -173,8 +173,8 @@ DIRECTIONS = ("forward", "backward")
 def make_encoder(spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.Module:
     """Return the brain encoder that `spec` describes, for a language model of width `d_model`.
 
-    It is called with word features `[B, W, F]`, volumes `[B, W, X, Y, Z]` or samples, their mask `[B, W]`, and keyword
-    arguments of `Stack`. It returns embeddings `[B, S, D]` in the language model's width, and their mask `[B, S]`.
+    It maps word features `[B, W, F]`, volumes `[B, W, X, Y, Z]` or samples, and their mask `[B, W]`, to embeddings
+    `[B, S, D]` and their mask `[B, S]`; it also takes keyword arguments of `Stack`.
     """
     # "none" is the transformer without layers: the bridge alone, the authors' naive model.
     classes = {
@@ -187,7 +187,7 @@ def make_encoder(spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) 
 
 
 def flat_features(features: Array, mask: Array, dtype: jnp.dtype) -> Array:
-    """Return words `[B, W, F]`, or volumes `[B, W, X, Y, Z]` flattened, as `[B, W, F]` with 0 at padding."""
+    """Return words `[B, W, F]`, or flattened volumes `[B, W, X, Y, Z]`, as `[B, W, F]` with 0 at padding."""
     return zero_at_padding(features, mask, dtype).reshape(*mask.shape, -1)
 
 
@@ -221,16 +221,11 @@ def encoder_width(spec: EEGSpec) -> int:
     """Return the transformer's width: as configured, or F rounded up to a multiple of the heads."""
     if not spec.layers:
         return spec.width or spec.features
-    if spec.width and spec.width % spec.heads:
-        raise UserError(
-            f"config.model.encoder_width is {spec.width}, no multiple of encoder_heads = {spec.heads}; choose a "
-            "multiple, or 0 to pad the features."
-        )
     return spec.width or -(-spec.features // spec.heads) * spec.heads
 
 
 def stack_spec(spec: EEGSpec) -> StackSpec:
-    """Return the description of layers that compute what `torch.nn.TransformerEncoder` computes."""
+    """Describe layers that compute what `torch.nn.TransformerEncoder` does."""
     return spec.stack(encoder_width(spec), activation="relu")
 
 
@@ -295,7 +290,6 @@ class Direction(nnx.Module):
 
 
 def hidden_width(spec: EEGSpec) -> int:
-    """Return the number of LSTM units in one direction: the configured width, or F."""
     return spec.width or spec.features
 
 
@@ -303,7 +297,7 @@ Of = Literal["snapshot", "series"]
 
 
 class _Network(nnx.Module):
-    """What a pretraining stage trains: parts of the encoder, with their names in the whole network, and a mirror."""
+    """What a pretraining stage trains: parts of the encoder, named as in the whole network, and a mirror."""
 
     def __init__(self, spec: EEGSpec, of: Of, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.eeg = nnx.Dict(snapshot=Snapshots(spec, dtype, rngs))

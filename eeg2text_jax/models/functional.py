@@ -1,4 +1,4 @@
-"""The whole network, a brain encoder and a language model, and `Seq2SeqModel`: the network as pure functions."""
+"""A brain encoder and a language model as pure functions (`Seq2SeqModel`), the contrastive model, and their FLOPs."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ from eeg2text_jax.models.brain import (
     stack_spec,
 )
 from eeg2text_jax.models.language_model import CausalLM, EncoderDecoder, Int8Table, ReadOut, Step, StepTable, logits_of
-from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_dtype
+from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_dtype, map_layers
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 from eeg2text_jax.models.waves import NEIGHBORS, TAPS, count_patches, positions_of, shorter
 
@@ -32,7 +32,7 @@ Inputs = Mapping[str, Array]
 
 
 class SearchWeights(NamedTuple):
-    """A language model's layers, with stacked parameters `[L, ...]`, and its output head, in compute dtype or int8."""
+    """A language model's stacked layers `[L, ...]` and output head, in compute dtype or int8."""
 
     encoder: Layer | None  # None: a decoder-only model
     decoder: Layer
@@ -40,7 +40,7 @@ class SearchWeights(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Parameters of a trained model, and what replaces them in a search, see `Seq2SeqModel.prepared`."""
+    """Parameters of a trained model, and what replaces them in a search."""
 
     params: Params
     weights: SearchWeights
@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
 
 
 class EEG2Text(nnx.Module):
-    """A language model, `backbone`, and in front of it a brain encoder, `eeg`, unless the argument `eeg` is None."""
+    """A language model, `backbone`, behind a brain encoder, `eeg`, unless that is None."""
 
     def __init__(self, spec: Seq2SeqSpec, eeg: EEGSpec | None, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.backbone = (CausalLM if spec.encoder is None else EncoderDecoder)(spec, dtype, rngs)
@@ -62,9 +62,9 @@ class EEG2Text(nnx.Module):
     def encode(self, inputs: Inputs, dropout_key: Array | None, **options) -> tuple[Array, Array]:
         """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens.
 
-        `inputs` has one of `features` (words `[B, W, F]` or volumes `[B, W, X, Y, Z]`), `inputs_embeds [B, S, D]` or
-        `input_ids [B, S]`, and `mask`; optionally prompts of each sample `before` and `after`, int32 `[B, P]`, -1 at
-        padding.
+        `inputs` has `mask` and one of `features` (words `[B, W, F]` or volumes `[B, W, X, Y, Z]`),
+        `inputs_embeds [B, S, D]` or `input_ids [B, S]`; optionally prompts of each sample, `before` and `after`, int32
+        `[B, P]`, -1 at padding.
         """
         eeg_key, text_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         mask = inputs["mask"]
@@ -79,7 +79,7 @@ class EEG2Text(nnx.Module):
         return self.backbone.encode(x, mask, dropout_key=text_key, **options)
 
     def _with_prompt(self, x: Array, mask: Array, inputs: Inputs) -> tuple[Array, Array]:
-        """Return `x [B, W, D]` with the embeddings of the prompt's two parts before and after it, and the new mask."""
+        """Put the embeddings of the prompt's two parts before and after `x [B, W, D]`; return it with its mask."""
         around = []
         for name, constant in zip(("before", "after"), self.prompt, strict=True):
             ids = jnp.broadcast_to(jnp.asarray(constant, jnp.int32)[None], (x.shape[0], len(constant)))
@@ -98,22 +98,18 @@ class _TokenModel(PureModel):
 
     @property
     def start_token(self) -> int:
-        """The decoder's first input token."""
         return self.spec.start_token
 
     @property
     def pad_token(self) -> int:
-        """The padding token of labels."""
         return self.spec.pad_token
 
     @property
     def eos_token(self) -> int:
-        """The token that ends a target."""
         return self.spec.eos_token
 
     @property
     def decoder_prompt(self) -> tuple[int, ...]:
-        """Tokens that the decoder is given after its start token."""
         return self.spec.decoder_prompt
 
 
@@ -121,8 +117,8 @@ class _TokenModel(PureModel):
 class Seq2SeqModel(_TokenModel):
     """A model as pure functions of its parameters; hashable, so it can be a static argument of `jax.jit`.
 
-    Parameters are a nested dict of arrays (float32, except frozen ones); in a stack, axis 0 is the layer. The functions
-    may be jitted, differentiated and mapped over stacked parameters. With `dropout_key=None` there is no dropout.
+    Parameters are a nested dict of arrays, float32 but for frozen ones; axis 0 of a stack is the layer. The functions
+    may be jitted, differentiated and mapped over stacked parameters. There is no dropout with `dropout_key=None`.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -139,11 +135,11 @@ class Seq2SeqModel(_TokenModel):
     spec: Seq2SeqSpec
     eeg: EEGSpec | None = None  # None: a text model, fed `input_ids` or `inputs_embeds`
     dtype: str = "float32"  # compute dtype
-    remat: bool = False  # recompute each layer in the backward pass instead of storing its activations
-    keep: Keep = "products"  # remat policy: the activations that are stored
-    unroll: bool = False  # unroll the loop over layers in `forward` and `encode`
+    remat: bool = False  # recompute each layer in the backward pass, do not store its activations
+    keep: Keep = "products"  # the activations that remat stores
+    unroll: bool = False  # the loop over layers in `forward` and `encode`
     shared_frozen: bool = False  # the language model is frozen, and one copy serves all arms, see `divide`
-    divided: bool = False  # `forward` of a decoder-only model multiplies by parts of its weights, see `divided_weights`
+    divided: bool = False  # `forward` of a decoder-only model has `divided_weights`
 
     def forward(
         self,
@@ -157,9 +153,9 @@ class Seq2SeqModel(_TokenModel):
     ) -> Any:
         """Return float32 logits `[B, T, V]` of all target positions at once.
 
-        `inputs` has one of `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`, and `mask` bool;
-        `decoder_input_ids [B, T]` are right-shifted labels. A custom `read_out` gets the last hidden states `[B, T, D]`
-        and the output head's table `[V, D]`, bias `[V]` and cap; its result replaces the logits.
+        `inputs` has `mask`, bool, and one of `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`;
+        `decoder_input_ids [B, T]` are right-shifted labels. What another `read_out` returns, given the last hidden
+        states `[B, T, D]` and the output head's table `[V, D]`, bias `[V]` and cap, replaces the logits.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         network, options = self._bind(params, layers=not self.remat), self._options
@@ -168,11 +164,11 @@ class Seq2SeqModel(_TokenModel):
         return network.backbone.decode(decoder_input_ids, decoder_mask, hidden, mask, **options)
 
     def encode(self, params: Params, inputs: Inputs, *, dropout_key: Array | None = None) -> tuple[Array, Array]:
-        """Return the encoder output `[B, S, D]` and its mask `[B, S]` of `inputs`, see `forward`."""
+        """Return the encoder output `[B, S, D]` of `inputs`, see `forward`, and its mask `[B, S]`."""
         return self._bind(params, layers=not self.remat).encode(inputs, dropout_key, **self._options)
 
     def embed(self, params: Params, ids: Array) -> Array:
-        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; `encode` takes them, too."""
+        """Return the embeddings `[B, S, D]` of token ids `[B, S]`, which `encode` takes, too."""
         return self._bind(params).backbone.embed(ids)
 
     def decode(
@@ -185,18 +181,18 @@ class Seq2SeqModel(_TokenModel):
     def init_cache(
         self, params: Params, hidden: Array, mask: Array, beams: int, max_length: int, dtype: str = ""
     ) -> Cache:
-        """Make a KV cache in `dtype` for `B * beams` sequences of `max_length` tokens from the output of `encode`."""
+        """Make a KV cache in `dtype` for `B * beams` sequences of `max_length` tokens from what `encode` returned."""
         cache = self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
         return cache._replace(layers=jax.tree.map(lambda x: x.astype(dtype or x.dtype), cache.layers))
 
     def cache_lengths(self, beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
-        """Return the successive sizes of the cache, in positions, during a beam search, see `lengths_of`."""
+        """Return the successive sizes of the cache in a beam search, in positions, see `lengths_of`."""
         return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length, platform)
 
     def decode_step(self, params: Params | Prepared) -> Step:
-        """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
+        """Return the step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
-        It prepares the weights for all steps: call it outside of the loop.
+        It prepares weights: call it outside of the loop.
         """
         backbone = self._bind(params, biases=False).backbone
         return backbone.decode_step(params.weights.table if isinstance(params, Prepared) else None)
@@ -204,14 +200,14 @@ class Seq2SeqModel(_TokenModel):
     def prepared(self, params: Params, weights_dtype: str = "") -> Prepared:
         """Cast the language model's weights to the compute dtype, once for many batches.
 
-        `encode`, `init_cache`, `decode_step` and `generate` take the result in place of `params`. With
-        `weights_dtype="int8"`, matrices are rounded to int8, with one scale per output, and so are the activations that
-        enter a product, with one scale per row. The brain encoder stays as it is.
+        `encode`, `init_cache`, `decode_step` and `generate` take the result for `params`. With `weights_dtype="int8"`,
+        matrices are rounded to int8, with a scale per output, and so are activations that enter a product, with a scale
+        per row; the brain encoder stays as it is.
         """
         return Prepared(params, _search_weights(self, params, weights_dtype))
 
     def shift_right(self, labels: Array) -> Array:
-        """Return decoder inputs `[B, T]`: the start token, then all labels but the last one; -100 becomes padding."""
+        """Return decoder inputs `[B, T]`: the start token, then all labels but the last; -100 becomes padding."""
         start = jnp.full_like(labels[:, :1], self.start_token)
         shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
         return jnp.where(shifted == -100, self.pad_token, shifted)
@@ -239,21 +235,22 @@ def _search_weights(model: Seq2SeqModel, params: Params, weights_dtype: str) -> 
     int8, encoder = weights_dtype == "int8", None
     backbone = (model._module(joined(params)) if int8 else model._bind(params, biases=False)).backbone
     if int8:
-        backbone.decoder.layers = backbone.decoder.rounded_layers()
+        backbone.decoder.layers = map_layers(backbone.decoder.layers, Layer.round_to_int8)
     if isinstance(backbone, EncoderDecoder):
-        encoder = backbone.encoder.rounded_layers() if int8 else model._bind(params).backbone.encoder.layers
+        layers = (backbone if int8 else model._bind(params).backbone).encoder.layers
+        encoder = map_layers(layers, Layer.round_to_int8) if int8 else layers
     return SearchWeights(encoder, backbone.decoder.layers, backbone.step_table(int8=int8))
 
 
 def divide(params: Params) -> Divided:
-    """Return parameters in two parts: those of brain encoder, bridge and adapters, and those of the language model."""
+    """Return the parameters of brain encoder, bridge and adapters, and those of the language model."""
     return divided(params, lambda path, _: not {"eeg", "lora_a", "lora_b"}.isdisjoint(path))
 
 
 def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
-    """Return the shapes and dtypes of the frozen language model, stored as `dtype` (`model.frozen_dtype`) says.
+    """Return shapes and dtypes of the frozen language model, stored as `model.frozen_dtype` says.
 
-    With "int8", kernels of dense layers are int8, their scales float32, and the other parameters bfloat16.
+    With "int8", kernels of dense layers are int8, their scales float32, other parameters bfloat16.
     """
     floats = jnp.dtype("bfloat16" if dtype == "int8" else dtype)
 
@@ -265,7 +262,7 @@ def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
     return jax.tree_util.tree_map_with_path(stored, divide(model.shapes)[1])
 
 
-# The contrastive model: a brain encoder trained to output a frozen text encoder's embedding of the sentence.
+# The contrastive model: its brain encoder learns a frozen text encoder's embedding of the sentence.
 
 LENGTH_FEATURES = 32  # sines and cosines of the number of words
 LONGEST_WAVE = 100.0  # longest wavelength / 2 pi, so wavelengths are from 6 to 600 words
@@ -276,7 +273,7 @@ class BrainTower(nnx.Module):
     """Brain encoder, mean over words plus features of their number, and a dense layer to the text embeddings' width E.
 
     Models of EEG and of controls must all know the number of words, or comparing them is unfair. The mean alone does
-    not tell it: that of constant features does not depend on it, that of noise only becomes smaller with it.
+    not tell it: that of constant features does not depend on it, that of noise only shrinks with it.
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -287,7 +284,7 @@ class BrainTower(nnx.Module):
             self.log_scale = nnx.Param(jnp.full((1,), -math.log(model.temperature), jnp.float32))
 
     def __call__(self, inputs: Inputs, dropout_key: Array | None, **options) -> Array:
-        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
+        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]`."""
         mask = inputs["mask"]
         with jax.named_scope("eeg_encoder"):
             words, mask = self.eeg(inputs["features"], mask, dropout_key=dropout_key, **options)
@@ -300,7 +297,7 @@ class BrainTower(nnx.Module):
 
 
 def length_features(count: Array) -> Array:
-    """Return sines and cosines, `[B, LENGTH_FEATURES]`, of numbers of words, float32 `[B, 1]`."""
+    """Return sines and cosines `[B, LENGTH_FEATURES]` of numbers of words, float32 `[B, 1]`."""
     waves = LENGTH_FEATURES // 2
     rates = LONGEST_WAVE ** (-jnp.arange(waves, dtype=jnp.float32) / (waves - 1))
     angles = count * rates[None]
@@ -308,7 +305,7 @@ def length_features(count: Array) -> Array:
 
 
 def unit_length(x: Array) -> Array:
-    """Divide vectors `[..., E]` by their length; a zero vector stays zero, and its gradient is finite."""
+    """Divide vectors `[..., E]` by their length; a zero vector stays zero, with a finite gradient."""
     return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
 
 
@@ -331,13 +328,12 @@ class ContrastiveModel(_TokenModel):
         return self.base.eeg
 
     def embed(self, params: Params, inputs: Inputs, *, dropout_key: Array | None = None) -> Array:
-        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
-        remat = self.base.keep if self.base.remat else None
+        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]`."""
         params = in_compute_dtype(params, jnp.dtype(self.base.dtype), layers=not self.base.remat)
-        return self._module(params)(inputs, dropout_key, remat=remat)
+        return self._module(params)(inputs, dropout_key, **self.base._options)
 
     def scale(self, params: Params) -> Array:
-        """Return 1 / temperature, by which cosines are multiplied: float32 scalar, at most 100 if it is learned."""
+        """Return 1 / temperature, the factor of cosines: a float32 scalar, at most 100 if it is learned."""
         if not self.learn_temperature:
             return jnp.float32(1.0 / self.temperature)
         return jnp.exp(jnp.minimum(params["log_scale"][0], jnp.float32(HIGHEST_SCALE)))
@@ -346,8 +342,8 @@ class ContrastiveModel(_TokenModel):
         return functools.partial(BrainTower, self, jnp.dtype(self.base.dtype))
 
 
-# Floating-point operations (FLOPs), counted from a model's description, as XLA's count is wrong for scanned or
-# recomputed layers. Only matrix products count: two operations per multiply-add, padding included.
+# Floating-point operations (FLOPs) by a model's description, as XLA miscounts scanned and recomputed layers. Only
+# matrix products count: two operations per multiply-add, padding included.
 
 AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
@@ -378,7 +374,7 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
 
 
 def adapter_flops(stack: StackSpec, positions: int) -> float:
-    """Return the FLOPs of a stack's low-rank adapters, as if cross-attention read the stack's own positions."""
+    """Return the FLOPs of a stack's adapters, as if cross-attention read the stack's own positions."""
     if stack.lora is None:
         return 0.0
     twice = 2 if stack.decoder and not stack.alone else 1  # cross-attention has adapters of its own
@@ -395,8 +391,8 @@ def search_flops(
 ) -> float:
     """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
-    Every beam attends to the entries of all beams of its sentence in a cache with the successive `sizes` in positions;
-    by default, it has `length` from the beginning.
+    Every beam attends to the entries of all beams of its sentence in a cache of the successive `sizes` in positions; by
+    default it has `length` from the beginning.
     """
     source, stack = source_length(model, words), model.spec.decoder
     cross = stack.layers * 4.0 * source * stack.width * stack.inner
@@ -409,7 +405,7 @@ def search_flops(
 
 
 def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
-    """Return the FLOPs of one decoder step of a beam search: one token for every beam of every sentence."""
+    """Return the FLOPs of one step of a beam search: a token for every beam of every sentence."""
     source = source_length(model, words)
     if model.spec.decoder.alone:
         length, source = length + -(-source // beams), 0
@@ -430,7 +426,7 @@ def encode_flops(model: Seq2SeqModel, words: int) -> float:
 
 
 def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
-    """Return the FLOPs of one sentence through the brain encoder and the bridge to width `d_model`."""
+    """Return the FLOPs of one sentence through brain encoder and bridge."""
     if eeg.kind == "lstm":
         hidden = hidden_width(eeg)
         inputs = eeg.features + max(eeg.layers - 1, 0) * 2 * hidden
@@ -470,9 +466,8 @@ def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
 
 
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
-    """Return the FLOPs of a stack for `queries` positions, which attend to `keys`, in cross-attention to `context`.
-
-    The projections of `context` to keys and values count if `project_context`.
+    """Return the FLOPs of a stack for `queries` positions, which attend to `keys`, and in cross-attention to `context`,
+    whose projections count if `project_context`.
     """
     inner = stack.inner
     shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head

@@ -1,4 +1,4 @@
-"""Encoder-decoder language models, and the embedding table and output head that decoder-only ones use, too."""
+"""Encoder-decoders and decoder-only language models, their embedding table and output head."""
 
 import contextlib
 import math
@@ -31,7 +31,7 @@ class Embedding(nnx.Module):
 
     @jax.named_scope("embeddings")
     def __call__(self, ids: Array) -> Array:
-        """Return the embeddings of token ids `[B, T]`, float32 `[B, T, D]`."""
+        """Return float32 embeddings `[B, T, D]` of token ids `[B, T]`."""
         x = shard_rows(self.embedding[...][ids]) * self.scale
         if self.frozen_token is None:
             return x
@@ -39,7 +39,7 @@ class Embedding(nnx.Module):
 
     @jax.named_scope("embeddings")
     def of_step(self, ids: Array, table: "Array | StepTable | Int8Table | None") -> Array:
-        """Return the embeddings of `ids` from the table of a search's head, which is cast already, unless None.
+        """Return the embeddings of `ids` from a search's table, unless None: it is cast already.
 
         Else a TPU would cast the embeddings for each batch (0.6 of 114 ms for BART-large). Only a scale that is a power
         of two gives the same numbers after the cast as before.
@@ -57,7 +57,7 @@ class Int8Table(NamedTuple):
 
 
 class StepTable(NamedTuple):
-    """Table of the output head for the steps of a search; a GPU uses `padded`, which is made before the loop."""
+    """Table of the output head for the steps of a search; a GPU uses `padded`, made before the loop."""
 
     values: Array  # [V, D]
     padded: Array  # `_padded(values, 0)`
@@ -72,24 +72,32 @@ def _head_product(x: Array, table: Array) -> Array:
     rounds operands itself, and XLA fuses the gradient with the products that use it; rounding it first took 1 of 75 ms
     (BART-large, batch 32).
 
-    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast product for rows
-    of 50,265 numbers: on an H100, padding saved 5.9 of 81.5 ms (BART-large, batch 128).
+    CUDA GPUs multiply a table padded with zeros to a multiple of 64 rows, as cuBLAS has no fast product for rows of
+    50,265 numbers: on an H100, it saved 5.9 of 81.5 ms (BART-large, batch 128).
     """
-    return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_plain_product)
+
+    def padded(x: Array, table: Array) -> Array:
+        return _product_of_padded(x, table, _padded(table, 0))
+
+    return jax.lax.platform_dependent(x, table, cuda=padded, default=_plain_product)
 
 
 def _head_product_backward(inputs: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     def rounded(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
         return _head_gradients(x, table, gradient.astype(x.dtype))
 
-    return jax.lax.platform_dependent(*inputs, gradient, tpu=_head_gradients, cuda=_padded_gradients, default=rounded)
+    def padded(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
+        to_x, to_table = _head_gradients(x, _padded(table, 0), _padded(gradient.astype(x.dtype), -1))
+        return to_x, to_table[: len(table)]
+
+    return jax.lax.platform_dependent(*inputs, gradient, tpu=_head_gradients, cuda=padded, default=rounded)
 
 
 _head_product.defvjp(lambda x, table: (_head_product(x, table), (x, table)), _head_product_backward)
 
 
 def _head_gradients(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
-    """Return the gradients of `x [..., D]` and the table `[V, D]` from the `gradient [..., V]` of their products."""
+    """Return the gradients of `x [..., D]` and the table `[V, D]` from that of their products, `[..., V]`."""
     to_x = jnp.einsum("...v,vd->...d", gradient, table.astype(gradient.dtype))
     to_table = jnp.einsum("...v,...d->vd", gradient, x.astype(gradient.dtype))
     return to_x.astype(x.dtype), to_table.astype(table.dtype)
@@ -97,16 +105,6 @@ def _head_gradients(x: Array, table: Array, gradient: Array) -> tuple[Array, Arr
 
 def _plain_product(x: Array, table: Array) -> Array:
     return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
-
-
-def _padded_product(x: Array, table: Array) -> Array:
-    return _product_of_padded(x, table, _padded(table, 0))
-
-
-def _padded_gradients(x: Array, table: Array, gradient: Array) -> tuple[Array, Array]:
-    """Return `_head_gradients` with the gradient rounded to the dtype of `x`, computed with a padded table."""
-    to_x, to_table = _head_gradients(x, _padded(table, 0), _padded(gradient.astype(x.dtype), -1))
-    return to_x, to_table[: len(table)]
 
 
 def _padded(values: Array, axis: int) -> Array:
@@ -143,7 +141,7 @@ ReadOut = Callable[[Array, Array, Array | None, float], Any]  # (hidden states, 
 
 
 class Head(nnx.Module):
-    """The output head: hidden states `[..., D]` -> logits `[..., V]`, float32."""
+    """The output head: hidden states `[..., D]` -> float32 logits `[..., V]`."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         stack = spec.decoder
@@ -163,14 +161,12 @@ class Head(nnx.Module):
         return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
 
     @jax.named_scope("head_loss")
-    def step_table(self, tied: Array) -> Array | StepTable:
-        """Return the table for the steps of a search; call this before the loop."""
+    def step_table(self, tied: Array, *, int8: bool = False) -> Array | StepTable | Int8Table:
+        """Return the table for the steps of a search, made before the loop."""
         table = self.table(tied)
+        if int8:
+            return Int8Table(*int8_of(table, axis=1))
         return StepTable(table, _padded(table, 0)) if len(table) % 64 else table
-
-    def int8_table(self, tied: Array) -> Int8Table:
-        """Return the table rounded to int8, in place of `step_table`."""
-        return Int8Table(*int8_of(self.table(tied), axis=1))
 
     @jax.named_scope("head_loss")
     def __call__(self, x: Array, table: Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
@@ -179,7 +175,7 @@ class Head(nnx.Module):
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]
         if self.spec.logits_bias == "frozen":
-            # BART's and PEGASUS's final_logits_bias is a buffer: loaded and added, but never trained.
+            # BART's and PEGASUS's final_logits_bias is a buffer, never trained.
             bias = jax.lax.stop_gradient(bias)
         return read_out(x * self.spec.head_scale, table, bias, self.spec.logits_cap)
 
@@ -192,12 +188,10 @@ class LanguageModel(nnx.Module):
     head: Head
 
     def step_table(self, *, int8: bool = False) -> Array | StepTable | Int8Table:
-        """Return the table of the output head, for `decode_step`."""
-        tied = self._table().embedding[...]
-        return self.head.int8_table(tied) if int8 else self.head.step_table(tied)
+        return self.head.step_table(self._table().embedding[...], int8=int8)
 
     def decode_step(self, table: Array | StepTable | Int8Table | None = None) -> Step:
-        """Return the function (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache); see `step_table`."""
+        """Return the function (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
         layers = self.decoder.separate_layers()
         table = self.step_table() if table is None else table
 
@@ -210,7 +204,6 @@ class LanguageModel(nnx.Module):
         return step
 
     def _table(self) -> Embedding:
-        """Return the decoder's embedding table."""
         return self.shared if self.spec.shared_embeddings else self.decoder_embedding
 
     def _first(self, tokens: Array, index: Array, cache: Cache, table: Any) -> Array:
@@ -219,7 +212,7 @@ class LanguageModel(nnx.Module):
 
 
 class EncoderDecoder(LanguageModel):
-    """An encoder-decoder that `spec` describes: BART, PEGASUS, T5 or BERT2BERT."""
+    """BART, BERT2BERT, PEGASUS, T5 or Whisper, as `spec` describes it."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         if spec.shared_embeddings:
@@ -242,10 +235,6 @@ class EncoderDecoder(LanguageModel):
         """Return the encoder's embeddings `[B, S, D]` of token ids `[B, S]`."""
         return (self.shared if self.spec.shared_embeddings else self.encoder_embedding)(ids)
 
-    def embed_targets(self, ids: Array) -> Array:
-        """Return the decoder's embeddings `[B, T, D]` of token ids `[B, T]`."""
-        return self._table()(ids)
-
     @jax.named_scope("encoder")
     def encode(self, embeddings: Array, mask: Array, **options) -> tuple[Array, Array]:
         """Return the encoder output `[B, S, D]`, in the decoder's width, and its mask; a stem halves S."""
@@ -266,8 +255,8 @@ class EncoderDecoder(LanguageModel):
     ) -> Any:
         """Return logits `[B, T, V]`, or the result of another `read_out`, of right-shifted targets `ids [B, T]`.
 
-        `hidden [B, S, D]` and `hidden_mask` come from `encode`; `mask` of the targets may be None: all are real. The
-        tokens of `spec.decoder_prompt` are put after the start token, and have no logits.
+        `hidden [B, S, D]` and `hidden_mask` come from `encode`; without a `mask` all targets are real. The tokens of
+        `spec.decoder_prompt` are put after the start token, and have no logits.
         """
         prompt = jnp.asarray(self.spec.decoder_prompt, ids.dtype)
         if prompt.size:
@@ -275,19 +264,19 @@ class EncoderDecoder(LanguageModel):
             ids = jnp.concatenate([ids[:, :1], prompts, ids[:, 1:]], axis=1)
             if mask is not None:
                 mask = jnp.concatenate([mask[:, :1], jnp.ones_like(prompts, bool), mask[:, 1:]], axis=1)
-        x = self.embed_targets(ids)
+        x = self._table()(ids)
         with jax.named_scope("decoder"):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)[:, prompt.size :]
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
 
 # Decoder-only models have the interface of an encoder-decoder whose encoder is the identity: `hidden` is the embedded
-# prompt with the recording in it. Prompts are padded on the left, so that their last position, at which the decoder
-# starts, is the same column in every row. The layers see prompt and target as one sequence.
+# prompt with the recording in it, padded on the left, so that its last position, at which the decoder starts, is one
+# column. The layers see prompt and target as one sequence.
 
 
 class CausalStack(Stack):
-    """Stack of causal layers without cross-attention; local layers see a sliding window (Mistral, Gemma)."""
+    """Causal layers without cross-attention; local layers see a sliding window (Mistral, Gemma)."""
 
     def __call__(  # type: ignore[override]  # one sequence, no context
         self,
@@ -333,7 +322,6 @@ class CausalStack(Stack):
         return Cache(tuple(memory), ancestors, before, hidden[:, -1])
 
     def step(self, layers: Sequence[Layer], x: Array, index: Array, cache: Cache) -> tuple[Array, Cache]:
-        """Decode position `index` after the prompt, as `Stack.step` does."""
         ancestors = own_position(cache.ancestors, index)
         length, prompt = ancestors.shape[2], cache.cross_mask.shape[1]
         views = self._views_of_step(cache.cross_mask, ancestors, index)
@@ -345,7 +333,7 @@ class CausalStack(Stack):
         return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
 
     def _locals(self) -> tuple[bool | None, ...]:
-        """Return for each layer whether it is local (sees a sliding window); all None if all layers are alike."""
+        """Return whether each layer is local; all None if all layers are alike."""
         local = self.spec.local_layers
         return local if len(set(local)) > 1 else (None,) * self.spec.layers
 
@@ -372,7 +360,7 @@ class CausalStack(Stack):
         return self._used_views(far, near, jnp.repeat(here, beams))
 
     def _used_views(self, far: Array, near: Array, positions: Array) -> tuple:
-        """Return one (bias, rotation) if all layers are alike, or two: of local layers (`near`) and of others."""
+        """Return one (bias, rotation) if all layers are alike, else those of local layers (`near`) and of others."""
         spec = self.spec
         local = near, Rotation.of(positions, spec.local_rotary or spec.rotary)
         if all(spec.local_layers) and spec.local_layers:
@@ -391,12 +379,12 @@ def _view(views: tuple, local: Array | bool | None) -> tuple[Array, Rotation]:
 
 
 def _positions(mask: Array) -> Array:
-    """Return the position of each real token among the real tokens of its row, `[B, S]`; 0 at padding before them."""
+    """Return each real token's position among those of its row, `[B, S]`; 0 at padding before them."""
     return jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
 
 
 class CausalLM(LanguageModel):
-    """A decoder-only model that `spec` describes: Llama, Mistral, Qwen or Gemma."""
+    """Llama, Mistral, Qwen or Gemma, as `spec` describes it."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.shared = Embedding(spec, spec.vocab_size, spec.d_model, spec.pad_token if spec.frozen_pad else None, rngs)
@@ -405,7 +393,7 @@ class CausalLM(LanguageModel):
         self.spec = spec
 
     def embed(self, ids: Array) -> Array:
-        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; ids out of range (at padding) are clipped."""
+        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; ids out of range (padding) are clipped."""
         return self.shared(jnp.clip(ids, 0, self.spec.vocab_size - 1))
 
     def encode(self, embeddings: Array, mask: Array, **options) -> tuple[Array, Array]:
@@ -425,7 +413,7 @@ class CausalLM(LanguageModel):
     ) -> Any:
         """Return logits `[B, T, V]`, or the result of another `read_out`, of right-shifted targets `ids [B, T]`.
 
-        The last position of the prompt, `hidden [B, S, D]`, replaces the start token, the first column of `ids`.
+        The last position of the prompt `hidden [B, S, D]` replaces the start token, the first column of `ids`.
         """
         x = jnp.concatenate([hidden, self.embed(ids[:, 1:]).astype(hidden.dtype)], axis=1)
         later = jnp.ones_like(ids[:, 1:], bool) if mask is None else mask[:, 1:]

@@ -23,11 +23,11 @@ from eeg2text_jax.base.devices.mesh import (
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.spec import LoraSpec, StackSpec
 
-MANY_ROWS = 4096  # rows on a device (positions of all its sentences) from which a batch is called large
+MANY_ROWS = 4096  # positions on a device from which a batch is called large
 
 
 def row_major(x: Array) -> Array:
-    """Return the same rows `[R, D]`; on a TPU, large batches get the row-major layout, which XLA would not choose."""
+    """Give rows `[R, D]` of a large batch the row-major layout on a TPU, which XLA would not choose."""
     if x.shape[0] // data_shards() < MANY_ROWS:
         return x
     layout = Layout(major_to_minor=tuple(range(x.ndim)))
@@ -37,12 +37,11 @@ def row_major(x: Array) -> Array:
 def column_sums(x: Array, stored: bool = False) -> Array:
     """Return the sums of `[..., D]` over all but the last axis, float32 `[D]`: the gradient of a bias.
 
-    On GPUs, and on TPUs for small batches or rows that are `stored` before, the sum is a matrix product with ones,
-    accumulated in float32. By the TPU compiler's estimate for BART-large on a v5e, with batch 32 a product takes 3 us
-    and a reduction 17 us; with batch 128, 12 us and 107 us. But with batch 128, XLA fuses a reduction with the
-    computation of rows that are not stored: a step that has only products takes 218 ms instead of 212. On an H100,
-    without merged products (see `compile_step`), batch 32 takes 30.0 ms instead of 35.3 with reductions, and batch 128
-    75.2 instead of 75.6.
+    On GPUs, and on TPUs for small batches or rows that are `stored` before, it is a matrix product with ones,
+    accumulated in float32. On a v5e (BART-large, by the compiler's estimate) a product takes 3 us and a reduction 17
+    with batch 32; 12 and 107 with batch 128. But with batch 128, XLA fuses a reduction with the computation of rows
+    that are not stored: with products alone a step takes 218 ms instead of 212. On an H100, without merged products
+    (see `compile_step`), batch 32 takes 30.0 ms instead of 35.3 with reductions, batch 128 75.2 instead of 75.6.
     """
 
     def product_with_ones(rows: Array) -> Array:
@@ -60,7 +59,7 @@ def column_sums(x: Array, stored: bool = False) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(x: Array, scale: Array | None, shift: Array | None, dtype: jnp.dtype) -> Array:
-    """Return `x [..., D] * scale + shift` in `dtype`, that of `x` without a scale; scale and shift `[D]` or None.
+    """Return `x [..., D] * scale + shift` in `dtype`, without a scale that of `x`; scale and shift `[D]` or None.
 
     The gradients of scale and shift are `column_sums` of products in `dtype`.
     """
@@ -87,7 +86,7 @@ affine.defvjp(_affine_forward, _affine_backward)
 
 
 def gelu(x: Array) -> Array:
-    """Return GELU by erf, in float32: `jax.nn.gelu` calls erfc, which takes a TPU as long as a matrix product."""
+    """Return GELU by erf, in float32; `jax.nn.gelu` calls erfc, which takes a TPU as long as a matrix product."""
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
 
@@ -102,19 +101,19 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
 }
 
-SITES = 6  # numbers `site` of the masks that one dropout key draws
+SITES = 6  # masks that one dropout key draws, each with a number `site`
 PRODUCT = "product"  # name under which the remat policy stores results of dense layers
 
 
 def product(x: Array) -> Array:
-    """Name `x`, the result of a dense layer, for that remat policy."""
+    """Name `x`, the result of a dense layer, for the remat policy."""
     return checkpoint_name(x, PRODUCT)
 
 
 def dropout(x: Array, rate: float, key: Array | None, site: int = 0) -> Array:
     """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; `key=None` returns `x`.
 
-    Calls with one key and different `site` numbers draw different masks.
+    Each `site` draws another mask from one key.
     """
     return drop(x, draw_kept(x.shape, rate, key, site), rate)
 
@@ -122,9 +121,9 @@ def dropout(x: Array, rate: float, key: Array | None, site: int = 0) -> Array:
 def draw_kept(shape: tuple[int, ...], rate: float, key: Array | None, site: int = 0) -> Array | None:
     """Draw the boolean mask of elements that `dropout` keeps; None if it keeps all.
 
-    A TPU compares 16 random bits in place and would copy 32 bits to another layout first (0.05 ms for BART-large's
-    batch of 32 by the compiler's estimate). Without the barrier, XLA may pack the comparison's results, 32 per word,
-    and unpack them where they are used (0.035 ms for an attention of T5-large).
+    A TPU compares 16 random bits in place; it would copy 32 to another layout first (0.05 ms for BART-large, batch 32,
+    by the compiler's estimate). Without the barrier, XLA may pack the results of the comparison, 32 per word, and
+    unpack them where they are used (0.035 ms for an attention of T5-large).
     """
     if key is None or rate == 0.0:
         return None
@@ -146,15 +145,15 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: Array | None, site: int 
 
 
 def site_key(key: Array, site: int) -> Array:
-    """Return the key of a site, from a key or from the keys `[SITES]` of all its sites."""
+    """Return the key of a site from one key, or from the keys `[SITES]` of all sites."""
     return key[site] if key.ndim else jax.random.fold_in(key, site)
 
 
 def draw_packed(count: int, least: np.uint16, key: Array) -> Array:
     """Draw 16 bits for each of `count` elements, and return eight results of `bits >= least` per byte.
 
-    Element i is bit `i // n` of byte `i % n` in n bytes. On GPUs with rbg keys, XLA then writes neither the bits, nor
-    the four results of a Philox counter side by side, which takes it six times as long as to compute them.
+    Element i is bit `i // n` of byte `i % n` of n. On GPUs with rbg keys, XLA then writes neither the bits, nor the
+    four results of a Philox counter side by side, which takes six times as long as computing them.
     """
     words = jax.random.bits(key, (-(-count // 8), 4), jnp.uint32)
     halves = [half.astype(jnp.uint16) for i in range(4) for half in (words[:, i], words[:, i] >> 16)]
@@ -163,7 +162,7 @@ def draw_packed(count: int, least: np.uint16, key: Array) -> Array:
 
 
 def draw_per_key(draw: Callable[[Array], Array], key: Array) -> Array:
-    """Return `draw(key)`; under `vmap`, where JAX would draw all from the first key of rbg, `draw` each."""
+    """Return `draw(key)`, under `vmap` once for each key; JAX would draw all from the first of rbg keys."""
     impl = str(jax.random.key_impl(key))
     if "rbg" not in impl:
         return draw(key)
@@ -180,7 +179,7 @@ def draw_per_key(draw: Callable[[Array], Array], key: Array) -> Array:
 
 
 def drop(x: Array, keep_mask: Array | None, rate: float) -> Array:
-    """Zero `x` where the mask `keep_mask` is False and rescale the rest for the dropout rate; None returns `x`."""
+    """Zero `x` where `keep_mask` is False and rescale the rest for the dropout rate; None returns `x`."""
     return x if keep_mask is None else jnp.where(keep_mask, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
@@ -190,12 +189,12 @@ def at_padding(mask: Array, ndim: int) -> Array:
 
 
 def zero_at_padding(features: Array, mask: Array, dtype: jnp.dtype) -> Array:
-    """Return features `[B, W, ...]` in `dtype`, with 0 where the mask `[B, W]` is False, even for infinities."""
+    """Return features `[B, W, ...]` in `dtype`, with 0 (even for infinities) where the mask `[B, W]` is False."""
     return jnp.where(at_padding(mask, features.ndim), features, 0.0).astype(dtype)
 
 
 class Norm(nnx.Module):
-    """Layer norm or root-mean-square norm, with statistics in float32; `nnx.LayerNorm` promotes dtypes implicitly."""
+    """Layer norm or root-mean-square norm, with statistics in float32; `nnx.LayerNorm` promotes dtypes."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, width: int = 0) -> None:
         width = width or spec.width
@@ -206,7 +205,7 @@ class Norm(nnx.Module):
         self.offset = spec.norm_offset
 
     def __call__(self, x: Array) -> Array:
-        """Normalize the last axis of `[..., D]`; `product` marks a layer norm's mean and mean square for storage."""
+        """Normalize the last axis; `product` marks a layer norm's mean and mean square for storage."""
         x = x.astype(jnp.float32)
         power = jnp.square(x).mean(axis=-1)
         if self.centered:  # this way, mean and mean square are computed in one pass over x
@@ -219,9 +218,9 @@ class Norm(nnx.Module):
 
 
 def int8_of(weights: Array, axis: int) -> tuple[Array, Array]:
-    """Round weights to int8, the largest of each slice along `axis` to 127; return the values and their scales.
+    """Round weights to int8, the largest of each slice along `axis` to 127.
 
-    `values * scale` are the rounded weights; scales, float32, lack the axis `axis`.
+    Return the values, and their float32 scales, without that axis: `values * scale` are the rounded weights.
     """
     wide = weights.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
@@ -231,8 +230,8 @@ def int8_of(weights: Array, axis: int) -> tuple[Array, Array]:
 def int8_product(x: Array, values: Array) -> Array:
     """Return the float32 products `[..., E]` of rows `[..., D]` with each row of int8 values `[E, D]`, not scaled.
 
-    Rows of `x` are rounded to int8, too: products are summed exactly in int32. On CPUs with AMX, XLA does this 6 to 10
-    times as fast as in float32.
+    Rows of `x` are rounded to int8, too: products are summed exactly in int32. On CPUs with AMX this is 6 to 10 times
+    as fast as float32.
     """
     rows, scale = int8_of(x, axis=-1)
     sums = jnp.einsum("...d,ed->...e", rows, values, preferred_element_type=jnp.int32)
@@ -240,17 +239,17 @@ def int8_product(x: Array, values: Array) -> Array:
 
 
 class Dense(nnx.Linear):
-    """`nnx.Linear` with an optional low-rank adapter; a remat policy may store the result, see `product`."""
+    """`nnx.Linear` with an optional low-rank adapter, whose result a remat policy may store, see `product`."""
 
     kernel: nnx.Param
     lora: LoraSpec | None = None
-    quantized = False  # whether the kernel is int8, with one scale per output
-    narrow = False  # whether the product with an int8 kernel is rounded to the compute dtype before it is scaled
-    by_columns = True  # whether divided weights (`divided_weights`) are divided by columns, the outputs, or by rows
-    rounds_rows = False  # True: rows are rounded to int8, too, and the int8 kernel is stored as `[E, D]`
+    quantized = False  # the kernel is int8, with one scale per output
+    narrow = False  # the product with an int8 kernel is rounded to the compute dtype before it is scaled
+    by_columns = True  # `divided_weights` are divided by columns, the outputs, not by rows
+    rounds_rows = False  # rows are rounded to int8, too, and the int8 kernel is stored as `[E, D]`
 
     def quantize(self) -> None:
-        """Replace the kernel by its int8 rounding, unless it is int8 already."""
+        """Round the kernel to int8, unless it is int8 already."""
         if not self.quantized:
             values, scale = int8_of(self.kernel[...], axis=0)
             self.kernel, self.kernel_scale, self.quantized = nnx.Param(values), nnx.Param(scale), True
@@ -258,15 +257,15 @@ class Dense(nnx.Linear):
     def round_rows(self) -> None:
         """Make both sides of the product int8, see `int8_product`.
 
-        XLA:CPU copies a kernel at every use, `[E, D]` faster than `[D, E]` (BART-base, 8 sentences: a decoder step
-        takes 41 instead of 49 ms).
+        XLA:CPU copies a kernel at every use, `[E, D]` faster than `[D, E]` (a decoder step of BART-base, 8 sentences:
+        41 instead of 49 ms).
         """
         if not self.rounds_rows:
             self.quantize()
             self.kernel, self.rounds_rows = nnx.Param(self.kernel[...].T), True
 
     def adapt(self, lora: LoraSpec, rngs: nnx.Rngs) -> None:
-        """Add a low-rank adapter `A B`, as PEFT initializes it: A like `torch.nn.Linear`, B zero."""
+        """Add an adapter `A B`, initialized as by PEFT: A like `torch.nn.Linear`, B zero."""
         n_in, n_out = self.kernel.shape
         draw = jax.random.uniform(rngs.params(), (n_in, lora.rank), jnp.float32, -1.0, 1.0)
         self.lora_a, self.lora_b = nnx.Param(draw * n_in**-0.5), nnx.Param(jnp.zeros((lora.rank, n_out), jnp.float32))
@@ -294,7 +293,6 @@ class Dense(nnx.Linear):
         return shard_rows(self._product(shard_columns(x)))
 
     def _product(self, x: Array) -> Array:
-        """Return `x W + b` in the compute dtype."""
         x, kernel, bias = x.astype(self.dtype), self.kernel[...], None if self.bias is None else self.bias[...]
         if not self.quantized:
             return product_plus(x, kernel, bias)
@@ -309,7 +307,7 @@ class Dense(nnx.Linear):
 
 
 def product_plus(x: Array, kernel: Array, bias: Array | None) -> Array:
-    """Return `x W + b` in the dtype of `x`; a float32 bias is added to the float32 product, before it is rounded."""
+    """Return `x W + b` in the dtype of `x`; a float32 bias is added before the product is rounded."""
     kernel = kernel.astype(x.dtype)
     if bias is None or bias.dtype == x.dtype:
         y = jnp.matmul(x, kernel)
@@ -321,8 +319,8 @@ def product_plus(x: Array, kernel: Array, bias: Array | None) -> Array:
 def side_by_side(x: Array, layers: Sequence[Dense]) -> Array:
     """Return the results of plain dense layers of the same rows side by side, as one product.
 
-    Three of BART-large's layers, 7168 x 1024, take an H200 57 us as one product and 74 us as three, by the compiler's
-    estimate; their gradient 105 and 153 us.
+    Three of BART-large's, 7168 x 1024, take an H200 57 us as one product and 74 as three, their gradient 105 and 153,
+    by the compiler's estimate.
     """
     kernels, biases = [layer.kernel[...] for layer in layers], [layer.bias for layer in layers]
     dtype = next((bias[...].dtype for bias in biases if bias is not None), None)
@@ -388,13 +386,13 @@ class LearnedPositions(nnx.Module):
 
 
 def sinusoidal_table(length: int, width: int) -> np.ndarray:
-    """Return sinusoidal position embeddings, float32 `[T, D]`: sines in the first half, then cosines (PEGASUS)."""
+    """Return sinusoidal position embeddings, float32 `[T, D]`: sines, then cosines (PEGASUS)."""
     angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)[None]
     return np.concatenate([np.sin(angles), np.cos(angles)[:, : width // 2]], axis=-1).astype(np.float32)
 
 
 def check_length(spec: StackSpec, length: int) -> None:
-    """Raise a UserError if `length` positions are more than the backbone has position embeddings for."""
+    """Raise a UserError if the backbone has no position embeddings for `length` positions."""
     if spec.max_positions is not None and length > spec.max_positions:
         raise UserError(
             f"a sequence of {length} positions is longer than the backbone's table of {spec.max_positions}; "

@@ -1,6 +1,6 @@
 """Pure functions from Flax NNX modules, and the loop over stacked layers.
 
-Only this file calls `nnx.split` and `nnx.merge`; all other code sees parameters as a nested dict of arrays.
+Only this file calls `nnx.split` and `nnx.merge`; other code sees parameters as a nested dict of arrays.
 """
 
 import functools
@@ -33,14 +33,14 @@ def scan_keeping(
     """Apply `layer(params, shared, x, each) -> x` for each index of axis 0 of `params` and `each`, one after the other.
 
     The result is differentiable by `params`, `shared` and `x`. Each layer's input is stored for the backward pass and,
-    with `keep="products"`, values that `layers.product` names; the others are recomputed. `cast` is applied to each
-    layer's parameters before use. `lax.scan` would first fill the buffers of activations, and the gradient of every
-    weight, with zeros: with needless stores, half of BART-large's training step on a TPU by the compiler's estimate.
+    with `keep="products"`, values that `layers.product` names; others are recomputed. `cast` is applied to each layer's
+    parameters before use. `lax.scan` would first fill the buffers of activations, and of every weight's gradient, with
+    zeros: with needless stores, half of BART-large's training step on a TPU by the compiler's estimate.
     """
     policies = jax.checkpoint_policies
     policy = policies.save_only_these_names(PRODUCT) if keep == "products" else policies.nothing_saveable
-    # XLA cannot merge computations of two loops; barriers of prevent_cse would copy every slice of weights and of
-    # stored values.
+    # XLA merges no computations of two loops; barriers of prevent_cse would copy every slice of weights and stored
+    # values.
     once = jax.checkpoint(layer, policy=policy, prevent_cse=False)
     length = jax.tree.leaves(params)[0].shape[0]
     pullback = _Pullback()
@@ -65,7 +65,7 @@ def scan_keeping(
             x, values = step(x, number, each)
             return (x, _put(inputs, x, number + 1), _put(buffers, values, number)), None
 
-        # Each layer stores its result as the next input: a TPU then stores it, and the sum before its norm, where it
+        # Each layer stores its result as the next input: a TPU then does so, and for the sum before its norm, where it
         # computes the norm (12 layers of BART-large's decoder, batch 32: 0.40 of 28.8 ms by the compiler's estimate).
         _, values = jax.eval_shape(step, x, numbers[0], jax.tree.map(lambda leaf: leaf[0], each))
         inputs = _put(_buffers(x, length + 1), x, 0)
@@ -90,7 +90,7 @@ def scan_keeping(
 
 
 def _buffers(shapes: Any, length: int) -> Any:
-    """Return uninitialized arrays `[length, *shape]`, one for each of `shapes`."""
+    """Return uninitialized arrays `[length, *shape]`."""
     return jax.tree.map(lambda shape: lax.empty((length, *shape.shape), shape.dtype), shapes)
 
 
@@ -110,14 +110,14 @@ class _Pullback:
         return [leaf for leaf, place in zip(leaves, self._places, strict=True) if place is None]
 
     def put_together(self, inputs: Any, values: list[Array]) -> Callable[[Array], tuple]:
-        """Rebuild `back` from the `values` that `take_apart` returned, and from `inputs`, structured as there."""
+        """Rebuild `back` from what `take_apart` returned, and from `inputs`, structured as there."""
         inputs, rest = jax.tree.leaves(inputs), iter(values)
         leaves = [next(rest) if place is None else inputs[place] for place in self._places]
         return jax.tree.unflatten(self._structure, leaves)
 
 
 def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, Params]:
-    """Return the graph definition and parameter shapes of the module that `make` builds; nothing is allocated."""
+    """Return graph definition and parameter shapes of the module that `make` builds; nothing is allocated."""
     structure, shapes = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
     return structure, nnx.to_pure_dict(shapes)
 
@@ -135,8 +135,9 @@ def _made(make: Callable[[nnx.Rngs], nnx.Module], key: Array) -> tuple[nnx.Graph
 class PureModel:
     """Base class of models that are pure functions of their parameters; subclasses are frozen dataclasses."""
 
+    shared_frozen = False  # see `Seq2SeqModel`
+
     def _make(self) -> Callable[[nnx.Rngs], nnx.Module]:
-        """Return the function that builds the module."""
         raise NotImplementedError
 
     @property
@@ -149,7 +150,6 @@ class PureModel:
         return init_params(self._make(), key)
 
     def _module(self, params: Params) -> Any:
-        """Return the module with these parameters."""
         return nnx.merge(_structure(self)[0], params)
 
 
@@ -159,7 +159,7 @@ def _structure(model: PureModel) -> tuple[nnx.GraphDef, Params]:
 
 
 def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: Array, layers: int) -> nnx.Module:
-    """Return one module with the stacked parameters `[L, ...]` of L = `layers` modules; `scan_layers` applies it."""
+    """Return one module with the stacked parameters `[L, ...]` of L = `layers` modules, for `scan_layers`."""
     structures = []  # of the one layer that vmap traces
 
     def init(key: Array) -> Params:
@@ -172,13 +172,13 @@ def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: Array, layers: int
 
 
 def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
-    """Return the layers of a stacked module one by one; slices in each decoding step would be 200 MB for BART-base."""
+    """Return a stacked module's layers one by one; slices in each decoding step would be 200 MB for BART-base."""
     structure, params = nnx.split(stacked)
     return [nnx.merge(structure, jax.tree.map(lambda leaf, i=i: leaf[i], params)) for i in range(layers)]
 
 
 def map_layers(stacked: nnx.Module, change: Callable[[nnx.Module], None]) -> nnx.Module:
-    """Return a stacked module with `change`, which modifies a module in place, applied to each of its layers."""
+    """Return a stacked module with `change`, which modifies a module in place, applied to each layer."""
     structure, params = nnx.split(stacked)
 
     def changed(params: Any) -> nnx.Module:
@@ -233,7 +233,7 @@ def scan_layers(
 
 
 def _all_but_kernels(params: Params) -> Params:
-    """Apply `replicate` to all parameters but kernels, which stay divided over devices, see `divided_weights`."""
+    """Apply `replicate` to all but kernels, which stay divided over devices, see `divided_weights`."""
     return jax.tree.map_with_path(lambda path, leaf: leaf if path[-1].key == "kernel" else replicate(leaf), params)
 
 
@@ -243,7 +243,7 @@ def _cast_late(weights: Array, unforeseen: Array) -> Array:
     It adds a zero, made from the parameter `unforeseen`, that the compiler cannot foresee. Else the weights of all
     layers would be cast before the loop, to memory and back (feed-forward networks: 6 of 140 ms for T5-large, batch 32,
     by the compiler's estimate). A product of many rows reads its weights several times and casts them as often (12
-    feed-forward networks of BART-large with their gradient take 33.0 ms instead of 32.3 at 7168 rows).
+    feed-forward networks of BART-large with their gradient: 33.0 ms instead of 32.3 at 7168 rows).
     """
 
     def add_zero(weights: Array, unforeseen: Array) -> Array:
@@ -254,14 +254,14 @@ def _cast_late(weights: Array, unforeseen: Array) -> Array:
     return lax.platform_dependent(weights, unforeseen, tpu=add_zero, default=lambda weights, _: weights)
 
 
-# First name in a parameter's path -> `jax.named_scope` of its computation; `preflight.hlo_clock` sums times by scope.
+# First name in a parameter's path -> `jax.named_scope`, by which `preflight.hlo_clock` sums times.
 SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "decoder": "decoder"}
 
 
 def in_compute_dtype(
     params: Params, dtype: jnp.dtype, part: str | None = None, *, layers: bool = True, biases: bool = True
 ) -> Params:
-    """Return parameters with kernels and biases of dense layers in the compute dtype, except int8 kernels and scales.
+    """Return parameters with kernels and biases of dense layers in the compute dtype, but for int8 kernels and scales.
 
     `layers` and `biases` include those. A loop over tokens leaves biases float32: a TPU copies a bfloat16 row of a
     stack into the layout of a vector at every use (0.12 of 1.80 ms for 84 biases of BART-large).

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that describe a language model and a brain encoder; the modules read them to build layers."""
+"""Frozen dataclasses that describe a language model and a brain encoder."""
 
 import dataclasses
 from typing import Any, Literal, NamedTuple

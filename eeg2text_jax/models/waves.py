@@ -3,7 +3,7 @@
 `conv` and `whisper` are convolutions over all channels and a transformer over time, as in Whisper (Radford et al.
 2022). LaBraM (Jiang et al. 2024), CBraMod (Wang et al. 2025) and REVE (El Ouahidi et al. 2025) cut each channel into
 patches, the positions of their transformers, and compute what braindecode's models compute, whose weights they read
-(`models.pretrained.wave_folder`). Those know no padding. Here samples after a recording's end change nothing: they are
+(`models.pretrained.wave_folder`). Those know no padding; here samples after a recording's end change nothing: they are
 0 for convolutions, hidden from attention and left out of the statistics of norms.
 """
 
@@ -40,7 +40,7 @@ NEIGHBORS = (19, 7)  # CBraMod: channels and patches that its position convoluti
 
 
 class Convolution(nnx.Module):
-    """Convolution along time, `[..., T, C] -> [..., T', D]`, as a matrix product: XLA:CPU has no fast convolution."""
+    """Convolution along time, `[..., T, C] -> [..., T', D]`, as a matrix product: XLA:CPU has no fast one."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ def _bridge(n_in: int, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> nnx.Li
 
 
 def count_patches(waves: WaveSpec, length: int) -> int:
-    """Return the number of patches of `length` samples; the last one is filled up with zeros."""
+    """Return the number of patches of `length` samples, the last filled up with zeros."""
     step = waves.patch - waves.overlap
     return 1 + max(0, -(-(length - waves.patch) // step))
 
@@ -157,7 +157,7 @@ class PatchEncoder(nnx.Module):
 
 
 class GroupNorm(nnx.Module):
-    """Group norm of `[B, N, T, C]` whose statistics leave out rows N of a recording where `real` is False."""
+    """Group norm of `[B, N, T, C]` whose statistics leave out rows N where `real` is False."""
 
     def __init__(self, width: int, groups: int, dtype: jnp.dtype) -> None:
         self.scale, self.bias = nnx.Param(jnp.ones((width,))), nnx.Param(jnp.zeros((width,)))
@@ -196,7 +196,7 @@ class PatchStem(nnx.Module):
 
 
 def stem_length(length: int, convolutions: Sequence[PatchConvolution]) -> int:
-    """Return the number of values that each filter of `PatchStem` makes of a patch of `length` samples."""
+    """Return how many values each filter of `PatchStem` makes of a patch of `length` samples."""
     for each in convolutions:
         length = (length + 2 * each.padding - each.taps) // each.stride + 1
     return length
@@ -296,7 +296,7 @@ class CbramodEncoder(PatchEncoder):
     def _near(self, x: Array) -> Array:
         """Return position embeddings `[B, C, P, E]`: a convolution of each feature over channels and patches.
 
-        It is a product, as XLA:CPU's convolution takes 20 times as long with its gradient (16 channels).
+        It is a product, as XLA:CPU's convolution with its gradient takes 20 times as long (16 channels).
         """
         kernel, bias = (self.positions[name][...].astype(self.dtype) for name in ("kernel", "bias"))
         (rows, columns), (_, channels, count, _) = NEIGHBORS, x.shape
@@ -310,7 +310,7 @@ class CbramodEncoder(PatchEncoder):
 
 
 class ReveEncoder(PatchEncoder):
-    """REVE: a dense layer of each patch, embeddings of its place in space and time, a transformer over all patches."""
+    """REVE: a dense layer of each patch, embeddings of its place in space and time, a transformer over all."""
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         waves = spec.waves
@@ -333,9 +333,8 @@ class ReveEncoder(PatchEncoder):
 
 
 def places_in_time(waves: WaveSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`.
-
-    It has the cosines and sines of all combinations of frequencies along these four axes.
+    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`: cosines and sines
+    of all combinations of frequencies along these axes.
     """
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
     places = np.empty((len(waves.places), count, 4), np.float32)
@@ -355,7 +354,7 @@ ENCODER_CLASSES = {
 
 
 def positions_of(eeg: EEGSpec, words: int) -> int:
-    """Return the number of positions that a recording of `words` words, or samples, has in the language model."""
+    """Return how many positions a recording of `words` words, or samples, has in the language model."""
     waves = eeg.waves
     if waves is None:
         return words

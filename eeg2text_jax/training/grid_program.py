@@ -124,7 +124,7 @@ def study_arrays(study: Study) -> StudyArrays:
 
 def frozen_model(study: Study) -> Any:
     """Return the frozen parameters that all arms share, sharded; None if no parameters are shared."""
-    if not getattr(study.model, "shared_frozen", False):
+    if not study.model.shared_frozen:
         return None
     key, config = init_keys(study.arms[:1], study.config.seed)[0], study.config.model
     return frozen_params(study.model, config.checkpoint, key, study.placement.frozen, config.frozen_dtype)

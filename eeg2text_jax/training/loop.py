@@ -387,7 +387,7 @@ def _bytes(shapes: Any) -> int:
 
 def frozen_bytes(study: Study) -> int:
     """Return the bytes of the frozen parameters that all arms share; 0 if there are none."""
-    shared = getattr(study.model, "shared_frozen", False)
+    shared = study.model.shared_frozen
     return _bytes(frozen_shapes(study.model, study.config.model.frozen_dtype)) if shared else 0
 
 

@@ -165,7 +165,7 @@ def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str
 
 def own_params(model: AnyModel, params: Any) -> Any:
     """Return the parameters (or shapes) that each arm has of its own: all but a frozen model that the arms share."""
-    return divide(params)[0] if getattr(model, "shared_frozen", False) else params
+    return divide(params)[0] if model.shared_frozen else params
 
 
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:

@@ -275,7 +275,7 @@ class Study:
     @functools.cached_property
     def frozen_digest(self) -> str:
         """The fingerprint of the checkpoint with the frozen weights; "" if the arms share no frozen weights."""
-        frozen = getattr(self.model, "shared_frozen", False) and self.config.model.checkpoint
+        frozen = self.model.shared_frozen and self.config.model.checkpoint
         return fingerprint(checkpoint_folder(self.config.model.checkpoint)) if frozen else ""
 
     @property

@@ -124,14 +124,6 @@ def test_subjects_count_alike():
     assert mean_share(sizes, np.array(["A", "A", "A", "B"])) == pytest.approx([0.5, 0.5])
 
 
-def test_arms_of_a_condition_count_alike(tmp_path):
-    grid = SimpleNamespace(eval_conditions=("noise",))  # so that no electrodes are looked for
-    shares = ChannelShares(SimpleNamespace(config=SimpleNamespace(grid=grid)))
-    shares._of_arms["eeg"] += [np.array([0.2, 0.8]), np.array([0.4, 0.6])]
-    shares.write(epath.Path(tmp_path / "channels.json"))
-    assert json.loads((tmp_path / "channels.json").read_text()) == {"electrodes": [], "shares": {"eeg": [0.3, 0.7]}}
-
-
 def test_arms_are_added_wave_by_wave_and_averaged(finished, tmp_path):
     """The trained arms, then the same two again as further seeds of one condition."""
     study = finished_study(str(finished))

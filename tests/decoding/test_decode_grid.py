@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from tiny_run import study_in
+from tiny_run import study_in, tiny_settings
 
-from configs import default
 from eeg2text_jax.base.devices.mesh import make_mesh
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import make_batch
@@ -18,27 +17,15 @@ from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.runs.cells import Cell, copied_predictions, decode_grid, feed_arms, over_slices, row_fields
 from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.sections import check_config, checked_settings
+from eeg2text_jax.training.sections import check_config
 from eeg2text_jax.training.study import Arm, make_samples
-
-
-def small_config():
-    c = default.get_config()
-    c.data.synthetic.sentences, c.data.synthetic.features, c.data.synthetic.vocabulary = 60, 8, 40
-    c.text.vocab_size, c.text.max_tokens = 260, 24
-    c.batch.buckets = ((10, 24), (20, 24))
-    c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 8
-    c.model.shape = {
-        "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "max_position_embeddings": 32,
-    }  # fmt: skip
-    c.decode.num_beams, c.decode.max_length, c.decode.batch_size = 2, 6, 4
-    return c
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    return study_in(tmp_path_factory.mktemp("run"), checked_settings(small_config()))
+    short = {"text__max_tokens": 24, "decode__max_length": 6, "decode__batch_size": 4}
+    settings = tiny_settings(batch__buckets=((10, 24), (20, 24)), **short)
+    return study_in(tmp_path_factory.mktemp("run"), settings)
 
 
 @pytest.fixture(scope="module")

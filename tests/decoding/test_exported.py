@@ -129,9 +129,11 @@ def test_snippets_of_the_card_run_as_they_stand(run, monkeypatch, capsys):
         assert capsys.readouterr().out.splitlines()[-1].startswith("[")
 
 
-def bart_only(run):
+@pytest.fixture
+def bart(run):
     if run[0].config.model.backbone != "bart":
         pytest.skip("the same for every backbone")
+    return run
 
 
 def test_an_export_takes_the_arm_that_is_named_or_else_the_first_of_eeg():
@@ -140,9 +142,8 @@ def test_an_export_takes_the_arm_that_is_named_or_else_the_first_of_eeg():
     assert arm_number(arms[:1], "") == 0
 
 
-def test_a_card_has_the_scores_of_its_own_arm_alone(run):
-    bart_only(run)
-    study, _, _ = run
+def test_a_card_has_the_scores_of_its_own_arm_alone(bart):
+    study, _, _ = bart
     cells = [
         {"train_condition": train, "seed": seed, "eval_condition": "eeg", "mode": mode, "rows": 9,
          "metrics": {} if mode == "unscored" else {"wer": {"value": value, "signature": f"of {value}"}}}
@@ -163,9 +164,8 @@ def test_a_card_has_the_scores_of_its_own_arm_alone(run):
 
 
 @pytest.mark.filterwarnings("ignore:.* recordings are cut")
-def test_drawn_texts_are_those_of_the_samples_numbers(run):
-    bart_only(run)
-    study, texts, folder = run
+def test_drawn_texts_are_those_of_the_samples_numbers(bart):
+    study, texts, folder = bart
     exported = load_export(folder)
     config = study.config.changed({"decode.do_sample": True, "decode.num_beams": 1})
     params = jax.tree.map(lambda leaf: leaf[None], exported.params)
@@ -178,9 +178,8 @@ def test_drawn_texts_are_those_of_the_samples_numbers(run):
 
 
 @pytest.mark.filterwarnings("ignore:.* recordings are cut")
-def test_of_several_texts_an_export_gives_the_first(run):
-    bart_only(run)
-    study, texts, folder = run
+def test_of_several_texts_an_export_gives_the_first(bart):
+    study, texts, folder = bart
     config = study.config.changed({"decode.num_return_sequences": 2})
     exported = load_export(folder)
     params = jax.tree.map(lambda leaf: leaf[None], exported.params)
@@ -189,19 +188,17 @@ def test_of_several_texts_an_export_gives_the_first(run):
     assert exported.decode(raw(study)) == [row.prediction for row in rows if row.hypothesis == 0] == texts
 
 
-def test_recordings_longer_than_every_bucket_have_a_width_of_their_own(run, monkeypatch):
+def test_recordings_longer_than_every_bucket_have_a_width_of_their_own(bart, monkeypatch):
     """A run makes no batch of `data.max_words` where none of its samples is so long."""
-    bart_only(run)
-    exported = load_export(run[2])
+    exported = load_export(bart[2])
     exported = dataclasses.replace(exported, feeding=dataclasses.replace(exported.feeding, max_words=9))
     widths = lambda self, params, recordings, part, ids: [str(part.words)] * part.real  # noqa: E731
     monkeypatch.setattr(Exported, "_decode_batch", widths)
     assert exported.decode([np.zeros((words, F)) for words in (3, 9, 5, 8)]) == ["4", "9", "7", "9"]
 
 
-def test_what_cannot_be_decoded_is_said_in_one_sentence(run):
-    bart_only(run)
-    exported = load_export(run[2])
+def test_what_cannot_be_decoded_is_said_in_one_sentence(bart):
+    exported = load_export(bart[2])
     good = np.zeros((3, F))
     cases = [
         (([np.zeros((3, F + 1))],), r"features\[0\] has shape \[3, 6\]; expected \[words, 5\]"),
@@ -231,13 +228,12 @@ def copied(folder, place):
     return place
 
 
-def test_a_flipped_byte_of_any_file_is_refused_by_name(run, tmp_path):
-    bart_only(run)
-    names = sorted(path.name for path in run[2].iterdir())
+def test_a_flipped_byte_of_any_file_is_refused_by_name(bart, tmp_path):
+    names = sorted(path.name for path in bart[2].iterdir())
     assert {"eeg2text.json", "eeg_encoder.safetensors", "generation_config.json", SUMS} < set(names)
     rng = np.random.default_rng(0)
     for name in names:
-        folder = copied(run[2], tmp_path / name)
+        folder = copied(bart[2], tmp_path / name)
         content = bytearray((folder / name).read_bytes())
         content[rng.integers(len(content))] ^= 1
         (folder / name).write_bytes(content)
@@ -249,10 +245,9 @@ def test_a_flipped_byte_of_any_file_is_refused_by_name(run, tmp_path):
         assert name in str(refused.value), "the file is named"
 
 
-def test_a_missing_file_is_refused_by_name(run, tmp_path):
-    bart_only(run)
+def test_a_missing_file_is_refused_by_name(bart, tmp_path):
     for name in ("eeg2text.json", "eeg_encoder.safetensors", "generation_config.json", "tokenizer.json", SUMS):
-        folder = copied(run[2], tmp_path / name)
+        folder = copied(bart[2], tmp_path / name)
         (folder / name).unlink()
         with pytest.raises(UserError, match=re.escape(name)):
             load_export(folder)

@@ -1,9 +1,7 @@
 """Settings are read as transformers writes them; what we do not implement is named, not ignored."""
 
 import dataclasses
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from tiny_run import tiny_settings
 from toy_models import MarkovModel
 from transformers import GenerationConfig
 
+from configs import default
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.settings import GenerationSpec, search_name
 from eeg2text_jax.runs.opening import generation_note
@@ -19,15 +18,8 @@ from eeg2text_jax.training.configuration import load_config
 MODEL = MarkovModel()
 
 
-def default_config():
-    path = Path(__file__).parents[2] / "configs" / "default.py"
-    module = importlib.util.module_from_spec(source := importlib.util.spec_from_file_location("default", path))
-    source.loader.exec_module(module)
-    return module.get_config()
-
-
 def test_default_config_gives_the_papers_settings():
-    spec = GenerationSpec.from_fields(default_config().decode, MODEL)
+    spec = GenerationSpec.from_fields(default.get_config().decode, MODEL)
     assert (spec.num_beams, spec.max_length, spec.repetition_penalty, spec.no_repeat_ngram_size) == (5, 56, 5.0, 2)
     assert (spec.decoder_start_token_id, spec.pad_token_id, spec.eos_token_id) == (0, 1, (2,))
     assert hash(spec) == hash(spec.replace())
@@ -88,6 +80,7 @@ def test_new_token_counts_leave_out_the_start_token():
         {"num_beams": 4, "early_stopping": True, "length_penalty": 0.0, "eos_token_id": (2, 7)},
         {"min_length": 3, "forced_bos_token_id": 0, "forced_eos_token_id": 2, "begin_suppress_tokens": (9,)},
         {"eos_token_id": 0, "suppress_tokens": 0, "begin_suppress_tokens": [0, 9]},
+        {"num_beams": 3, "cache_dtype": "bfloat16", "weights_dtype": "int8"},
     ],
 )
 def test_what_is_written_is_read_back(tmp_path, fields):
@@ -95,6 +88,8 @@ def test_what_is_written_is_read_back(tmp_path, fields):
     spec = GenerationSpec.from_fields(fields, MODEL)
     (tmp_path / "generation_config.json").write_text(json.dumps(spec.to_fields()))
     assert GenerationSpec.from_checkpoint(tmp_path, MarkovModel(start_token=8, pad_token=9, eos_token=10)) == spec
+    dtypes = {"cache_dtype", "weights_dtype"}
+    assert dtypes & spec.to_fields().keys() == dtypes & fields.keys()
     of_sampling = {"temperature", "top_k", "top_p"} & spec.to_fields().keys()
     assert of_sampling == ({"temperature", "top_k", "top_p"} if spec.do_sample else set())  # transformers warns of them
 
@@ -123,6 +118,7 @@ def test_what_is_written_is_read_back(tmp_path, fields):
         ({"eos_token_id": []}, "eos_token_id"),
         ({"cache_dtype": "float16"}, "cache_dtype"),
         ({"cache_dtype": []}, "cache_dtype"),
+        ({"weights_dtype": "int4"}, "weights_dtype"),
         ({"max_length": "12"}, "max_length: expected a whole number, got '12'"),
         ({"max_new_tokens": "12"}, "max_new_tokens: expected a whole number, got '12'"),
         ({"min_new_tokens": [3]}, r"min_new_tokens: expected a whole number, got \[3\]"),

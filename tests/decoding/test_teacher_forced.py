@@ -28,10 +28,6 @@ def test_likelihood_of_the_reference_token_by_token():
             history.append(int(token))
         np.testing.assert_allclose(out.nll[b], total, rtol=1e-5)
     assert out.n_tokens.tolist() == [4, 2, 6]
-
-
-def test_logits_only_on_request():
-    params = random_tables(np.random.default_rng(0), 3, 9)
     assert teacher_forced(MODEL, params, sentences(3), LABELS).logits is None
 
 

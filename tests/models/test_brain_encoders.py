@@ -89,12 +89,6 @@ def test_an_lstm_begins_with_kernels_drawn_as_pytorch_draws_them() -> None:
     assert len({kernel[0, 0].item() for kernel in kernels}) == 4
 
 
-def test_none_is_the_bridge_alone() -> None:
-    assert brain_spec(tiny_config(model__encoder="none").model, 10).layers == 0
-    naive = dataclasses.replace(spec_of("none"), kind="transformer")
-    assert make_model(BARTISH, naive).shapes.keys() == make_model(BARTISH, spec_of("none")).shapes.keys()
-
-
 def test_volumes_need_a_width() -> None:
     with pytest.raises(UserError, match=r"encoder_width is 0, .* a volume of 110,592 voxels"):
         brain_spec(tiny_config().model, (64, 64, 27))

@@ -8,12 +8,11 @@ import numpy as np
 import optax
 import pytest
 import torch
-from flax import nnx
 from test_properties import BARTISH, EEG, make_model
+from tiny_run import tiny_config
 
-from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.models.brain import encoder_width, stack_spec
-from eeg2text_jax.models.layers import FeedForward
+from eeg2text_jax.models.backbones.build import brain_spec
+from eeg2text_jax.models.brain import encoder_width
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.training.step import trainable_mask, trainable_only
 
@@ -74,39 +73,15 @@ def test_equals_torch(n_features: int) -> None:
     np.testing.assert_allclose(ours[MASK], expected[MASK], atol=1e-5)
 
 
-def test_drops_where_torch_does() -> None:
-    """Attention, both sublayers' outputs, and after the activation of the feed-forward network."""
-    spec = stack_spec(EEGSpec(features=8, heads=2, ffn=8, dropout=0.3))
-    theirs = torch.nn.TransformerEncoderLayer(8, 2, 8, dropout=0.3)
-    assert spec.attention_dropout == theirs.self_attn.dropout
-    assert spec.dropout == theirs.dropout1.p == theirs.dropout2.p
-    ffn = FeedForward(spec, jnp.dtype("float32"), nnx.Rngs(0))
-    ffn.inner.kernel, ffn.inner.bias = nnx.Param(jnp.zeros((8, 8))), nnx.Param(jnp.ones(8))
-    ffn.outer.kernel = nnx.Param(jnp.eye(8))
-    hidden = np.asarray(ffn(jnp.ones((1000, 8)), jax.random.key(0)))
-    kept = 1 / (1 - theirs.dropout.p)
-    np.testing.assert_allclose(np.unique(hidden), [0.0, kept], rtol=1e-6)
-    assert abs((hidden == 0).mean() - theirs.dropout.p) < 5 * np.sqrt(0.3 * 0.7 / hidden.size)
-
-
 def test_width() -> None:
     assert encoder_width(EEGSpec(features=840)) == 840
     assert encoder_width(EEGSpec(features=10, heads=8)) == 16
     assert encoder_width(EEGSpec(features=10, heads=8, width=32)) == 32
     assert encoder_width(EEGSpec(features=10, heads=8, layers=0)) == 10
-    with pytest.raises(UserError, match="encoder_width is 30, no multiple of encoder_heads = 8; choose a multiple"):
-        encoder_width(EEGSpec(features=10, heads=8, width=30))
-
-
-def test_projection_to_a_width() -> None:
-    model = make_model(BARTISH, dataclasses.replace(EEG, width=8))
-    params = model.shapes
-    assert params["eeg"]["project"]["kernel"].shape == (10, 8)
-    assert params["eeg"]["bridge"]["kernel"].shape == (8, 16)
 
 
 def test_naive_model_is_the_bridge_alone() -> None:
-    model = make_model(BARTISH, dataclasses.replace(EEG, layers=0))
+    model = make_model(BARTISH, brain_spec(tiny_config(model__encoder="none").model, 10))
     params = jax.jit(model.init)(jax.random.key(0))
     assert set(params["eeg"]) == {"bridge"}
     x, mask = jnp.asarray(features(10)), jnp.asarray(MASK)

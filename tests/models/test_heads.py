@@ -1,7 +1,6 @@
 """Attention a few heads at a time, as a TPU computes large batches, against all heads at once; groups of heads."""
 
 import inspect
-from functools import partial
 
 import equal_steps
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from eeg2text_jax.models import attention
 from eeg2text_jax.models._heads import Heads, Parts, Projections, attend, attend_in_parts, gather, heads_at_once, spread
 from eeg2text_jax.models.attention import MASK_VALUE, Attention
 from eeg2text_jax.models.layers import affine, dropout
@@ -18,38 +18,41 @@ from eeg2text_jax.models.spec import StackSpec
 
 def make(heads: int, head_dim: int, bias: bool) -> Attention:
     spec = StackSpec(layers=1, width=48, heads=heads, head_dim=head_dim, ffn=8, activation="relu", bias=bias)
-    attention = Attention(spec, jnp.float32, nnx.Rngs(0))
+    made = Attention(spec, jnp.float32, nnx.Rngs(0))
     if bias:
-        for number, dense in enumerate((attention.query, attention.key, attention.value, attention.out)):
+        for number, dense in enumerate((made.query, made.key, made.value, made.out)):
             dense.bias[...] = jax.random.normal(jax.random.key(number), dense.bias.shape)
-    return attention
+    return made
 
 
 @pytest.mark.parametrize(
     ("heads", "head_dim", "bias", "at_once"), [(4, 64, True, 2), (6, 32, False, 2), (2, 105, True, 1)]
 )
-def test_heads_in_parts_equal_heads_at_once(heads: int, head_dim: int, bias: bool, at_once: int) -> None:
-    attention, (batch, queries, keys) = make(heads, head_dim, bias), (3, 5, 7)
+def test_heads_in_parts_equal_heads_at_once(heads, head_dim, bias, at_once, monkeypatch) -> None:
+    (structure, params), (batch, queries, keys) = nnx.split(make(heads, head_dim, bias)), (3, 5, 7)
     draw = lambda number, *shape: jax.random.normal(jax.random.key(number), shape)  # noqa: E731
     x, context = draw(1, batch * queries, 48), draw(2, batch * keys, 48)
     hidden = jnp.where(draw(3, 1, batch, queries, keys) > 1, MASK_VALUE, 0.0).at[..., 0].set(0.0)
     of_heads, of_keys = draw(4, heads, 1, queries, keys), draw(5, 1, batch, 1, keys)
-    weights = draw(6, batch * queries, 48)
-    shape = Heads(batch, heads, 0.0)
-    in_parts = partial(Attention._in_parts, parts=Parts(shape, head_dim, at_once, attention.scale))
-    apart = partial(Attention._apart, shape=shape, rotation=None, stored=False)
-    structure, params = nnx.split(attention)
+    weights, used = draw(6, batch * queries, 48), []
 
-    def gradients(function):
+    def gradients():
         def loss(params, x, context, biases):
-            return jnp.sum(
-                function(nnx.merge(structure, params), x=x, context=context, biases=biases, key=None) * weights
-            )
+            return jnp.sum(nnx.merge(structure, params)(x, context, batch, biases, None) * weights)
 
         return jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))(params, x, context, (hidden, of_heads, of_keys))
 
-    for found, expected in zip(jax.tree.leaves(gradients(in_parts)), jax.tree.leaves(gradients(apart)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=5e-4)
+    def spied(parts, *arguments):
+        used.append(parts.at_once)
+        return attend_in_parts(parts, *arguments)
+
+    expected = gradients()
+    monkeypatch.setattr(attention, "attend_in_parts", spied)
+    monkeypatch.setattr(attention, "heads_at_once", lambda *sizes: at_once)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, **ways: ways.get("tpu", ways["default"])(*args))
+    for mine, theirs in zip(jax.tree.leaves(gradients()), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=5e-4)
+    assert used == [at_once]
 
 
 def test_parts_draw_masks_of_their_own_and_the_same_in_both_passes() -> None:

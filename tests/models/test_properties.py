@@ -130,16 +130,6 @@ def test_dropout_is_in_the_key_alone(forward, params, inputs, ids) -> None:
     assert not np.allclose(one, still)
 
 
-def test_arms_are_independent(model, forward, params, inputs, ids) -> None:
-    """Mapped over stacked parameters, every arm computes what it computes alone."""
-    arms = [params, jax.jit(model.init)(jax.random.key(9))]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arms)
-    key = jax.random.key(3)
-    both = jax.jit(jax.vmap(lambda p: model.forward(p, inputs, ids, dropout_key=key)))(stacked)
-    for arm, logits in zip(arms, both, strict=True):
-        np.testing.assert_allclose(logits, forward(arm, inputs, ids, dropout_key=key), atol=2e-5)
-
-
 def test_half_precision_computes_in_it_and_answers_in_float32(model, forward, params, inputs, ids) -> None:
     half = dataclasses.replace(model, dtype="bfloat16")
     logits = jax.jit(half.forward)(params, inputs, ids)
@@ -213,22 +203,16 @@ def test_a_cache_that_grows_changes_no_result(
     assert usual.lengths.max() > 6  # all sizes were needed
 
 
-def test_a_cache_in_bfloat16_grows_by_a_product_without_a_change() -> None:
-    for axis in (2, 3):
-        x = jax.random.normal(jax.random.key(0), (2, 4, 6, 6), jnp.bfloat16)
-        grown = attention._grown_by_product(x, axis, 5)
-        np.testing.assert_array_equal(grown, attention._resized(x, axis, 5))
-        assert grown.dtype == x.dtype
-
-
-def test_heads_in_bfloat16_are_grouped_by_a_product_without_a_change() -> None:
-    keys, values = jax.random.normal(jax.random.key(0), (2, 3, 4, 5, 64), jnp.bfloat16)
-    layer = attention.LayerCache.empty(4, *(x.swapaxes(1, 2).reshape(3, 5, 256) for x in (keys, values)), 7)
-    grouped = attention._group_heads(layer)
-    wide = attention._group_heads(jax.tree.map(lambda x: x.astype(jnp.float32), layer))
-    assert (grouped.cross_keys.shape, grouped.cross_keys.dtype) == ((3, 2, 5, 128), jnp.bfloat16)
-    np.testing.assert_array_equal(grouped.cross_keys, wide.cross_keys)
-    np.testing.assert_array_equal(grouped.cross_values, wide.cross_values)
+def test_a_cache_in_bfloat16_grows_and_groups_heads_by_products_without_a_change() -> None:
+    shapes = (3, 4, 64, 18), (3, 4, 18, 64), (3, 4, 5, 64), (3, 4, 5, 64)  # six positions of three beams
+    layer = attention.LayerCache(*(jax.random.normal(jax.random.key(0), shape, jnp.bfloat16) for shape in shapes))
+    wide = attention.LayerCache(*(x.astype(jnp.float32) for x in layer))
+    rest = jnp.zeros((3, 3, 6), jnp.int32), jnp.ones((3, 5), bool)
+    grown, exact = (attention.resize(attention.Cache((x,), *rest), 3, 8, on_tpu=True).layers[0] for x in (layer, wide))
+    assert (grown.self_keys.shape, grown.cross_keys.shape) == ((3, 4, 64, 24), (3, 2, 5, 128))
+    for found, expected in zip(grown, exact, strict=True):
+        assert (found.dtype, expected.dtype) == (jnp.bfloat16, jnp.float32)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
@@ -240,14 +224,6 @@ def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
     assert attention.lengths_of(5, 56, "cpu") == (14, 28, 42, 56)
     assert attention.lengths_of(200, 3, "cpu") == (1, 2, 3)
     assert attention.lengths_of(5, 56, "cuda") == attention.lengths_of(5, 56, None) == (56,)
-
-
-def test_equal_models_share_one_trace(model, params, inputs, ids) -> None:
-    """A model is a static argument: one built again from the same description compiles nothing."""
-    forward = jax.jit(lambda model, *arguments: model.forward(*arguments), static_argnums=0)
-    forward(model, params, inputs, ids)
-    forward(dataclasses.replace(model), params, inputs, ids + 1)
-    assert forward._cache_size() == 1
 
 
 def test_parameters_are_float32_in_plain_dicts(model, params) -> None:

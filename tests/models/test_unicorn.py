@@ -1,7 +1,5 @@
 """UniCoRN's encoder and its mirror: shapes, PyTorch's convolutions, and what each stage can and cannot tell."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +11,8 @@ from tiny_run import tiny_config
 
 from eeg2text_jax.base import cpu
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.models import brain as convolutions
 from eeg2text_jax.models.backbones.build import brain_spec
-from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.models.brain import ReconstructionModel, _convolve, _convolve_back
 from eeg2text_jax.training.step import reconstruction_loss
 
 VOLUME = (9, 8, 5)
@@ -50,20 +47,11 @@ def test_shapes_there_and_back(shape, words) -> None:
         assert model.shapes["eeg"]["snapshot"]["outer"]["kernel"].shape == (4096, 1024)
 
 
+@pytest.mark.parametrize("ways", [(cpu.convolve, cpu.convolve_back), (_convolve, _convolve_back)], ids=["cpu", "xla"])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_patches_equal_convolutions(grid) -> None:
-    """What is computed on CPUs is what XLA's own convolution computes, there and back."""
-    x, kernel = recorded(2, *grid, 3), recorded(3, 3, 3, 3, 4)
-    ours, theirs = jax.jit(cpu.convolve)(x, kernel), jax.jit(convolutions._convolve)(x, kernel)
-    assert ours.shape == (2, *convolutions.halved(grid, 1)[1], 4)
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    back = [functools.partial(f, shape=grid) for f in (cpu.convolve_back, convolutions._convolve_back)]
-    np.testing.assert_allclose(jax.jit(back[0])(ours, kernel), jax.jit(back[1])(ours, kernel), atol=1e-3)
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_convolutions_equal_torch(grid) -> None:
+def test_convolutions_equal_torch(grid, ways) -> None:
     """Outputs to 1e-4 and gradients to 1e-3, with PyTorch's weights, of a convolution and the mirror of it."""
+    convolve, convolve_back = ways
     x = recorded(2, *grid, 3)
     torch.manual_seed(0)
     there, back = torch.nn.Conv3d(3, 4, 3, 2, 1), torch.nn.ConvTranspose3d(4, 3, 3, 2, 1)
@@ -81,8 +69,8 @@ def test_convolutions_equal_torch(grid) -> None:
     ]
 
     def ours(params, x):
-        hidden = jax.nn.relu(cpu.convolve(x, params[0][0]) + params[0][1].reshape(1, 1, 1, 1, -1))
-        return cpu.convolve_back(hidden, params[1][0], grid) + params[1][1].reshape(1, 1, 1, 1, -1)
+        hidden = jax.nn.relu(convolve(x, params[0][0]) + params[0][1].reshape(1, 1, 1, 1, -1))
+        return convolve_back(hidden, params[1][0], grid) + params[1][1].reshape(1, 1, 1, 1, -1)
 
     np.testing.assert_allclose(jax.jit(ours)(params, x), moved(out, (0, 2, 3, 4, 1)), atol=1e-4)
     (kernels, given) = jax.jit(jax.grad(lambda *args: jnp.square(ours(*args)).sum(), argnums=(0, 1)))(params, x)

@@ -1,8 +1,10 @@
 """Small random decoder-only models in PyTorch and ours: configurations of every family, prompts, generation."""
 
+import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch_reference import Case, Pair, make_pair
 
@@ -10,6 +12,12 @@ FAMILIES = {  # name -> backbone
     "llama2": "llama", "llama3": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen2.5": "qwen2", "qwen3": "qwen3",
     "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3",
 }  # fmt: skip
+
+
+def cases(quick: tuple[str, ...]) -> list:
+    """Family and seed: one of each family in `quick`; ten of each family with `-m slow`."""
+    every = itertools.product(FAMILIES, range(10))
+    return [pytest.param(*one, marks=[] if one[0] in quick and not one[1] else [pytest.mark.slow]) for one in every]
 
 
 def random_case(rng: np.random.Generator, family: str) -> Case:

@@ -1,26 +1,22 @@
 """Random programs of decoder-only models whose tokens must be those of `transformers.generate` with `inputs_embeds`."""
 
-import contextlib
+from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from causal_cases import FAMILIES, prompts, random_pair
 from generation_cases import (
     SENTENCES,
     Verdict,
-    compare_sentence,
-    our_draws,
+    compare,
     random_sampling,
     random_settings,
     their_fields,
+    torch_generate,
 )
 from torch_reference import Pair
-from transformers import GenerationConfig
 
-from eeg2text_jax.decoding.generate import generate
 from eeg2text_jax.decoding.settings import GenerationSpec
 
 
@@ -36,18 +32,13 @@ def compare_program(seed: int, sampled: bool | None = None) -> list[Verdict]:
     pair = random_pair(family, seed)
     x, mask = prompts(pair, rng, SENTENCES)
     settings = _settings(rng, pair, seed, sampled)
-    spec, key = GenerationSpec.from_fields(settings, pair.model), jax.random.key(seed)
+    spec = GenerationSpec.from_fields(settings, pair.model)
     if spec.repetition_penalty != 1.0:
         # transformers leaves as many new tokens unpenalised as the prompt has padding: with `inputs_embeds` it takes
         # them for the padding.
         mask = np.ones_like(mask)
-    inputs = {"inputs_embeds": jnp.asarray(x), "mask": jnp.asarray(mask)}
-    ours = generate(pair.model, pair.params, inputs, spec, key=key)
-    without_start = ours._replace(sequences=ours.sequences[:, 1:], lengths=ours.lengths - 1)
-    with our_draws(spec, key, SENTENCES) if sampled else contextlib.nullcontext():
-        theirs, scores = their_tokens(pair, x, mask, spec)
-    detail = f"seed {seed} {family} {settings}"
-    return [compare_sentence(i, spec, without_start, theirs, scores, detail) for i in range(SENTENCES)]
+    search = partial(their_tokens, pair, x, mask, spec)
+    return compare(pair, {"inputs_embeds": x, "mask": mask}, spec, seed, search, f"seed {seed} {family} {settings}")
 
 
 def _settings(rng: np.random.Generator, pair: Pair, seed: int, sampled: bool) -> dict[str, Any]:
@@ -58,16 +49,13 @@ def _settings(rng: np.random.Generator, pair: Pair, seed: int, sampled: bool) ->
     return random_sampling(rng, settings) if sampled else settings
 
 
-@torch.no_grad()
 def their_tokens(
     pair: Pair, x: np.ndarray, mask: np.ndarray, spec: GenerationSpec
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """New tokens `[N, T]` and, with beams, scores `[N]` of `transformers.generate`."""
+    """Tokens `[N, T]` after our start token and, with beams, scores `[N]` of `transformers.generate`."""
     fields = their_fields(spec)
     fields.pop("decoder_start_token_id")
     new = {"max_new_tokens": fields.pop("max_length") - 1, "min_new_tokens": max(fields.pop("min_length") - 1, 0)}
-    pair.theirs.generation_config = GenerationConfig()
-    config = GenerationConfig(**fields, **new, return_dict_in_generate=True, output_scores=True)
-    fed = {"inputs_embeds": torch.tensor(x), "attention_mask": torch.tensor(mask).long()}
-    out = pair.theirs.generate(**fed, generation_config=config)
-    return out.sequences.numpy(), out.sequences_scores.numpy() if spec.num_beams > 1 else None
+    given = {"inputs_embeds": torch.tensor(x), "attention_mask": torch.tensor(mask).long()}
+    tokens, scores = torch_generate(pair.theirs, spec, {**fields, **new}, given)
+    return np.insert(tokens, 0, spec.decoder_start_token_id, axis=1), scores

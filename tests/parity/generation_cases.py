@@ -1,7 +1,8 @@
 """Random programs (a small model of random weights, random settings) whose tokens must be those of PyTorch."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -10,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from torch_reference import Case, Pair, make_pair
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 
-from eeg2text_jax.decoding.generate import _keys_of_rows, _keys_of_sentences, generate
+from eeg2text_jax.decoding.generate import generate
 from eeg2text_jax.decoding.settings import GenerationSpec
 
 TIE = 1e-5  # hypotheses whose scores differ by less are equal in float32
@@ -101,11 +102,11 @@ def random_sampling(rng: np.random.Generator, settings: dict[str, Any]) -> dict[
 
 
 @contextlib.contextmanager
-def our_draws(spec: GenerationSpec, key: jax.Array, batch: int) -> Iterator[None]:
+def our_draws(spec: GenerationSpec, keys: jax.Array) -> Iterator[None]:
     """Make torch.multinomial draw with our random numbers: the largest log-probabilities after our Gumbel noise."""
-    keys = _keys_of_sentences(key, batch)
     if spec.num_beams == 1:
-        keys = _keys_of_rows(keys, spec.num_return_sequences)
+        of_each = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
+        keys = of_each(keys, jnp.arange(spec.num_return_sequences)).reshape(-1)
     length = len(spec.decoder_prompt)  # given tokens are not drawn
 
     def multinomial(probabilities: torch.Tensor, num_samples: int) -> torch.Tensor:
@@ -142,28 +143,32 @@ def compare_program(seed: int, sampled: bool = False) -> list[Verdict]:
     entry = "input_ids" if backbone == "bert2bert" or rng.random() < 0.5 else "inputs_embeds"
     inputs = random_inputs(rng, pair, entry)
     settings = random_sampling(rng, settings) if sampled else settings
-    spec, key = GenerationSpec.from_fields(settings, pair.model), jax.random.key(seed)
-    ours = generate(pair.model, pair.params, {k: jnp.asarray(v) for k, v in inputs.items()}, spec, key=key)
-    with our_draws(spec, key, SENTENCES) if sampled else contextlib.nullcontext():
-        theirs, their_scores = torch_generate(pair, inputs, spec)
-    return [
-        compare_sentence(i, spec, ours, theirs, their_scores, f"seed {seed} {backbone} {settings}")
-        for i in range(SENTENCES)
-    ]
+    spec = GenerationSpec.from_fields(settings, pair.model)
+    given = {entry: torch.tensor(inputs[entry]), "attention_mask": torch.tensor(inputs["mask"]).long()}
+    search = partial(torch_generate, pair.theirs, spec, their_fields(spec), given)
+    return compare(pair, inputs, spec, seed, search, f"seed {seed} {backbone} {settings}")
+
+
+def compare(
+    pair: Pair, inputs: dict[str, np.ndarray], spec: GenerationSpec, seed: int, search: Callable, detail: str
+) -> list[Verdict]:
+    """Our sentences and those of `search`, PyTorch's, with the same random numbers: a verdict a sentence."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(SENTENCES))
+    ours = generate(pair.model, pair.params, {k: jnp.asarray(v) for k, v in inputs.items()}, spec, key=keys)
+    with our_draws(spec, keys) if spec.do_sample else contextlib.nullcontext():
+        theirs, scores = search()
+    return [compare_sentence(i, spec, ours, theirs, scores, detail) for i in range(SENTENCES)]
 
 
 @torch.no_grad()
 def torch_generate(
-    pair: Pair, inputs: dict[str, np.ndarray], spec: GenerationSpec
+    theirs: torch.nn.Module, spec: GenerationSpec, fields: dict[str, Any], given: dict[str, torch.Tensor]
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Tokens `[N, <= max_length]` and, with beams, scores `[N]` of `transformers.generate`."""
-    pair.theirs.generation_config = GenerationConfig()
-    config = GenerationConfig(**their_fields(spec), return_dict_in_generate=True, output_scores=True)
-    given = {name: torch.tensor(value) for name, value in inputs.items() if name != "mask"}
-    mask = torch.tensor(inputs["mask"]).long()
-    out = pair.theirs.generate(**given, attention_mask=mask, generation_config=config)
-    scores = out.sequences_scores.numpy() if spec.num_beams > 1 else None
-    return out.sequences.numpy(), scores
+    """Tokens `[N, T]` and, with beams, scores `[N]` of `transformers.generate` with these settings."""
+    theirs.generation_config = GenerationConfig()
+    config = GenerationConfig(**fields, return_dict_in_generate=True, output_scores=True)
+    out = GenerationMixin.generate(theirs, **given, generation_config=config)
+    return out.sequences.numpy(), out.sequences_scores.numpy() if spec.num_beams > 1 else None
 
 
 def their_fields(spec: GenerationSpec) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from causal_cases import FAMILIES
+from causal_cases import cases
 from test_backbones import check_gradients
 
 from eeg2text_jax.base.devices.arms import Divided
@@ -25,16 +25,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:Futu
 
 LOGITS, GRADIENT = 5e-5, 1e-3
 LR, DECAY, CLIP = 1e-2, 0.1, 0.5
-QUICK = ("gemma3",)
-# One quick case; ten of each family with `-m slow`.
-CASES = [
-    pytest.param(name, seed, marks=[] if name in QUICK and not seed else [pytest.mark.slow])
-    for name in FAMILIES
-    for seed in range(10)
-]
 
 
-@pytest.mark.parametrize(("family", "seed"), CASES)
+@pytest.mark.parametrize(("family", "seed"), cases(("gemma3",)))
 def test_logits_gradients_and_a_step(family: str, seed: int) -> None:
     adapted = random_adapted(family, seed)
     rows = random_rows(adapted, seed)

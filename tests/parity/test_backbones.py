@@ -11,7 +11,6 @@ from torch_reference import (
     Case,
     Pair,
     cross_entropy,
-    first_difference,
     make_batch,
     make_pair,
     our_logits,
@@ -102,7 +101,7 @@ def test_forward_and_backward(pair: Pair, entry: str) -> None:
     (loss, logits), gradient = ours(pair.params)
     real = batch.decoder_mask
     off = np.abs(np.asarray(logits) - theirs.logits.detach().numpy())[real].max()
-    assert off < LOGITS, f"logits are {off} apart; first difference: {first_difference(pair, batch, entry)}"
+    assert off < LOGITS, f"logits are {off} apart"
     assert abs(float(loss) - theirs.loss.item()) < LOSS
     check_gradient(pair, gradient)
 
@@ -155,15 +154,3 @@ def test_cached_steps_equal_their_forward(pair: Pair) -> None:
         logits, cache = step(pair.params, tokens, jnp.int32(index), cache)
         np.testing.assert_allclose(logits, theirs.logits[:, index].numpy(), atol=LOGITS)
     assert step._cache_size() == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_the_failing_layer_is_named(side: str) -> None:
-    """What a failing comparison says is right: here a weight of one layer is wrong on purpose."""
-    pair = make_pair(CASES["pegasus"])
-    batch = make_batch(pair.model)
-    assert first_difference(pair, batch) is None
-    bias = pair.params["backbone"][side]["layers"]["ffn"]["outer"]["bias"]
-    pair.params["backbone"][side]["layers"]["ffn"]["outer"]["bias"] = bias.at[0].add(0.1)
-    assert first_difference(pair, batch) == f"{side} layer 0"

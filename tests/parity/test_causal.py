@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from causal_cases import FAMILIES, prompts, random_pair, their_logits
+from causal_cases import cases, prompts, random_pair, their_logits
 from test_backbones import check_gradient
 from torch_reference import cross_entropy
 from transformers import LlamaConfig
@@ -20,15 +20,9 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 LOGITS = 5e-5
 SIZE, TARGET, BEAMS = 3, 6, 2
 QUICK = ("llama3", "mistral", "qwen2.5", "qwen3", "gemma2", "gemma3")  # between them every part of a decoder
-# One configuration of each of these families; ten of each family with `-m slow`.
-CASES = [
-    pytest.param(name, seed, marks=[] if name in QUICK and not seed else [pytest.mark.slow])
-    for name in FAMILIES
-    for seed in range(10)
-]
 
 
-@pytest.mark.parametrize(("backbone", "seed"), CASES)
+@pytest.mark.parametrize(("backbone", "seed"), cases(QUICK))
 def test_logits_gradients_and_steps(backbone: str, seed: int) -> None:
     pair = random_pair(backbone, seed)
     rng = np.random.default_rng(seed)

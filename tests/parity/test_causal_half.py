@@ -9,16 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from causal_cases import FAMILIES, prompts, random_pair, their_logits
+from causal_cases import cases, prompts, random_pair, their_logits
 from test_causal import SIZE, TARGET, cached
 
-# Two quick cases; ten of each family with `-m slow`.
-QUICK = ("qwen3", "gemma2")
-CASES = [
-    pytest.param(name, seed, marks=[] if name in QUICK and not seed else [pytest.mark.slow])
-    for name in FAMILIES
-    for seed in range(10)
-]
 UNITS = 2
 
 
@@ -29,7 +22,7 @@ class Deviation(NamedTuple):
     pytorchs: tuple[float, float]
 
 
-@pytest.mark.parametrize(("family", "seed"), CASES)
+@pytest.mark.parametrize(("family", "seed"), cases(("qwen3", "gemma2")))
 def test_half_precision_is_as_near_as_pytorchs(family: str, seed: int) -> None:
     for ours, pytorchs in deviations(family, seed):
         assert ours[0] <= pytorchs[0] + UNITS

@@ -3,9 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from generation_cases import compare_program, random_case
+from generation_cases import compare_program
 from table_model import generate_by_torch
-from torch_reference import make_pair
 from toy_models import MarkovModel, random_tables
 
 from eeg2text_jax.base.errors import UserError
@@ -46,21 +45,3 @@ def test_a_forced_token_that_the_model_lacks_is_refused(name):
     tables = random_tables(np.random.default_rng(0), 2, 6, spread=1.0)
     with pytest.raises(UserError, match="force the token 99; expected one of the model's 6"):
         generate(MarkovModel(), tables, {"features": jnp.arange(2.0)[:, None, None]}, spec)
-
-
-def test_padding_neighbours_and_order_change_no_token():
-    rng = np.random.default_rng(0)
-    pair = make_pair(random_case(rng, "bart"))
-    spec = GenerationSpec.from_fields({"num_beams": 2, "max_length": 8, "repetition_penalty": 2.0}, pair.model)
-    features = rng.normal(size=(3, 8, pair.model.spec.d_model)).astype(np.float32)
-
-    def tokens(rows, width):
-        """Sentences of 5 words, with whatever lies behind them up to `width`."""
-        mask = np.broadcast_to(np.arange(width) < 5, (len(rows), width))
-        inputs = {"inputs_embeds": jnp.asarray(features[rows, :width]), "mask": jnp.asarray(mask)}
-        return np.asarray(generate(pair.model, pair.params, inputs, spec).sequences)
-
-    expected = tokens([0, 1, 2], 5)
-    np.testing.assert_array_equal(tokens([0, 1, 2], 8), expected)
-    np.testing.assert_array_equal(tokens([2, 0, 1], 8), expected[[2, 0, 1]])
-    np.testing.assert_array_equal(tokens([1, 1, 1], 8), expected[[1, 1, 1]])

@@ -1,34 +1,31 @@
 """Whisper against PyTorch with the same random weights: waves in, logits, gradients and sentences out."""
 
-import contextlib
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from generation_cases import compare_sentence, our_draws, random_sampling, random_settings, their_fields
-from torch_reference import cross_entropy
-from transformers import GenerationConfig, GenerationMixin, WhisperForConditionalGeneration
+from generation_cases import (
+    SENTENCES,
+    compare,
+    random_sampling,
+    random_settings,
+    their_fields,
+    torch_generate,
+)
+from torch_reference import Pair, cross_entropy, to_params
+from transformers import WhisperForConditionalGeneration
 
-from eeg2text_jax.decoding.generate import generate
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.backbones import whisper
-from eeg2text_jax.models.backbones.mapping import dense, flatten, match, unflatten
+from eeg2text_jax.models.backbones.mapping import dense, flatten
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, StackSpec, WaveSpec
 
 LOGITS, GRADIENT = 1e-5, 1e-4
-SENTENCES = 10
-
-
-class Pair(NamedTuple):
-    theirs: torch.nn.Module
-    model: Seq2SeqModel
-    params: dict[str, Any]
-    table: Any
 
 
 def make_pair(seed: int, **changes: Any) -> Pair:
@@ -57,14 +54,6 @@ def make_pair(seed: int, **changes: Any) -> Pair:
     )
     tensors = {name: tensor.detach().numpy() for name, tensor in theirs.state_dict().items()}
     return Pair(theirs, model, to_params(table, tensors, model), table)
-
-
-def to_params(table: Any, tensors: dict[str, np.ndarray], model: Seq2SeqModel) -> dict[str, Any]:
-    shapes = {path: leaf.shape for path, leaf in flatten(model.shapes).items()}
-    found = match(table, tensors, shapes, "reference")
-    assert set(found) == set(shapes)
-    arrays = {path: np.stack(s.pieces) if s.stacked else s.pieces[0] for path, s in found.items()}
-    return unflatten({path: jnp.asarray(array) for path, array in arrays.items()})
 
 
 def recordings(pair: Pair, seed: int, size: int = 3) -> np.ndarray:
@@ -120,26 +109,16 @@ def compare_program(seed: int, sampled: bool) -> list[Any]:
     prompt = tuple(int(t) for t in rng.integers(5, 60, seed % 4) if t not in settings["eos_token_id"])
     spec = GenerationSpec.from_fields({**settings, "decoder_prompt": prompt}, pair.model)
     spec = spec.replace(max_length=spec.max_length + len(prompt))
-    samples, key = recordings(pair, seed, SENTENCES), jax.random.key(seed)
-    ours = generate(pair.model, pair.params, inputs_of(samples), spec, key=key)
-    with our_draws(spec, key, SENTENCES) if sampled else contextlib.nullcontext():
-        theirs, scores = torch_generate(pair, samples, spec)
-    theirs = np.delete(theirs, np.arange(1, 1 + len(prompt)), axis=1)  # our results lack the prompt
-    detail = f"seed {seed} {settings} {prompt}"
-    return [compare_sentence(i, spec, ours, theirs, scores, detail) for i in range(SENTENCES)]
+    samples = recordings(pair, seed, SENTENCES)
 
+    def search() -> tuple[np.ndarray, np.ndarray | None]:
+        fields = {name: value for name, value in their_fields(spec).items() if name != "decoder_prompt"}
+        begun = torch.tensor([[spec.decoder_start_token_id, *prompt]] * SENTENCES)
+        given = {"inputs": torch.tensor(samples.swapaxes(1, 2)), "decoder_input_ids": begun}
+        tokens, scores = torch_generate(pair.theirs, spec, fields, given)
+        return np.delete(tokens, np.arange(1, 1 + len(prompt)), axis=1), scores  # our results lack the prompt
 
-@torch.no_grad()
-def torch_generate(pair: Pair, samples: np.ndarray, spec: GenerationSpec) -> tuple[np.ndarray, np.ndarray | None]:
-    """Tokens of transformers' search from the prompt, and scores with beams."""
-    pair.theirs.generation_config = GenerationConfig()
-    fields = {name: value for name, value in their_fields(spec).items() if name != "decoder_prompt"}
-    config = GenerationConfig(**fields, return_dict_in_generate=True, output_scores=True)
-    given = torch.tensor([[spec.decoder_start_token_id, *spec.decoder_prompt]] * len(samples))
-    out = GenerationMixin.generate(
-        pair.theirs, torch.tensor(samples.swapaxes(1, 2)), decoder_input_ids=given, generation_config=config
-    )
-    return out.sequences.numpy(), out.sequences_scores.numpy() if spec.num_beams > 1 else None
+    return compare(pair, inputs_of(samples), spec, seed, search, f"seed {seed} {settings} {prompt}")
 
 
 @pytest.mark.parametrize("pad", [1, 2])

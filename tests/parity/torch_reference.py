@@ -1,6 +1,5 @@
 """Small random PyTorch models and the same weights in ours, for the tests of parity."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,6 @@ import transformers
 from eeg2text_jax.models.backbones.build import backbone_module
 from eeg2text_jax.models.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.language_model import EncoderDecoder
 
 CLASSES = {
     "bart": transformers.BartForConditionalGeneration,
@@ -98,7 +96,7 @@ def make_batch(model: Seq2SeqModel, seed: int = 0, size: int = 3, source: int = 
     )
 
 
-def their_outputs(pair: Pair, batch: Batch, entry: str, **options) -> Any:
+def their_outputs(pair: Pair, batch: Batch, entry: str) -> Any:
     """PyTorch's forward pass through `entry`, `input_ids` or `inputs_embeds`."""
     return pair.theirs(
         **{entry: torch.tensor(getattr(batch, entry))},
@@ -106,7 +104,6 @@ def their_outputs(pair: Pair, batch: Batch, entry: str, **options) -> Any:
         labels=torch.tensor(batch.labels),
         decoder_attention_mask=torch.tensor(batch.decoder_mask).long(),
         use_cache=False,
-        **options,
     )
 
 
@@ -122,47 +119,3 @@ def cross_entropy(logits: jax.Array, labels: np.ndarray) -> jax.Array:
     real = jnp.asarray(labels != -100)
     picked = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.maximum(jnp.asarray(labels), 0)[..., None], axis=-1)
     return -jnp.sum(jnp.where(real, picked[..., 0], 0.0)) / real.sum().astype(jnp.float32)
-
-
-def first_difference(pair: Pair, batch: Batch, entry: str = "input_ids", tolerance: float = 1e-4) -> str | None:
-    """Name of the first layer, from the input on, whose output differs from PyTorch's; None if all agree."""
-    theirs = their_outputs(pair, batch, entry, output_hidden_states=True)
-    mask = {"encoder": batch.mask, "decoder": batch.decoder_mask}
-    states = {"encoder": theirs.encoder_hidden_states, "decoder": theirs.decoder_hidden_states}
-    for side in ("encoder", "decoder"):
-        for depth, expected in enumerate(states[side][:-1]):
-            ours = _hidden_after(pair, batch, entry, side, depth)
-            if _distance(ours, expected, mask[side]) > tolerance:
-                return f"{side} layer {depth - 1}" if depth else f"{side} embeddings"
-        last = _hidden_after(pair, batch, entry, side, None)
-        if _distance(last, states[side][-1], mask[side]) > tolerance:
-            return f"{side} layer {len(states[side]) - 2} or the norm after it"
-    return None
-
-
-def _distance(ours: jax.Array, theirs: torch.Tensor, mask: np.ndarray) -> float:
-    return float(np.abs(np.asarray(ours) - theirs.detach().numpy())[mask].max())
-
-
-def _hidden_after(pair: Pair, batch: Batch, entry: str, side: str, depth: int | None) -> jax.Array:
-    """Our hidden states after `depth` layers, of a model cut short; None: after the whole stack."""
-    backbone = _cut(pair, side, depth)
-    x, mask = jnp.asarray(getattr(batch, entry)), jnp.asarray(batch.mask)
-    if side == "encoder":
-        return backbone.encoder(backbone.embed(x) if entry == "input_ids" else x, mask)
-    hidden, mask = pair.model.encode(pair.params, {entry: x, "mask": mask})
-    targets = backbone.embed_targets(pair.model.shift_right(jnp.asarray(batch.labels)))
-    return backbone.decoder(targets, jnp.asarray(batch.decoder_mask), hidden, mask)
-
-
-def _cut(pair: Pair, side: str, depth: int | None) -> EncoderDecoder:
-    """The model without the layers of `side` from `depth` on, and without the norm after them."""
-    params = dict(pair.params["backbone"])
-    model = pair.model
-    if depth is not None:
-        stack = dataclasses.replace(getattr(model.spec, side), layers=depth, final_norm=False)
-        model = dataclasses.replace(model, spec=dataclasses.replace(model.spec, **{side: stack}))
-        part = {name: value for name, value in params[side].items() if name != "final_norm"}
-        layers = part.pop("layers")
-        params[side] = part | ({"layers": jax.tree.map(lambda x: x[:depth], layers)} if depth else {})
-    return model._bind({"backbone": params}).backbone

@@ -5,12 +5,12 @@ import random
 import sys
 
 import flax.serialization
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.torch import save_file
+from tiny import flax_tree
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.pretrained import folder as tensor_files
@@ -29,17 +29,6 @@ def state_dict(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
         "final_logits_bias": (1, 300),
     }
     return {name: torch.randn(shape, generator=generator).to(dtype) for name, shape in shapes.items()}
-
-
-def flax_tree(state: dict[str, torch.Tensor]) -> dict:
-    """The same parameters as Hugging Face's Flax classes named and turned them."""
-    types = {torch.bfloat16: jnp.bfloat16, torch.float16: jnp.float16, torch.float32: jnp.float32}
-    arrays = {name: jnp.asarray(value.float().numpy(), types[value.dtype]) for name, value in state.items()}
-    fc1 = {"kernel": arrays["model.encoder.layers.0.fc1.weight"].T, "bias": arrays["model.encoder.layers.0.fc1.bias"]}
-    norm = {"scale": arrays["model.encoder.layernorm.weight"]}
-    encoder = {"layers": {"0": {"fc1": fc1}}, "layernorm": norm}
-    model = {"shared": {"embedding": arrays["model.shared.weight"]}, "encoder": encoder}
-    return {"model": model, "final_logits_bias": arrays["final_logits_bias"]}
 
 
 def flax_names(names: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from flax.serialization import to_bytes
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
-from tiny import CONFIGS, torch_model
+from tiny import CONFIGS, flax_tree, torch_model
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.text import load_tokenizer
@@ -62,26 +62,6 @@ def test_logits_are_those_of_pytorch(checkpoint):
 
 def assert_equal(params, others) -> None:
     jax.tree.map(np.testing.assert_array_equal, params, others)
-
-
-def flax_tree(state: dict[str, torch.Tensor]) -> dict:
-    """A state dict as Hugging Face's Flax classes wrote it: the leaf's name says what a tensor is, matrices turned."""
-    tree: dict = {}
-    tables = ("shared", "embed_tokens", "embed_positions", "relative_attention_bias", "_embeddings")
-    for name, tensor in state.items():
-        *folders, leaf = name.split(".")
-        array = tensor.float().numpy()
-        if leaf == "weight" and folders[-1].endswith(tables):
-            leaf = "embedding"
-        elif leaf == "weight" and array.ndim == 2:
-            leaf, array = "kernel", array.T
-        elif leaf == "weight" and "block" not in folders and folders[-1] != "final_layer_norm":
-            leaf = "scale"  # T5's norms kept the name weight
-        node = tree
-        for folder in folders:
-            node = node.setdefault(folder, {})
-        node[leaf] = np.ascontiguousarray(array)
-    return tree
 
 
 def without_prefix(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -194,15 +174,6 @@ def test_wrong_tensors_are_refused_by_name(checkpoint, tmp_path):
             load_pretrained(place)
         assert all(text in str(error.value) for text in named), (case, str(error.value))
         assert "\n" not in str(error.value)
-
-
-def test_bart_as_its_base_class_saves_it(tmp_path):
-    """facebook/bart-large is such a file: no prefix, no final_logits_bias."""
-    model = torch_model("bart")
-    model.final_logits_bias.zero_()
-    model.model.save_pretrained(tmp_path)
-    loaded, params = load_pretrained(tmp_path)
-    np.testing.assert_allclose(logits_of(loaded, params), torch_logits(model), atol=1e-4)
 
 
 def test_parameters_go_where_the_sharding_says(checkpoint):

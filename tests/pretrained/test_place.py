@@ -27,14 +27,6 @@ def test_stacked_and_turned_layers_in_any_sharding(spec):
     assert sharding is None or array.sharding.is_equivalent_to(sharding, array.ndim)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float64])
-def test_other_types_become_float32(dtype):
-    (piece, *_) = layers(dtype)
-    array = place([piece], NamedSharding(MESH, PartitionSpec("data")), stacked=False)
-    assert array.dtype == jnp.float32
-    np.testing.assert_array_equal(array, piece.astype(np.float32))
-
-
 def test_vectors_and_the_default_device():
     vector = np.arange(5, dtype=np.float32)
     array = place([vector], None, stacked=False)

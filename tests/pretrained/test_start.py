@@ -16,6 +16,7 @@ from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.pretrained.export import export_checkpoint
 from eeg2text_jax.models.pretrained.load import (
+    Start,
     checkpoint_config,
     load_pretrained,
     model_from_checkpoint,
@@ -83,7 +84,9 @@ def test_arms_share_the_checkpoint_and_only_equal_keys_the_rest(bart):
     assert np.abs(kernel[0] - kernel[2]).max() > 0.01
     assert {path.split("/")[0] for path in start.random} == {"eeg"}
     assert start.summary().endswith("initialised at random: eeg")
-    assert start._millions(start.loaded) * 1e6 == sum(leaf.size for leaf in jax.tree.leaves(loaded))
+    wide = {"a": np.broadcast_to(0, (3, 1_200_000)), "b": {"c": np.broadcast_to(0, (3, 500, 1000))}}
+    counted = Start(wide, ("a",), ("b/c",)).summary()
+    assert counted == "1.2 M parameters loaded; 0.5 M initialised at random: b", "of one arm"
 
 
 def test_every_parameter_goes_where_the_sharding_says(bart):

@@ -1,5 +1,6 @@
 """Small random checkpoints of every backbone, made by transformers."""
 
+import jax.numpy as jnp
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -56,3 +57,23 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokens = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=words, **tokens)
+
+
+def flax_tree(state: dict[str, torch.Tensor]) -> dict:
+    """A state dict as Hugging Face's Flax classes wrote it: the leaf's name says what a tensor is, matrices turned."""
+    tree: dict = {}
+    tables = ("shared", "embed_tokens", "embed_positions", "relative_attention_bias", "_embeddings")
+    for name, tensor in state.items():
+        *folders, leaf = name.split(".")
+        array = jnp.asarray(tensor.float().numpy(), str(tensor.dtype).removeprefix("torch."))
+        if leaf == "weight" and folders[-1].endswith(tables):
+            leaf = "embedding"
+        elif leaf == "weight" and array.ndim == 2:
+            leaf, array = "kernel", array.T
+        elif leaf == "weight" and "block" not in folders and folders[-1] != "final_layer_norm":
+            leaf = "scale"  # T5's norms kept the name weight
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[leaf] = array
+    return tree

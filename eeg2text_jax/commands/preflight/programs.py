@@ -128,7 +128,7 @@ class Outline:
         return study
 
     def _frozen(self) -> Any:
-        if not getattr(self.model, "shared_frozen", False):
+        if not self.model.shared_frozen:
             return None
         return frozen_shapes(self.model, self.config.model.frozen_dtype)
 

@@ -1,7 +1,6 @@
-"""Language models (backbones): descriptions made from transformers configurations, and tables of tensor names.
+"""Language models (backbones): descriptions from transformers configurations, and tables of tensor names.
 
-BART, BERT2BERT, PEGASUS and T5 are encoder-decoders with a module each; Llama, Mistral, Qwen and Gemma are decoder-only
-models, which are entries of `decoder_only.MODELS`.
+Encoder-decoders have a module each; decoder-only models are entries of `decoder_only.MODELS`.
 """
 
 import dataclasses

@@ -20,7 +20,6 @@ _CROSS = {**under("cross_attention", "encoder_attn", _PROJECTIONS), "cross_norm"
 
 
 def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
-    """Return the description of the backbone of a Hugging Face configuration."""
     positions = {"max_positions": config.max_position_embeddings, "position_offset": 2, "embedding_norm": True}
     encoder, decoder = (stack_of(config, side, **positions) for side in ("encoder", "decoder"))
     return spec_of(config, "bart", encoder, decoder, pad_token=config.pad_token_id, logits_bias="frozen")
@@ -48,13 +47,12 @@ def stack_of(config: Any, side: str, **others: Any) -> StackSpec:
 
 
 def random_config(fields: dict) -> BartConfig:
-    """Return the configuration of a model with random weights, whose decoder starts with the end token."""
+    """The decoder begins with the end token."""
     end = fields["eos_token_id"]
     return CONFIG(**{"decoder_start_token_id": end, "forced_eos_token_id": end, **fields})
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of the tensor names in BART's checkpoints."""
     rules = shared_rules()
     for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         rules += layer_rules(side, stack.layers)
@@ -73,6 +71,6 @@ def shared_rules() -> list[Rule]:
 
 
 def layer_rules(side: str, layers: int) -> list[Rule]:
-    """Return the rules of the layers of `side` (encoder or decoder); PEGASUS and Whisper have the same."""
+    """Return the rules of the layers of `side`; PEGASUS and Whisper have the same."""
     names = _LAYER | (_CROSS if side == "decoder" else {})
     return layers_of(f"backbone/{side}/layers", f"model.{side}.layers.{{layer}}", names, layers)

@@ -1,8 +1,7 @@
 """BERT2BERT: a BERT encoder and a BERT decoder with cross-attention (Rothe et al. 2020).
 
-It equals `EncoderDecoderModel` of transformers. Encoder and decoder have an embedding table each. The output head
-applies a dense layer and a norm before the decoder's embedding table. If the widths of encoder and decoder differ, a
-dense layer projects the encoder output.
+It equals `EncoderDecoderModel` of transformers: two embedding tables, a dense layer and a norm before the head, and a
+dense layer between encoder and decoder if their widths differ.
 """
 
 import numpy as np
@@ -25,10 +24,7 @@ _LAYER = {
 
 
 def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
-    """Return the description of the backbone of a Hugging Face configuration.
-
-    Raises UserError if the configuration has no padding, end or start token.
-    """
+    """Raise UserError if the configuration has no padding, end or start token."""
     decoder = config.decoder
     return Seq2SeqSpec(
         backbone="bert2bert", vocab_size=decoder.vocab_size, encoder_vocab_size=config.encoder.vocab_size,
@@ -62,10 +58,7 @@ def _token(config: EncoderDecoderConfig, name: str, otherwise: int | None) -> in
 
 
 def random_config(fields: dict) -> EncoderDecoderConfig:
-    """Return the configuration of a model with random weights.
-
-    The decoder starts with the token at the beginning of texts, or with padding if the tokenizer has no such token.
-    """
+    """The decoder begins with the token at the beginning of texts, or with padding if there is none."""
     both = {name: value for name, value in fields.items() if not name.startswith(SIDES)}
     sides = [
         both | {name.removeprefix(prefix): value for name, value in fields.items() if name.startswith(prefix)}
@@ -83,7 +76,6 @@ UNUSED = (r"(.*\.)?pooler\.dense\.(weight|bias)", r"(.*\.)?embeddings\.position_
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of the tensor names in BERT2BERT's checkpoints."""
     head, crossing = "decoder.cls.predictions", "decoder.bert.encoder.layer.{layer}"
     cross = under("cross_attention", "crossattention", _ATTENTION) | {"cross_norm": "crossattention.output.LayerNorm"}
     rules = [
@@ -100,7 +92,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    """Return zeros for the encoder's pooler (by tensor name), which transformers expects in a file but does not use."""
+    """Return zeros for the encoder's pooler, by tensor name, which transformers expects in a file and does not use."""
     shapes = {"weight": (spec.encoder.width,) * 2, "bias": (spec.encoder.width,)}
     return {f"encoder.pooler.dense.{name}": np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
@@ -112,7 +104,7 @@ def warm_start_table(spec: Seq2SeqSpec, side: str) -> Table:
 
 
 def bert_rules(side: str, source: str, layers: int, tied: tuple[str, ...] = ()) -> list[Rule]:
-    """Return the rules of a BERT without cross-attention; `source` is a prefix of names."""
+    """Return the rules of a BERT without cross-attention, whose names begin with `source`."""
     ours, embeddings = f"backbone/{side}", f"{source}.embeddings"
     return [
         Rule(f"backbone/{side}_embedding/embedding", f"{embeddings}.word_embeddings.weight", tied=tied),

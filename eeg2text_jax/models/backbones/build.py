@@ -1,4 +1,4 @@
-"""Build models from the section `model` of the configuration: a language model (backbone) and a brain encoder."""
+"""Models from the section `model` of the configuration: language model (backbone) and brain encoder."""
 
 import dataclasses
 import importlib
@@ -17,7 +17,6 @@ from eeg2text_jax.models.spec import WAVE_ENCODERS, Channels, EEGSpec, Seq2SeqSp
 
 Shape = int | Sequence[int]  # F, the numbers per word, or the (X, Y, Z) of volumes
 UNKNOWN = Channels()
-DTYPES = ("float32", "bfloat16")
 MOST_LAYERS = 1000  # the deepest language models have 126
 
 
@@ -26,8 +25,8 @@ def build_model(
 ) -> Seq2SeqModel:
     """Return a model with random weights, whose backbone has the fields `config.shape` and the tokenizer's vocabulary.
 
-    `config` is the section `model`; encoders of waves need the `channels`. Raises UserError for an unknown backbone,
-    dtype or field of `shape`, or a tokenizer without end or padding token.
+    Encoders of waves need the `channels`. Raises UserError for an unknown backbone or field of `shape`, or a tokenizer
+    without end or padding token.
     """
     spec = random_spec(config.backbone, dict(config.shape), tokenizer)
     return model_around(spec, config, feature_shape, tokenizer, channels)
@@ -36,9 +35,7 @@ def build_model(
 def model_around(
     spec: Seq2SeqSpec, config: ModelSettings, feature_shape: Shape, tokenizer: Any, channels: Channels = UNKNOWN
 ) -> Seq2SeqModel:
-    """Return a model of the backbone `spec` with the brain encoder and bridge that the section `model` describes."""
-    if config.dtype not in DTYPES:
-        raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    """Return a model of the backbone `spec` with the brain encoder and bridge of the section `model`."""
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
     if prompt and max(prompt) >= (spec.encoder_vocab_size or spec.vocab_size):
         raise UserError(
@@ -66,10 +63,10 @@ def special_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
 def brain_spec(
     config: ModelSettings, shape: Shape, prompt: tuple[int, ...] = (), d_model: int = 0, channels: Channels = UNKNOWN
 ) -> EEGSpec:
-    """Return the description of the brain encoder that the section `model` asks for.
+    """Return the description of the section's brain encoder.
 
     `d_model` is the language model's width, and UniCoRN's if `encoder_width` is 0. Raises UserError if `encoder_width`
-    is 0 for volumes, or not a multiple of the heads; or see `wave_spec`.
+    is 0 for volumes, or no multiple of the heads; or see `wave_spec`.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
     if config.encoder in WAVE_ENCODERS:
@@ -99,10 +96,11 @@ def brain_spec(
 
 
 def backbone_module(name: str) -> Any:
-    """Return the module of the backbone `name`, or for a decoder-only model an object with the same interface.
+    """Return a backbone's module, or for a decoder-only model an object with the same interface.
 
-    Each has `spec_from_config`, `random_config` and `table`, some `as_stored` or `only_exported`. Raises UserError if
-    there is no such backbone.
+    Each has `spec_from_config` (Hugging Face configuration -> description), `random_config` (fields -> configuration of
+    random weights) and `table` (of the tensor names in checkpoints), some `as_stored` or `only_exported`. Raises
+    UserError if there is no such backbone.
     """
     if name not in BACKBONES:
         raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
@@ -117,7 +115,7 @@ def backbone_of(config: PretrainedConfig) -> str | None:
 
 
 def check_depth(fields: Any, where: str) -> None:
-    """Raise UserError if fields of a configuration ask for so many layers that building the model would never end."""
+    """Raise UserError if fields ask for so many layers that building the model would never end."""
     for name, value in fields.items() if isinstance(fields, dict) else ():
         check_depth(value, f"{where}: {name}")
         if name.endswith("layers") and isinstance(value, int | float) and value > MOST_LAYERS:
@@ -179,7 +177,7 @@ def _check_stack(stack: StackSpec, where: str) -> None:
 
 
 def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> PretrainedConfig:
-    """Return the Hugging Face configuration of a backbone with random weights; raise UserError for unknown fields."""
+    """Return the Hugging Face configuration of random weights; raise UserError for unknown fields."""
     module = backbone_module(backbone)
     _check_fields(shape, module.CONFIG, getattr(module, "SIDES", ()))
     bos = first_known(tokenizer.bos_token_id, tokenizer.cls_token_id)
@@ -198,7 +196,6 @@ def _whole(value: Any) -> bool:
 
 
 def first_known(*ids: int | None) -> int | None:
-    """Return the first token id that is not None."""
     return next((i for i in ids if i is not None), None)
 
 

@@ -40,7 +40,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
 
 
 def _llama3(plain: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
-    """Divide low frequencies by a factor, keep high ones, and blend those in between (Llama 3.1)."""
+    """Divide low frequencies by a factor, keep high ones, blend those in between (Llama 3.1)."""
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     # Full turns of each pair of dimensions within the context length of pretraining.
     turns = rope["original_max_position_embeddings"] * plain / np.float32(2 * np.pi)
@@ -49,13 +49,13 @@ def _llama3(plain: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
 
 
 def windows(config: PretrainedConfig) -> dict[str, Any]:
-    """Return `window` and `local_layers` of `StackSpec` (sliding-window attention) from a field `layer_types`."""
+    """Return `window` and `local_layers` of `StackSpec` from a field `layer_types`."""
     local = tuple(kind == "sliding_attention" for kind in config.layer_types)
     return {"window": config.sliding_window or 0, "local_layers": local if any(local) else ()}
 
 
 def biased(config: PretrainedConfig) -> tuple[str, ...]:
-    """Return the names of dense layers with biases: all four of attention if `attention_bias` is set, else none."""
+    """Return the dense layers with biases: all four of attention if `attention_bias` is set, else none."""
     return _ATTENTION if config.attention_bias else ()
 
 
@@ -109,7 +109,7 @@ def _gemma3(config: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class DecoderOnly:
-    """A decoder-only backbone, with the interface of the modules `bart`, `bert2bert`, `pegasus` and `t5`."""
+    """A decoder-only backbone, with the interface of the encoder-decoders' modules."""
 
     name: str
     title: str  # name for messages
@@ -120,16 +120,13 @@ class DecoderOnly:
 
     @property
     def CONFIG(self) -> type[PretrainedConfig]:
-        """The transformers configuration class."""
         return getattr(transformers, self.transformers_name + self.config_suffix)
 
     @property
     def ARCHITECTURE(self) -> str:
-        """The transformers class that loads the model's checkpoints."""
         return f"{self.transformers_name}ForCausalLM"
 
     def spec_from_config(self, config: Any) -> Seq2SeqSpec:
-        """Return the description of the backbone of a Hugging Face configuration."""
         details = {"kv_heads": config.num_key_value_heads, **self.details(config)}
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         if "rotary" not in details:
@@ -154,11 +151,9 @@ class DecoderOnly:
         )  # fmt: skip
 
     def random_config(self, fields: dict[str, Any]) -> PretrainedConfig:
-        """Return the configuration of a model with random weights."""
         return self.CONFIG(**fields)
 
     def table(self, spec: Seq2SeqSpec) -> Table:
-        """Return the table of the tensor names in the model's checkpoints."""
         stack, layer, target = spec.decoder, "model.layers.{layer}", "backbone/decoder/layers"
         rules = [
             Rule("backbone/shared/embedding", "model.embed_tokens.weight", tied=("lm_head.weight",) * spec.tied_head),

@@ -1,9 +1,8 @@
-"""Conversion between the tensors of a PyTorch checkpoint and our parameters, by one table of names per architecture.
+"""Conversion between a PyTorch checkpoint's tensors and our parameters, by one table of names per architecture.
 
-A parameter is named by its path in the nested dict (`backbone/encoder/layers/ffn/inner/kernel`), a tensor by its name
-in PyTorch. We stack the layers of an encoder or decoder in one array; PyTorch has a tensor for each, with the layer's
-number in its name (`{layer}` in tables). `match` reads a checkpoint and `export` writes one by the same table; nothing
-is matched by shape. `dense`, `norm` and `layers_of` make the rules of a table.
+A parameter is named by its path in the nested dict (`backbone/encoder/layers/ffn/inner/kernel`). We stack layers in one
+array; PyTorch has a tensor for each, with the layer's number in its name (`{layer}` in tables). `match` reads and
+`export` writes a checkpoint by the same table, never by shape; `dense`, `norm` and `layers_of` make its rules.
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One of our parameters, and the tensors of a checkpoint file in which it is stored."""
+    """One of our parameters, and the tensors of a file that hold it."""
 
     target: str  # path of the parameter
     source: str  # name of the tensor; with "{layer}", one for each layer of a stacked parameter
@@ -35,7 +34,7 @@ class Rule:
     otherwise: str = ""  # name of the tensor to read from a file that lacks `source`
 
     def names(self) -> list[str]:
-        """Return the names of the parameter's tensors, in the order of the layers."""
+        """Return the names of the tensors, in the order of the layers."""
         return [self.source.format(layer=i) for i in range(self.layers)] if self.layers else [self.source]
 
     def oriented(self, tensor: np.ndarray) -> np.ndarray:
@@ -57,7 +56,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where one parameter is read from: views on the memory-mapped file, in the orientation of the parameter."""
+    """Where a parameter is read from: views on the mapped file, in the orientation of the parameter."""
 
     pieces: tuple[np.ndarray, ...]  # one for each layer of a stacked parameter, else one
     stacked: bool
@@ -70,7 +69,7 @@ def dense(
 ) -> list[Rule]:
     """Return the rules of a dense layer, stored as `weight [out, in]` and `bias [out]`, or of a convolution.
 
-    `part` is for layers that are stored as one, see `Rule`; `fused` comes before `weight` and `bias` in the name.
+    `part` is for layers stored as one, see `Rule`; `fused` comes before `weight` and `bias` in the name.
     """
     kernel = Rule(f"{target}/kernel", f"{source}{fused}weight", layers, transpose=True, part=part)
     return [kernel, Rule(f"{target}/bias", f"{source}{fused}bias", layers, part=part)] if bias else [kernel]
@@ -97,10 +96,10 @@ def under(target: str, source: str, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
-    """Return where each parameter of a table is stored in a checkpoint, by the parameter's path; nothing is copied.
+    """Return where a checkpoint stores each parameter of a table, by path; nothing is copied.
 
-    `shapes` are those of our parameters by path; `where` is the folder or file. Raises UserError if tensors
-    are missing, unknown or wrongly shaped, or tied tensors differ; the message names all of them.
+    `shapes` are those of our parameters; `where` is the folder or file. Raises UserError if tensors are missing,
+    unknown or wrongly shaped, or tied ones differ; the message names all.
     """
     table_names = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
     spelled = {name: _spelling(name, table, tensors) for name in table_names}
@@ -139,7 +138,7 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
 def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return our parameters as tensors by PyTorch's names, views where possible: the inverse of `match`.
 
-    Tied copies are left out, as in safetensors files of transformers.
+    Tied copies are left out, as in transformers' safetensors files.
     """
     tensors: dict[str, np.ndarray] = {}
     flat = flatten(params)
@@ -161,7 +160,7 @@ def flatten(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested parameters from a flat dict, path `a/b/c` -> leaf."""
+    """Undo `flatten`."""
     params: dict[str, Any] = {}
     for path, value in flat.items():
         *folders, leaf = path.split("/")
@@ -173,7 +172,7 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:
-    """Return the spelling under which the file has a tensor of the table; `name` if the file lacks it."""
+    """Return the spelling under which the file has a tensor of the table; `name` if it lacks it."""
     for count in range(len(table.spellings) + 1):
         for substitutions in itertools.combinations(table.spellings, count):
             spelled = name

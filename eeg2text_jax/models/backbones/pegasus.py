@@ -18,7 +18,7 @@ ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers th
 
 
 def spec_from_config(config: PegasusConfig) -> Seq2SeqSpec:
-    """Return the description of the backbone of a Hugging Face configuration, whose fields are named as BART's."""
+    """Describe a configuration whose fields are named as BART's."""
     spec = bart.spec_from_config(config)
     return dataclasses.replace(
         spec, backbone="pegasus", encoder=_pre_norm(spec.encoder), decoder=_pre_norm(spec.decoder)
@@ -31,7 +31,7 @@ def _pre_norm(stack: StackSpec) -> StackSpec:
 
 
 def random_config(fields: dict) -> PegasusConfig:
-    """Return the configuration of a model with random weights, whose decoder starts with the padding token."""
+    """The decoder begins with the padding token."""
     return CONFIG(**{"decoder_start_token_id": fields["pad_token_id"], **fields})
 
 
@@ -40,7 +40,6 @@ _CLOSE = 1e-6  # largest difference of two float32 computations of a sine; round
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of the tensor names in PEGASUS's checkpoints."""
     rules = shared_rules()
     for side, stack in zip(_SIDES, (spec.encoder, spec.decoder), strict=True):
         rules += layer_rules(side, stack.layers)
@@ -52,7 +51,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def as_stored(spec: Seq2SeqSpec, tensors: Tensors) -> Seq2SeqSpec:
-    """Return the description with learned positions for each stack whose position table in the file is not sinusoidal.
+    """Return the description with learned positions for each stack whose table in the file is not sinusoidal.
 
     transformers uses the table in the file, where half precision rounds sines.
     """

@@ -15,7 +15,6 @@ ARCHITECTURE = "T5ForConditionalGeneration"  # the class of transformers that lo
 
 
 def spec_from_config(config: T5Config) -> Seq2SeqSpec:
-    """Return the description of the backbone of a Hugging Face configuration."""
     # transformers 5 turns `tie_word_embeddings: false` of a config.json into `scale_decoder_outputs: false`.
     tied = config.scale_decoder_outputs
     start = getattr(config, "decoder_start_token_id", None)
@@ -43,7 +42,7 @@ def _stack(config: T5Config, layers: int, *, decoder: bool) -> StackSpec:
 
 
 def random_config(fields: dict) -> T5Config:
-    """Return the configuration of a model with random weights, whose decoder starts with the padding token."""
+    """The decoder begins with the padding token."""
     return CONFIG(**{"decoder_start_token_id": fields["pad_token_id"], **fields})
 
 
@@ -52,7 +51,6 @@ _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of the tensor names in T5's checkpoints."""
     if spec.tied_head:
         rules = [Rule("backbone/shared/embedding", "shared.weight", tied=(*_COPIES, "lm_head.weight"))]
     else:

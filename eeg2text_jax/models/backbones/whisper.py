@@ -22,9 +22,8 @@ BIASES = ("query", "value", "out", "inner", "outer")
 
 
 def spec_from_config(config: Any) -> Seq2SeqSpec:
-    """Return the description of the backbone of a Hugging Face configuration.
-
-    `forced_decoder_ids`, of older checkpoints and of an export here, are the tokens after the start token.
+    """Describe a configuration; `forced_decoder_ids`, of older checkpoints and of an export here, follow the start
+    token.
     """
     forced = getattr(config, "forced_decoder_ids", None) or ()
     # Whisper pads with its end token, which labels need: an id that no token has pads them.
@@ -38,13 +37,12 @@ def spec_from_config(config: Any) -> Seq2SeqSpec:
 
 
 def random_config(fields: dict) -> WhisperConfig:
-    """Return the configuration of a model with random weights; its decoder starts with the token that begins texts."""
+    """The decoder begins with the token that begins texts."""
     start = fields["eos_token_id"] if fields["bos_token_id"] is None else fields["bos_token_id"]
     return CONFIG(**{"decoder_start_token_id": start, "begin_suppress_tokens": None, **fields})
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of the tensor names in Whisper's checkpoints."""
     rules = [
         Rule("backbone/shared/embedding", "model.decoder.embed_tokens.weight", tied=("proj_out.weight",)),
         *dense("backbone/stem/convolution", "model.encoder.conv2"),
@@ -55,7 +53,6 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def side_rules(side: str, stack: StackSpec) -> list[Rule]:
-    """Return the rules of the layers, positions and norm of `side`."""
     return [
         *(rule for rule in layer_rules(side, stack.layers) if not rule.target.endswith("/key/bias")),
         *norm(f"backbone/{side}/final_norm", f"model.{side}.layer_norm"),
@@ -64,6 +61,6 @@ def side_rules(side: str, stack: StackSpec) -> list[Rule]:
 
 
 def only_exported(spec: Seq2SeqSpec, config: WhisperConfig) -> dict[str, np.ndarray]:
-    """Return zeros for the first convolution (by tensor name), which transformers expects in a file."""
+    """Return zeros for the first convolution, by tensor name, which transformers expects in a file."""
     shapes = {"weight": (spec.encoder.width, config.num_mel_bins, 3), "bias": (spec.encoder.width,)}
     return {f"model.encoder.conv1.{name}": np.zeros(shape, np.float32) for name, shape in shapes.items()}

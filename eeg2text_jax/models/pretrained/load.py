@@ -1,4 +1,4 @@
-"""Load a model and its parameters from a checkpoint's folder or its name on the Hugging Face Hub."""
+"""A model and its parameters from a checkpoint's folder or its name on the Hugging Face Hub."""
 
 import contextlib
 import dataclasses
@@ -40,10 +40,10 @@ from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.models.pretrained.wave_folder import wave_sources
 from eeg2text_jax.models.spec import Channels, Seq2SeqSpec
 
-# Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
+# Parameters copied at the same time; copying and the first touch of memory keep more than one core busy.
 _AT_ONCE = 2
 
-# Columns copied at once from a transposed view: 2 GB/s, against 0.4 GB/s row by row (1024 x 4096, float32).
+# Columns copied at once from a transposed view: 2 GB/s, row by row 0.4 (1024 x 4096, float32).
 _STRIP = 16
 
 # Abstract parameters (nested dict of jax.ShapeDtypeStruct) -> a sharding for each, in the same structure.
@@ -55,7 +55,7 @@ def load_pretrained(
 ) -> tuple[Seq2SeqModel, Params]:
     """Load a checkpoint of a language model, or an export of `eeg2text export` with its brain encoder.
 
-    Parameters become float32, except those of an export's frozen language model. Each is copied to its devices shard by
+    Parameters become float32, but for an export's frozen language model, and are copied to their devices shard by
     shard.
 
     Args:
@@ -76,14 +76,14 @@ def load_pretrained(
     folder = checkpoint_folder(name)
     if not (folder / "config.json").is_file() and (folder / export_files.FEEDING).is_file():
         return _around_frozen(folder, shardings, dtype)
-    spec = as_stored(spec_of(read_config(folder), folder), folder)
+    spec = stored_spec(read_config(folder), folder)
     beside = export_files.read_eeg(folder)
     model = Seq2SeqModel(spec, beside and beside[0], dtype)
     return model, assemble(_sources(model, folder), model.shapes, shardings)
 
 
 def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
-    """Load an export without its frozen language model, which is read from `Feeding.base` in `Feeding.base_dtype`."""
+    """Load an export without its frozen language model, which is `Feeding.base` in `Feeding.base_dtype`."""
     feeding, beside = export_files.read_feeding(folder), export_files.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
@@ -92,7 +92,7 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     if feeding.base_fingerprint not in ("", fingerprint(base)):
         said = f"its weights are not the weights that {folder} was trained with"
         raise UserError(f"{base}: {said}; restore the original weights.")
-    spec = as_stored(spec_of(read_config(base), base), base)
+    spec = stored_spec(read_config(base), base)
     names = backbone_table(spec)
     spec = export_files.with_adapters(folder, spec, names)
     spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, int8=feeding.base_dtype == "int8"))
@@ -108,7 +108,7 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """Return the Hugging Face configuration of a checkpoint folder; raise a UserError if it cannot be read."""
+    """Return a checkpoint folder's Hugging Face configuration; raise a UserError if it cannot be read."""
     where = folder / "config.json"
     if not where.is_file():
         raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
@@ -126,7 +126,7 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
-    """Return the description of a checkpoint's backbone; raise a UserError if the architecture is not supported."""
+    """Return the description of a checkpoint's backbone; raise a UserError if it is not supported."""
     backbone = backbone_of(config)
     if backbone is None:
         kinds = ", ".join(backbone_module(name).MODEL_TYPE for name in BACKBONES)
@@ -134,8 +134,9 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
     return describe(config, backbone, str(where / "config.json"))
 
 
-def as_stored(spec: Seq2SeqSpec, folder: Path) -> Seq2SeqSpec:
-    """Return the description that fits the checkpoint's tensors: PEGASUS may have learned positions, see `pegasus`."""
+def stored_spec(config: PretrainedConfig, folder: Path) -> Seq2SeqSpec:
+    """Return `spec_of`, as it fits the checkpoint's tensors: PEGASUS may have learned positions."""
+    spec = spec_of(config, folder)
     module = backbone_module(spec.backbone)
     return module.as_stored(spec, read_tensors(folder)) if hasattr(module, "as_stored") else spec
 
@@ -163,7 +164,7 @@ def assemble(
       sources: where each parameter is read from, by path.
       shapes: shapes of these parameters, and possibly of others.
       shardings: see `load_pretrained`; it is called with the shapes `[A, ...]` if `arms` is given.
-      arms: number of arms `A`; every parameter gets a first axis `[A, ...]` with equal entries; None: no such axis.
+      arms: number of arms `A`: a first axis `[A, ...]` with equal entries; None: no such axis.
       dtype: of the parameters; None: those in `shapes`. Int8 kernels are rounded, with scales, see `layers.int8_of`.
     """
     first = () if arms is None else (arms,)
@@ -188,7 +189,7 @@ def assemble(
     others = [path for path in sources if path not in kernels]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         placed = dict(zip(others, pool.map(put, others), strict=True))
-    # One kernel (of all layers) after the other: the devices hold only one unrounded, and all hosts use the same order.
+    # One kernel (of all layers) after the other: devices hold only one unrounded, and hosts use the same order.
     for path in kernels:
         both = path, f"{path}_scale"
         shardings_of_both = tuple(where[name] for name in both) if where else None
@@ -198,7 +199,7 @@ def assemble(
 
 
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:
-    """Return where the brain encoder's parameters are read from: `tensors` of an export's folder."""
+    """Return where the brain encoder's parameters are read from: `tensors` of an export."""
     rules = tuple(Rule(path, path.removeprefix("eeg/").replace("/", ".")) for path in flatten({"eeg": shapes["eeg"]}))
     return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / export_files.EEG_ENCODER))
 
@@ -233,7 +234,7 @@ def place(
 
 
 class _NotANumberError(Exception):
-    """A tensor holds NaN; the argument is its number among the pieces of the parameter."""
+    """A tensor holds NaN; the argument is its number among the parameter's pieces."""
 
 
 def _one_arm(pieces: Sequence[np.ndarray], index: tuple[slice, ...], stacked: bool, dtype: Any) -> np.ndarray:
@@ -248,7 +249,7 @@ def _one_arm(pieces: Sequence[np.ndarray], index: tuple[slice, ...], stacked: bo
 
 
 def _copy(source: np.ndarray, target: np.ndarray, number: int) -> np.ndarray:
-    """Copy a piece or a part of it; raise `_NotANumberError` with the piece's number if it holds NaN."""
+    """Copy a piece or a part of it; raise `_NotANumberError` with its number if it holds NaN."""
     if source.ndim == 2 and source.strides[0] < source.strides[1]:  # a transposed view
         for start in range(0, source.shape[1], _STRIP):
             target[:, start : start + _STRIP] = source[:, start : start + _STRIP]
@@ -268,14 +269,14 @@ def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-# Initial parameters of training from a checkpoint, and random values for the parameters that it lacks.
+# Initial parameters of training: a checkpoint's, and random ones that it lacks.
 
 # A tokenizer with a smaller share of the vocabulary is of another checkpoint; T5 rounds 32,100 tokens up to 32,128.
 _LEAST_SHARE = 0.9
 
 
 def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
-    """Return the configuration of a checkpoint; for a BERT, the configuration of the BERT2BERT that is made from it."""
+    """Return a checkpoint's configuration; for a BERT, that of the BERT2BERT that is made from it."""
     config = read_config(folder)
     if config.model_type != "bert":
         return config
@@ -290,7 +291,7 @@ def model_from_checkpoint(
 ) -> Seq2SeqModel:
     """Return the model of the section `model`, with the backbone of `config.checkpoint`, see `check_tokenizer`."""
     folder = checkpoint_folder(config.checkpoint)
-    spec = as_stored(spec_of(checkpoint_config(folder, tokenizer), folder), folder)
+    spec = stored_spec(checkpoint_config(folder, tokenizer), folder)
     if spec.backbone != config.backbone:
         raise UserError(
             f"config.model.backbone is {config.backbone!r}, but {config.checkpoint} is a {spec.backbone} checkpoint; "
@@ -384,7 +385,7 @@ def start_of_encoder(model: AnyModel, checkpoint: str, arms: int, shardings: Sha
 def frozen_params(
     model: Seq2SeqModel, checkpoint: str, key: Array, shardings: Shardings, dtype: str = "bfloat16"
 ) -> Params:
-    """Return the parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones."""
+    """Return, in `dtype`, the language model's parameters that all arms share: a checkpoint's, or random ones."""
     shapes = frozen_shapes(model, dtype)
     if not checkpoint:
 
@@ -401,7 +402,7 @@ def frozen_params(
 
 
 def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
-    """Return where a checkpoint has the model's parameters, by path; and a brain encoder beside it, if it is equal."""
+    """Return where a checkpoint has the model's parameters, and those of a brain encoder beside it that is equal."""
     tensors, shapes = read_tensors(folder), model.shapes
     expected = tensor_shapes(shapes)
     if read_config(folder).model_type == "bert":
@@ -414,7 +415,7 @@ def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
 
 
 def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], where: str) -> dict[str, Source]:
-    """Return where a BERT has a BERT2BERT's parameters: encoder, decoder, and the head if the BERT has one."""
+    """Return where a BERT has a BERT2BERT's parameters: encoder, decoder, and the head if it has one."""
     sources: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sources |= match(bert2bert.warm_start_table(spec, side), tensors, shapes, where)
@@ -434,7 +435,7 @@ def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], whe
 def _random_params(
     model: Seq2SeqModel, keys: Array, paths: tuple[str, ...], shardings: Shardings | None
 ) -> dict[str, Array]:
-    """Return the random parameters `[A, ...]` at `paths`; other parameters are not allocated."""
+    """Return the random parameters `[A, ...]` at `paths`; others are not allocated."""
 
     def init(keys: Array) -> dict[str, Array]:
         params = flatten(jax.vmap(model.init)(keys))

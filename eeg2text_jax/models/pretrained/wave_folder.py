@@ -1,4 +1,4 @@
-"""Encoders of waves (`models.waves`) in folders of their own formats: braindecode's, or a Whisper of transformers.
+"""Encoders of waves (`models.waves`) in folders of braindecode, or a Whisper of transformers.
 
 A folder of braindecode has `config.json`, the arguments of the model's class, and its state dict. `wave_spec` describes
 the encoder of a folder, or one with random weights, `wave_sources` finds its weights, and `write_wave_encoder` writes a
@@ -44,7 +44,7 @@ Fields = Mapping[str, Any]
 
 
 def wave_spec(config: ModelSettings, features: int, channels: Channels, d_model: int) -> WaveSpec:
-    """Return the description of the encoder of waves that the section `model` asks for.
+    """Return the description of the section's encoder of waves.
 
     Raises UserError if a field is not usable, the folder of `encoder_checkpoint` is of another encoder, or the channels
     or the rate of the data do not fit.
@@ -82,7 +82,7 @@ def _trained(config: ModelSettings, stack: StackSpec) -> StackSpec:
 
 
 def read_fields(name: str, kind: str) -> dict[str, Any]:
-    """Return the fields of the `config.json` of an encoder's folder, checked for what is implemented."""
+    """Return the fields of an encoder's `config.json`, checked for what is implemented."""
     path = checkpoint_folder(name) / "config.json"
     try:
         fields = parse_json(path.read_bytes())
@@ -138,7 +138,7 @@ def used_channels(kind: str, channels: Channels, features: int, path: str) -> di
 
 
 def unused_note(eeg: EEGSpec | None, channels: Channels) -> str:
-    """Return a line about the channels that the encoder does not know and leaves out; "" if it reads all."""
+    """Return a line about the channels that the encoder leaves out; "" if it reads all."""
     if eeg is None or eeg.waves is None or not eeg.waves.used or len(eeg.waves.used) == eeg.features:
         return ""
     left = [channels.names[n] for n in range(eeg.features) if n not in eeg.waves.used]
@@ -334,7 +334,7 @@ def _reve_rules(waves: WaveSpec) -> list[Rule]:
 
 
 def wave_sources(eeg: EEGSpec, name: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Source]:
-    """Return where the encoder's parameters are read from in the folder `name`, see `match`."""
+    """Return where the folder `name` has the encoder's parameters, see `match`."""
     folder = checkpoint_folder(name)
     return match(wave_table(eeg), read_tensors(folder), shapes, str(folder))
 
@@ -342,8 +342,8 @@ def wave_sources(eeg: EEGSpec, name: str, shapes: Mapping[str, tuple[int, ...]])
 def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], samples: int, rate: float = 0.0) -> None:
     """Write the encoder into a new folder in braindecode's format, with adapters added to their kernels.
 
-    `samples`, filled up to whole patches, is the length of recordings that braindecode's model is made for, `rate`
-    their samples a second, if known. There is no classifier: `from_pretrained(folder, strict=False)` makes one.
+    `samples`, filled up to whole patches, is the length of recordings for braindecode's model, `rate` their samples a
+    second, if known. There is no classifier: `from_pretrained(folder, strict=False)` makes one.
     """
     waves, lora = eeg.waves, eeg.waves.stack.lora
     flat = {path: np.array(leaf, np.float32) for path, leaf in flatten({"eeg": dict(params)}).items()}
@@ -362,7 +362,7 @@ def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], sa
 
 
 def _fields(kind: str, waves: WaveSpec) -> dict[str, Any]:
-    """Return the arguments of braindecode's class that describe the encoder; it rounds products of ratios down."""
+    """Return the arguments of braindecode's class, which rounds products of ratios down."""
     stack, convolutions, ratio = waves.stack, waves.convolutions, (waves.stack.ffn + 0.5) / waves.stack.width
     sizes = {**dataclasses.asdict(stack), "patch": waves.patch, "overlap": waves.overlap, "outputs": waves.outputs,
              "filters": convolutions[0].filters if convolutions else 0}  # fmt: skip
