@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from reading import pairs
 
 import eeg2text_jax
 from eeg2text_jax import audit, read_any, score
@@ -203,7 +204,7 @@ def test_a_dict_of_columns_and_a_list_of_dicts_are_tables_as_a_frame_is():
     frame = pandas.DataFrame(table)
     used = ["Sentence", "Output"]
     expected = as_set(frame, columns=used)
-    assert [(row.reference, row.prediction) for row in expected.predictions] == [("a b c", "a b"), ("d e", "d e f")]
+    assert pairs(expected) == [("a b c", "a b"), ("d e", "d e f")]
     for given in (table, frame.to_dict("records"), {name: frame[name] for name in frame}):
         assert as_set(given, columns=used) == expected
     with pytest.raises(UserError, match="differ in their number of rows: 'reference' has 2, 'prediction' has 1"):

@@ -1,0 +1,47 @@
+"""What is read of a file, how it is refused, and the files that several tests write."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.file import PredictionSet
+from eeg2text_jax.instrument.predictions.read import describe, read_any
+
+REFERENCES = [f"the {animal} sat on the {place}" for animal in ("cat", "dog", "emu") for place in ("mat", "hat")]
+OUTPUTS = [f"He was {n} times the mayor" for n in range(6)]
+EQUAL = list(zip(REFERENCES, OUTPUTS, strict=True))
+
+
+def pairs(found: PredictionSet) -> list[tuple[str, str]]:
+    return [(row.reference, row.prediction) for row in found.predictions]
+
+
+def texts(path, **options) -> list[tuple[str, str]]:
+    return pairs(read_any(path, **options))
+
+
+def described(path, **options) -> str:
+    return describe(read_any(path, **options))
+
+
+def refusal(path, message: str | None = None, **options) -> str:
+    """Return the sentence with which a file is refused, and in which the pattern `message` stands."""
+    with pytest.raises(UserError, match=message) as refused:
+        read_any(path, **options)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def table(*rows, delimiter: str = ",") -> str:
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def notebook(*outputs) -> str:
+    """Return a notebook with a cell of these outputs: printed texts, or data by MIME type."""
+    shown = [{"output_type": "stream", "text": o} if isinstance(o, str) else {"data": o} for o in outputs]
+    return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "outputs": shown}]})
