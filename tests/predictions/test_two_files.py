@@ -1,7 +1,7 @@
 """Two files whose rows are not parallel, or look as if they were: joined by ids, asked about, or said."""
 
 import pytest
-from reading import pairs, texts
+from reading import pairs, table, texts
 
 from eeg2text_jax.instrument.predictions.read import describe
 
@@ -102,6 +102,8 @@ def test_ids_that_recur_in_lines_of_both_files_are_asked_about(join, join_refuse
         for side in ("some", "true")
     )
     join_refused(r"each line has what may be an id, such as .*, and some recur; say --format=K", outputs, references)
+    read = join(outputs, references, layout="K")
+    assert pairs(read) == [(f"true words {i}", f"some words {i}") for i in range(4)]
 
 
 @pytest.mark.parametrize("form", ["{} (trial {})", "Trial {1}: {0}", "trial {1},{0}", "trial {1} {0}"])

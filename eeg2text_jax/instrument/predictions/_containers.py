@@ -308,24 +308,28 @@ def one_column(lines: Lines, name: str, above: int = 0) -> Table:
     return Table(lines.path, "P", kind, [name], rows, range(above + 2, above + len(rows) + 2))
 
 
-def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
+def text_lines(path: epath.Path, texts: Sequence[str]) -> Table:
+    """Return whole lines as texts."""
+    return Table(path, "P", "one text per line", None, [[text] for text in texts])
+
+
+def lines_table(lines: Lines, names: Names, *, by_id: bool = False) -> Table:
     """Return the lines as texts, split from their ids if every line has one (`ID text` or `text (ID)`).
 
-    A first line such as `id text` is a header. `layout` P keeps whole lines. Ids before tabs need no digit.
+    A first line such as `id text` is a header. Ids before tabs need no digit. `by_id`: ids may recur.
     """
-    texts = line_texts(lines)
-    if layout != "P" and (table := marked_table(lines.path, texts)):
+    texts, suffix = line_texts(lines), lines.path.suffix.lower()
+    if table := marked_table(lines.path, texts):
         return table
-    if layout != "P" and len(texts) > 1 and all(map(FIELDS.fullmatch, filter(str.strip, texts))):
+    if len(texts) > 1 and all(map(FIELDS.fullmatch, filter(str.strip, texts))):
         how = "name the columns of texts with --columns, or say --format=P if whole lines are texts"
         raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
-    if layout != "P" and lines.path.suffix.lower() == ".csv" and any(text[:1] == '"' for text in texts):
+    if suffix == ".csv" and any(text[:1] == '"' for text in texts):
         texts = [cell for (cell,) in single_cells(texts, NO_MARK, lines.path)] or texts
-    if layout != "P" and lines.path.suffix.lower() in (".json", ".jsonl"):
+    if suffix in (".json", ".jsonl"):
         strings = [*map(literal, texts)]
         texts = strings if all(isinstance(text, str) for text in strings) else texts
-    texts = texts if layout == "P" else unquoted(texts)
-    plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
+    texts = unquoted(texts)
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
     filled = [text for text in texts[headed:] if text.strip()]
@@ -338,11 +342,11 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     many = 2 * len({*ids}) > len(ids) and (spoken > 1 or 2 * spoken > len(ids))
     words = [word for match in found if match for word in match["text"].split()]
     likely = all(map(SURE.search, ids)) and 2 * sum(map(bool, map(SURE.search, words))) < len(words)
-    if not layout and not many and spoken == len(ids) and 1 < len({*ids}) < spoken and likely:
+    if not (many or by_id) and spoken == len(ids) and 1 < len({*ids}) < spoken and likely:
         said = f"each line has what may be an id, such as {ids[0]!r:.40}, and some recur"
         raise UserError(f"{lines.path}: {said}; say --format=K to join by these, or --format=P if they are words.")
-    if layout == "P" or not (many or layout == "K") or not (tabbed > len(ids) or all(map(CODED.search, ids))):
-        return plain
+    if not (many or by_id) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
+        return text_lines(lines.path, texts)
     texts = unquoted([match["text"] if match else "" for match in found])
     for i, match in enumerate(found):
         quoted = (
@@ -351,8 +355,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
             and FIELD.fullmatch(texts[i])
         )
         texts[i] = quoted[1].replace('""', '"') if quoted else texts[i]
-    rows = [*zip(ids, texts, strict=True)]
-    return dataclasses.replace(plain, kind="texts by id", rows=rows, numbers=(), coded=True)
+    return Table(lines.path, "P", "texts by id", None, [*zip(ids, texts, strict=True)], coded=True)
 
 
 def unquoted(texts: list[str]) -> list[str]:

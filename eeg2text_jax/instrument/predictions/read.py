@@ -26,7 +26,9 @@ from eeg2text_jax.instrument.predictions._containers import (
     Table,
     csv_table,
     json_table,
+    line_texts,
     lines_table,
+    text_lines,
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files, lines_of_ids
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
@@ -213,7 +215,7 @@ def table_of_file(
     if not plain and (layout in ("P", "K") or not lines.kind.startswith("Excel")):
         layout = None  # it has columns with names, whatever the other file has
     if layout == "P" and plain:
-        return lines_table(lines, names, "P")
+        return text_lines(lines.path, line_texts(lines))
     printed = Text(lines)
     if printed.kind and not alone:
         if tables := [table for table in tables_among(printed, names) if table.titles]:
@@ -240,7 +242,7 @@ def table_of_file(
         raise labelled.error(f"{said}; leave --reference out, or give a file that has only predictions")
     if not (labelled or table) and (refusal or alone):
         raise refusal or UserError(f"{lines.path}: {no_layout(printed, layout, labels, names)}")
-    return labelled or table or lines_table(lines, names)
+    return labelled or table or lines_table(lines, names, by_id=layout == "K")
 
 
 def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, names: Names) -> str:
