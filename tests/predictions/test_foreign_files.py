@@ -7,7 +7,7 @@ import sys
 import unicodedata
 
 import pytest
-from reading import EQUAL, OUTPUTS, REFERENCES, described, refusal, table, texts
+from reading import EQUAL, OUTPUTS, REFERENCES, described, refusal, texts
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main

@@ -7,7 +7,6 @@ import re
 import time
 
 import pytest
-from reading import table
 
 WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from reading import pairs, table, texts
+from reading import pairs
 
 import eeg2text_jax
 from eeg2text_jax import audit, read_any, score

@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from reading import described, refusal, table, texts
+from reading import described, refusal, table
 
 from eeg2text_jax.instrument.predictions.read import describe, read_any
 

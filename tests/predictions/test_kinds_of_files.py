@@ -7,7 +7,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from reading import pairs, refusal, texts
+from reading import pairs, refusal
 
 from eeg2text_jax.instrument.predictions.read import describe, read_any
 from eeg2text_testing.uploads import zipped

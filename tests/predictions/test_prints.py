@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from reading import described, notebook, pairs, refusal, table, texts
+from reading import described, notebook, pairs, refusal, texts
 
 from eeg2text_jax.instrument.predictions.read import describe, read_any
 

@@ -5,8 +5,8 @@ import random
 from collections import Counter
 
 import pytest
-from reading import described, refusal, texts
 from layout_samples import FREE, REFERENCES, LayoutSample, layout_samples
+from reading import described, refusal
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.file import PredictionSet

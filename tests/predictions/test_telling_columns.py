@@ -5,7 +5,7 @@ import types
 from collections import Counter
 
 import pytest
-from reading import described, pairs, refusal, table, texts
+from reading import described, pairs, refusal, texts
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions.read import describe, read_any

@@ -1,7 +1,7 @@
 """Two files whose rows are not parallel, or look as if they were: joined by ids, asked about, or said."""
 
 import pytest
-from reading import pairs, table, texts
+from reading import pairs, texts
 
 from eeg2text_jax.instrument.predictions.read import describe
 
