@@ -250,43 +250,39 @@ def test_a_traceback_divides_no_log(write):
     assert texts(write(text)) == PAIRS
 
 
-def test_a_part_that_repeats_another_is_named(tmp_path):
-    path = tmp_path / "log.txt"
+def test_a_part_that_repeats_another_is_named(write):
     pairs = "Target: a b {0}\nPredicted: a c {0}\nTarget: d e\nPredicted: d f\n"
-    path.write_text("".join(f"Epoch {n}\n{pairs.format(word)}" for n, word in enumerate(("x", "x", "y"), 1)))
+    path = write("".join(f"Epoch {n}\n{pairs.format(word)}" for n, word in enumerate(("x", "x", "y"), 1)), "log.txt")
     refusal(path, r"2 is epoch 2 with 2 rows, those of 1, 3 is epoch 3 with 2 rows[)]")
 
 
-def test_runs_that_are_appended_to_one_log_are_asked_about(tmp_path):
+def test_runs_that_are_appended_to_one_log_are_asked_about(write):
     """The names of files before the labels begin anew."""
-    path = tmp_path / "log.txt"
     lines = [f"img_{i}.png | GT: B{i}40 | Pred: B{i}4 | CER: 0.25\n" for i in range(5)]
-    path.write_text("".join(lines[:2] + lines))
+    path = write("".join(lines[:2] + lines), "log.txt")
     refusal(path, r"2 blocks: 1 is run 1 with 2 rows, 2 is run 2 with 5 rows")
     assert [p.reference for p in read_any(path, block="last").predictions] == [f"B{i}40" for i in range(5)]
     path.write_text("".join(lines))
     assert "the file has one part, which is used whole" in described(path, block="last")
 
 
-def test_two_stated_labels_of_one_line_need_not_begin_it(tmp_path):
-    path = tmp_path / "log.txt"
+def test_two_stated_labels_of_one_line_need_not_begin_it(write):
     texts = [
         ("sit here", "setz dich her", "sitz hier"),
         ("sit here", "setz dich hin", "sitz"),
         ("go", "geh los", "geh"),
     ]
-    path.write_text("".join(f"[INFO] SRC={s}, TARGET={t}, PREDICTED={p}\nmore\n" for s, t, p in texts))
+    path = write("".join(f"[INFO] SRC={s}, TARGET={t}, PREDICTED={p}\nmore\n" for s, t, p in texts), "log.txt")
     read = read_any(path, labels=["TARGET", "PREDICTED"])
     assert pairs(read) == [(t, p) for _, t, p in texts]
 
 
-def test_headings_of_most_pairs_are_no_parts(tmp_path):
-    path = tmp_path / "captions.txt"
+def test_headings_of_most_pairs_are_no_parts(write):
     pairs = "".join(
         f"Captions for file {i}.wav:\n\tPredicted caption: rain {i} falls\n\tOriginal caption: a rain {i}\n"
         for i in range(6)
     )
-    path.write_text(f"Captions start:\n{pairs}Captions start:\n{pairs}")
+    path = write(f"Captions start:\n{pairs}Captions start:\n{pairs}", "captions.txt")
     refusal(
         path,
         r"2 blocks: 1 is pass 1 with 6 rows, 2 is pass 2 with 6 rows",

@@ -173,11 +173,10 @@ def test_nothing_is_one_sentence(rows, nothing):
             call()
 
 
-def test_messages_in_python_speak_of_arguments(tmp_path, frames):
+def test_messages_in_python_speak_of_arguments(write, tmp_path, frames):
     with pytest.raises(UserError, match=r"name two with columns=\[REFERENCE, PREDICTION\]") as refused:
         score(frames[0])
-    path = tmp_path / "file.csv"
-    path.write_text("gt,draft,final\na b,c d,e f\n")
+    path = write("gt,draft,final\na b,c d,e f\n", "file.csv")
     with pytest.raises(UserError, match=r'name it with columns=\["gt", PREDICTION\]'):
         eeg2text_jax.read_any(path)
     with pytest.raises(UserError, match=r'layout="Q": there is no such layout'):
@@ -241,12 +240,11 @@ def test_scores_are_printed_a_line_each_and_become_a_frame():
     assert frame.loc["wer", "value"] == 25
 
 
-def test_what_read_any_returns_is_scored_and_audited(tmp_path):
+def test_what_read_any_returns_is_scored_and_audited(write):
     """So a part of a file is chosen in Python, as a message says."""
     pairs = [(f"the road {a} was {b}", f"a road {a} is {b}") for a in ("here", "there", "home") for b in "abcdefgh"]
     text = "".join(f"Epoch {i}\n" + "".join(f"GT: {r}\nPR: {p} {i}\n" for r, p in pairs) for i in (1, 2))
-    path = tmp_path / "log.txt"
-    path.write_text(text)
+    path = write(text, "log.txt")
     for judge in (score, audit):
         with pytest.raises(
             UserError, match=r"block=.last. the last.*read_any takes these arguments, give what it returns"

@@ -350,14 +350,14 @@ def test_labels_in_brackets_need_no_colon(tmp_path, labels):
     assert pairs(read) == [(t, f"{t} b") for t in texts]
 
 
-def test_marks_and_figures_that_all_texts_have_are_said(tmp_path):
-    path = tmp_path / "log.txt"
+def test_marks_and_figures_that_all_texts_have_are_said(write):
     words = ("city", "river", "stone")
-    path.write_text(
+    path = write(
         "".join(
             f"True text='{w}', level=hard\n  CNN : {w} (Confidence: 0.9{i}, Time: {i} ms)\n"
             for i, w in enumerate(words)
-        )
+        ),
+        "log.txt",
     )
     said = described(path, labels=["True text", "CNN"])
     assert "nearly all references end alike, as \"'city', level=hard\"" in said

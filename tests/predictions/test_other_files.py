@@ -78,16 +78,8 @@ def test_a_file_has_a_line_before_and_after_each_line_end_and_at_no_other_mark(w
             json.dumps(CAPTIONS),
             "the id '9' is not in .*ref.txt, whose first id is '0' .1 of 2 ids are missing there",
         ),
-        (
-            '{"0": {"text": "a"}}',
-            json.dumps(CAPTIONS),
-            "id '0': the prediction .*expected a text or a list of texts",
-        ),
-        (
-            '{"0": [1, 2]}',
-            json.dumps(CAPTIONS),
-            "id '0': .* is .1, 2.; expected a text or a list of texts",
-        ),
+        ('{"0": {"text": "a"}}', json.dumps(CAPTIONS), "id '0': the prediction .*expected a text or a list of texts"),
+        ('{"0": [1, 2]}', json.dumps(CAPTIONS), "id '0': .* is .1, 2.; expected a text or a list of texts"),
         (
             lines(OUTPUTS),
             json.dumps(CAPTIONS),
@@ -230,8 +222,7 @@ def test_a_list_in_json_is_seen(write, items, outcome, note):
 
 def test_a_list_of_numbers_in_a_cell_is_no_text(write):
     refusal(
-        write(table(("truth", "pred"), ("[12, 7]", "x y"))),
-        "no column can be recognized as the reference among truth",
+        write(table(("truth", "pred"), ("[12, 7]", "x y"))), "no column can be recognized as the reference among truth"
     )
     for cell, message in (
         ("[['a b'], ['c d']]", "is the list of lists .*; a row holds several samples"),

@@ -42,18 +42,16 @@ def test_every_layout_is_read_without_options(tmp_path, line_end):
     assert sorted(reference for reference, _ in ids) == sorted(REFERENCES), "a sentence has one id in every layout"
 
 
-def test_ids_and_conditions_of_a_table_are_kept(tmp_path):
-    path = tmp_path / "f.csv"
+def test_ids_and_conditions_of_a_table_are_kept(write):
     header = "sample_id,subject_id,task,sentence_id,train_condition,eval_condition,seed,mode,reference,prediction"
-    path.write_text(f"{header}\nx,S1,NR,t7,eeg,noise,3,free_running,a b c,d\n")
+    path = write(f"{header}\nx,S1,NR,t7,eeg,noise,3,free_running,a b c,d\n", "f.csv")
     (p,) = read_any(path).predictions
     assert (p.sample_id, p.subject, p.task, p.sentence_id) == ("x", "S1", "NR", "t7")
     assert (p.train_condition, p.eval_condition, p.seed, p.mode, p.n_words) == ("eeg", "noise", 3, "free_running", 3)
 
 
-def test_columns_and_layout_can_be_stated(tmp_path):
-    path = tmp_path / "f.csv"
-    path.write_text("what,out,other out\na b,c d,e f\ng h,i j,k l\n")
+def test_columns_and_layout_can_be_stated(write):
+    path = write("what,out,other out\na b,c d,e f\ng h,i j,k l\n", "f.csv")
     shown = r"its first rows are 'what . out . other out' and 'a b . c d . e f'; name two with --columns=REFERENCE,PRED"
     refusal(path, shown)
     assert [p.prediction for p in read_any(path, columns=["what", "other out"]).predictions] == ["e f", "k l"]
@@ -66,10 +64,9 @@ def test_columns_and_layout_can_be_stated(tmp_path):
     assert conditions == ["out", "other_out"] * 2
 
 
-def test_mode_states_or_selects(tmp_path):
+def test_mode_states_or_selects(write, tmp_path):
     by_name = {sample.name: sample for sample in layout_samples(tmp_path)}
-    path = tmp_path / "file"
-    path.write_text(by_name["C"].text)
+    path = write(by_name["C"].text, "file")
     assert {p.mode for p in read_any(path, mode="teacher_forced").predictions} == {"teacher_forced"}
     path.write_text(by_name["A"].text)
     assert [p.prediction for p in read_any(path, mode="free_running").predictions] == FREE
@@ -100,16 +97,14 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_is_named(tmp_path, name):
+def test_damage_is_named(write, name):
     text, message = DAMAGED[name]
-    path = tmp_path / "damaged.txt"
-    path.write_text(text)
+    path = write(text, "damaged.txt")
     refusal(path, f"damaged.txt.*{message}")
 
 
-def test_options_that_cannot_be_met(tmp_path):
-    path = tmp_path / "f.csv"
-    path.write_text("truth,pred\na,b\n")
+def test_options_that_cannot_be_met(write):
+    path = write("truth,pred\na,b\n", "f.csv")
     for options, message in [
         ({"columns": ["truth", "guess"]}, "no column 'guess'; the columns are truth, pred"),
         ({"columns": ["truth"]}, "expected the reference and at least one prediction"),
@@ -193,9 +188,8 @@ def test_mutated_files_are_refused_or_read_as_what_is_there(tmp_path):
     assert len(refused) == len({sample.name for sample in samples})
 
 
-def test_a_repeated_row_is_mentioned_where_subjects_are_known(tmp_path):
-    path = tmp_path / "f.csv"
-    path.write_text("subject,truth,pred\nS1,a b,c\nS2,a b,c\nS1,a b,c\n")
+def test_a_repeated_row_is_mentioned_where_subjects_are_known(write):
+    path = write("subject,truth,pred\nS1,a b,c\nS2,a b,c\nS1,a b,c\n", "f.csv")
     assert "; rows that repeat another row of the same subject: 1" in described(path)
     path.write_text("truth,pred\na b,c\na b,c\n")
     assert "rows that repeat" not in described(path)

@@ -111,16 +111,14 @@ def test_names_of_columns_are_known_or_the_known_one_is_said(tmp_path, header):
         assert not isinstance(outcome, set) or read_any(path).predictions[0].subject == "some words"
 
 
-def test_columns_that_are_named_are_conditions_by_their_names(tmp_path):
-    path = tmp_path / "file.csv"
-    path.write_text("what,out_a,pred_eeg,pred_noise\na,b,c,d\n")
+def test_columns_that_are_named_are_conditions_by_their_names(write):
+    path = write("what,out_a,pred_eeg,pred_noise\na,b,c,d\n", "file.csv")
     found = read_any(path, columns=["what", "pred_eeg", "pred_noise"]).predictions
     assert [(p.eval_condition, p.prediction) for p in found] == [("eeg", "c"), ("noise", "d")]
 
 
-def test_counts_of_one_and_unknown_conditions_read_well(tmp_path):
-    path = tmp_path / "file.csv"
-    path.write_text(",reference,prediction,subject\n0,a b,c,s1\n")
+def test_counts_of_one_and_unknown_conditions_read_well(write):
+    path = write(",reference,prediction,subject\n0,a b,c,s1\n", "file.csv")
     said = described(path)
     assert "; 1 prediction of 1 sentence, 1 subject; mode unknown." in said
     assert "not used: the index (column 1)" in said
@@ -162,9 +160,10 @@ def test_labels_of_the_metadata_are_preferred_to_those_of_the_file(tmp_path):
     assert found["topic"] == {"reference 0": "x", "reference 1": "y"}
 
 
-def test_a_mark_of_each_side_before_one_noun_tells_a_header_and_is_proposed(tmp_path):
-    path = tmp_path / "file.tsv"
-    path.write_text(",Input Data,True thing,Predicted Thing\n0,ab,a one,a two\n1,bc,b one,b one\n".replace(",", "\t"))
+def test_a_mark_of_each_side_before_one_noun_tells_a_header_and_is_proposed(write):
+    path = write(
+        ",Input Data,True thing,Predicted Thing\n0,ab,a one,a two\n1,bc,b one,b one\n".replace(",", "\t"), "file.tsv"
+    )
     refusal(path, "such as --columns='True thing,Predicted Thing'")
     rows = texts(path, columns=["3", "4"])
     assert rows == [("a one", "a two"), ("b one", "b one")]
@@ -239,11 +238,10 @@ def test_the_one_list_of_records_in_a_list_is_read(write):
     assert len(read_any(write(json.dumps(schema)), columns=["ground_trurh", "beam"]).predictions) == 4
 
 
-def test_the_column_that_a_prediction_is_named_after_is_proposed(tmp_path):
+def test_the_column_that_a_prediction_is_named_after_is_proposed(write):
     """`summary` beside `predicted_summary`, though `input_text` is a known name of references."""
-    path = tmp_path / "file.csv"
     rows = (f"a long article {i} of words,{r},{p}\n" for i, (r, p) in enumerate(TEXTS))
-    path.write_text("input_text,summary,predicted_summary\n" + "".join(rows))
+    path = write("input_text,summary,predicted_summary\n" + "".join(rows), "file.csv")
     refusal(path, "such as --columns=summary,predicted_summary")
     rows = (f"{i}.wav,{p},{r},{r} again\n" for i, (r, p) in enumerate(TEXTS))
     path.write_text("file,candidate,reference_0,reference_1\n" + "".join(rows))

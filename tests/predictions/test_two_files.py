@@ -88,9 +88,8 @@ def test_json_columns_whose_one_sentence_is_a_note_are_asked_about(join_refused)
     )
 
 
-def test_a_table_with_bars_between_alone_has_no_ruler_among_its_rows(tmp_path):
-    path = tmp_path / "table.txt"
-    path.write_text("ref | hyp\n--- | ---\nA two | a one\nB two | b one\nC two | c one\n")
+def test_a_table_with_bars_between_alone_has_no_ruler_among_its_rows(write):
+    path = write("ref | hyp\n--- | ---\nA two | a one\nB two | b one\nC two | c one\n", "table.txt")
     assert texts(path)[:1] == [("A two", "a one")]
 
 
@@ -137,12 +136,10 @@ def test_a_csv_of_one_column_is_parsed(join):
     assert pairs(first)[0] == ("hello", "hello")
 
 
-def test_blanks_behind_delimiters_and_names_above_lists(tmp_path):
-    path = tmp_path / "data.csv"
-    path.write_text('reference, prediction\n"a b c", "a b d"\n"e f g", "e f h"\n')
+def test_blanks_behind_delimiters_and_names_above_lists(write):
+    path = write('reference, prediction\n"a b c", "a b d"\n"e f g", "e f h"\n', "data.csv")
     assert texts(path) == [("a b c", "a b d"), ("e f g", "e f h")]
-    path = tmp_path / "data.jsonl"
-    path.write_text('["reference", "prediction"]\n["a b c", "a b d"]\n["e f g", "e f h"]\n')
+    path = write('["reference", "prediction"]\n["a b c", "a b d"]\n["e f g", "e f h"]\n', "data.jsonl")
     assert texts(path) == [("a b c", "a b d"), ("e f g", "e f h")]
 
 

@@ -338,12 +338,7 @@ def as_set(
 
 
 def as_conditions(
-    eeg: Given,
-    controls: Any,
-    references: Any,
-    mode: str | None,
-    name: str,
-    columns: Sequence[str] | None = None,
+    eeg: Given, controls: Any, references: Any, mode: str | None, name: str, columns: Sequence[str] | None = None
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels, list[str]]:
     """Return the rows under EEG, control -> rows, whether all training seeds are stated, labels, and notes.
 
