@@ -62,13 +62,6 @@ def test_files_of_outputs_and_references_are_joined(join, name):
     assert f"layout {said}" in describe(read)
 
 
-def test_ids_join_in_any_order_and_other_columns_travel(join):
-    rows = [(f"S1_{i}", f"s{i % 2}", text) for i, text in enumerate(OUTPUTS)]
-    read = join(table(("id", "subject", "prediction"), *rows[::-1]), columns("reference", REFERENCES))
-    assert sorted(pairs(read)) == PAIRS
-    assert {p.subject for p in read.predictions} == {"s0", "s1"}
-
-
 REFUSED = {
     "another id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES[:5]), "the id 'S1_5' is not in"),
     "ids in one file": (

@@ -78,7 +78,6 @@ JSON = {
     "indented list": json.dumps([{"target": [r], "hypothesis": p} for r, p in EQUAL], indent=2),
     "under a name": json.dumps({"bleu": 3, "results": [{"truth": r, "generated_text": p} for r, p in EQUAL]}, indent=1),
     "lists by name": json.dumps({"references": REFERENCES, "predictions": OUTPUTS, "wer": 1.0}),
-    "table by column": json.dumps({"truth": dict(enumerate(REFERENCES)), "pred": dict(enumerate(OUTPUTS))}),
     "objects by key": json.dumps({f"S{i}": {"truth": r, "pred": p} for i, (r, p) in enumerate(EQUAL)}),
     "indented lists": json.dumps({"targets": REFERENCES, "preds": OUTPUTS}, indent=2),
     "lines with two of our names": "".join(
