@@ -110,10 +110,10 @@ class Table:
     samples: bool = False
     blocks: Sequence[str] = ()
     why: str = ""
-    names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
+    names: list[str] = dataclasses.field(init=False)  # `titles` in the form of `normalize`
 
     def __post_init__(self) -> None:
-        self.names = None if self.titles is None else normalize_names(self.titles)
+        self.names = normalize_names(self.titles or ())
         self.numbers = self.numbers or range(1, len(self.rows) + 1)
 
     @property
@@ -364,6 +364,11 @@ def unquoted(texts: list[str]) -> list[str]:
     return [found[1] for found in inner] if len(texts) > 1 and all(inner) else texts
 
 
+def untagged(text: str) -> str:
+    """Return a text of XML without its tags, entities and further white space."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+
+
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the texts of a file of `MARKED`, or those by id of a label file of HTK (`.mlf`)."""
     text = "\n".join(lines) + "\n"
@@ -379,8 +384,7 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         # One alone may be a word of a text, unless only tags, numbers and the head of WebVTT stand beside it.
         alone = tagged and len(found) == 1 and not BESIDE.sub("", pattern.sub("", searched)).strip()
         if alone or (len(found) > 1 and (tagged or len(found) == len(filled))):
-            texts = (html.unescape(re.sub(r"<[^>]*>", "", one["text"])) if tagged else one["text"] for one in found)
-            rows = [[" ".join(one.split())] for one in texts]
+            rows = [[untagged(one["text"]) if tagged else " ".join(one["text"].split())] for one in found]
             ids = [one.groupdict().get("id") for one in found]
             if None in ids or len({*ids}) < len(ids):
                 return Table(path, "P", kind, None, rows)
@@ -413,7 +417,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
         dicts = [of_python.get(n) or parse_object(line, f"{lines.path}, line {n}") for n, line in filled.items()]
         dicts = [{str(name): value for name, value in row.items()} for row in dicts]
-        return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
+        return objects_table(dicts, lines.path, names, "JSON lines", [*filled])
     if start == b"(":
         return None
     text = "\n".join(lines)
@@ -565,10 +569,13 @@ def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, lis
 
 
 def objects_table(
-    rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int] = (),
-    unit: str = "item",
-) -> Table:  # fmt: skip
-    """Return JSON objects as a table with the names of the first; a chat is the side that is missing."""
+    rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int] = ()
+) -> Table:
+    """Return JSON objects as a table with the names of the first; a chat is the side that is missing.
+
+    `numbers`: the lines of the objects; () if they are items of a list.
+    """
+    unit = "line" if numbers else "item"
     notes: dict[str, None] = {}
     both = [i for i, row in enumerate(rows) if sum(map(names.is_text, normalize_names(row))) > 1]
     if both and both[0] > 0 and len(both) > 1:  # a log begins with figures

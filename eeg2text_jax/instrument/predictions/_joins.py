@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
+from eeg2text_jax.instrument.predictions._containers import ABSENT, FIRST_TWO, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._samples import Changed, conversions, stated, texts
 from eeg2text_jax.instrument.predictions.columns import (
@@ -19,7 +19,6 @@ from eeg2text_jax.instrument.predictions.columns import (
     option,
     side_column,
 )
-from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
 
 def bare(key: str) -> str:
@@ -43,7 +42,7 @@ class Side:
         if not (table.rows and table.width):
             raise table.error("no texts in the file")
         self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
-        self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
+        self.columns = {name: i for i, name in enumerate(table.names) if i != self.text}
         self.keys: dict[str, list[int]] = {
             key: places
             for key in dict.fromkeys(names.keys.values())
@@ -360,7 +359,6 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     join = Join(outputs, references).choose(option_id)
     notes = [*outputs.table.notes, *references.table.notes]
     changed: Changed = {}
-    parts = outputs.table
     places = join.places(notes)
     for side in (outputs, references):
         if side.table.titles is None and side.table.path.suffix.lower() in (".csv", ".tsv") and not join.of_references:
@@ -370,23 +368,25 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         said = f"the first lines, {' and '.join(map(repr, firsts))}, may be headers, and are used as a sample"
         notes.append(f"{said}; {option('--columns', firsts[::-1])} would leave them out")
-    rows = [
-        (references.table.rows[k][references.text], outputs.table.rows[i][outputs.text]) for i, k in enumerate(places)
+    sides = [
+        (references.table.rows[k][references.text], row[outputs.text])
+        for k, row in zip(places, outputs.table.rows, strict=False)
     ]
-    if lost := {i for i, pair in enumerate(rows) if ABSENT in pair}:
-        only = [sum(rows[i][side] is not ABSENT for i in lost) for side in (0, 1)]
-        many = count_of(len(lost), "object without both texts is", "objects without both texts are")
+    both = [i for i, pair in enumerate(sides) if ABSENT not in pair]
+    if len(both) < len(places):
+        only = [sum(pair[side] is not ABSENT for pair in sides) - len(both) for side in (0, 1)]
+        many = count_of(len(places) - len(both), "object without both texts is", "objects without both texts are")
         notes.append(f"{many} left out; {only[0]} of these have a reference only, {only[1]} a prediction only")
-        both = [i for i in range(len(places)) if i not in lost]
-        outputs.table, places = outputs.table.keep(both), [places[i] for i in both]
+    outputs.table, places = outputs.table.keep(both), [places[i] for i in both]
+    parts = outputs.table
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
-    about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}
+    about |= stated(outputs.table, outputs.about)
     about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
     truth = texts(references.table, references.text, "reference", changed, places)
-    predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
+    predictions = texts(outputs.table, outputs.text, "prediction", changed)
     if not {"condition", "eval_condition"} & about.keys():
-        one = divided(outputs.table.keep(range(len(places))), outputs.read(join.of_outputs), truth)
+        one = divided(outputs.table, outputs.read(join.of_outputs), truth)
         two = divided(references.table.keep(places), references.read(join.of_references), truth)
         parts = one if one.blocks else two
     grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
@@ -397,9 +397,7 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     kind += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
     layout, unit = ("K", "id") if join.of_references else ("P", "line")
     rows = [*zip(truth, predictions, *about.values(), strict=True)]
-    path, blocks, why = outputs.table.path, parts.blocks[: len(rows)], parts.why
-    table = Table(
-        path, layout, f"{kind}; {join.said()}", None, rows, unit=unit, notes=(*notes, *conversions(changed)),
-        blocks=blocks, why=why,
-    )  # fmt: skip
-    return table, Columns(0, {(UNKNOWN, UNKNOWN): 1}, {name: [i] for i, name in enumerate(about, 2)})
+    notes += conversions(changed)
+    table = Table(outputs.table.path, layout, f"{kind}; {join.said()}", None, rows, unit=unit, notes=(*notes,))
+    table = dataclasses.replace(table, blocks=parts.blocks, why=parts.why)
+    return table, dataclasses.replace(FIRST_TWO, about={name: [i] for i, name in enumerate(about, 2)})

@@ -6,7 +6,6 @@ In `BLOCKS` a rule closes each sample; A2 is A with token ids. C2 has labels on 
 
 import dataclasses
 import functools
-import html
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from collections.abc import Callable, Sequence
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, unquoted
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, unquoted, untagged
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._printed import (
     FEWEST,
@@ -269,7 +268,7 @@ def systems_of(printed: Text) -> Table | None:
             named = re.search(r"(?:system|translator)=[\"']([^\"']*)", about)
             of = sides[kind].setdefault(named[1] if named else kind, {})
             for key, text in re.findall(r"(?s)<seg\b[^>]*\bid=[\"']([^\"']*)[^>]*>(.*?)</seg>", body):
-                of[number, key] = " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+                of[number, key] = untagged(text)
     true = next(iter(sides["ref"].values()), {})
     rows = [(name, true[key], text) for name, of in sides["hyp"].items() for key, text in of.items() if key in true]
     if not rows:

@@ -190,11 +190,10 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
         notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < len(whole))
         notes += [f"{lost} other lines are not used" for lost in [len(filled - used)] if lost]
-        return Table(
-            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None, rows, numbers,
-            notes=(*notes,), samples=not titles,
-            blocks=text.parts(numbers, used, [f"table of line {top}" for top, *_ in found]),
-        )  # fmt: skip
+        blocks = text.parts(numbers, used, [f"table of line {top}" for top, *_ in found])
+        layout, kind, heads = ("F" if titles else "H"), f"{text.kind}{kind}", [*titles] if titles else None
+        samples = not titles
+        return Table(text.path, layout, kind, heads, rows, numbers, notes=(*notes,), samples=samples, blocks=blocks)
 
     for titles, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
         if any(parts.values()):
@@ -311,8 +310,8 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
         if wanted and all(map(str.isdigit, wanted)):
             return all(int(number) <= table.width for number in wanted)
         if wanted:
-            return {*normalize_names(wanted)} <= {*(table.names or ())}
-        return names.has_both([name for i, name in enumerate(table.names or ()) if holds_words(table, i)])
+            return {*normalize_names(wanted)} <= {*table.names}
+        return names.has_both([name for i, name in enumerate(table.names) if holds_words(table, i)])
 
     fitting = [table for table in tables if fits(table)]
     return max(with_texts(fitting) or fitting, key=lambda table: len(table.rows), default=None)

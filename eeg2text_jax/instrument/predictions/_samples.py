@@ -148,14 +148,16 @@ def without_marks(references: list[str], outputs: Sequence[list[str]], changed: 
             changed.setdefault(f"references {FIRST_OF_SEVERAL}", set()).update(held)
 
 
+def values_of(table: Table, places: Sequence[int]) -> list[str]:
+    """Return the values of a field, those of several columns joined by `/` without missing ones; [] without columns."""
+    columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
+    rows = zip(*columns, strict=True)
+    return ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
+
+
 def stated(table: Table, about: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
-    """Return field -> values of its columns, joined by `/` without missing ones."""
-    values = {}
-    for name, places in about.items():
-        columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
-        rows = zip(*columns, strict=True)
-        values[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
-    return values
+    """Return field -> its values."""
+    return {name: values_of(table, places) for name, places in about.items()}
 
 
 def condition_name(value: str) -> str:
@@ -174,8 +176,7 @@ def conditions_of(table: Table, columns: Columns) -> tuple[list[str], bool]:
     """Return what a column such as `input` says was fed, and whether these are a few, EEG among them."""
     if columns.named or "condition" not in columns.about:
         return [], False
-    (values,) = stated(table, {"condition": columns.about["condition"]}).values()
-    fed = [*map(condition_name, values)]
+    fed = [*map(condition_name, values_of(table, columns.about["condition"]))]
     few = 2 <= len({*fed}) <= min(MOST_CONDITIONS, len(fed) * len(columns.predictions) // 2)
     return fed, few and "eeg" in fed and "" not in fed
 
@@ -188,7 +189,7 @@ def refuse_rows(table: Table, columns: Columns) -> None:
             row = table.column(index).index(ABSENT)
             raise table.error(f"{said}; add the name, or remove the {table.unit}", row)
     places = [columns.reference, *columns.predictions.values()]
-    head = table.names and [table.names[i] for i in places]
+    head = [table.names[i] for i in places] if table.names else []
     for i, row in enumerate(table.rows if table.layout in ("F", "H") else ()):
         cells = normalize_names(row[k] for k in places) if len(str(row[places[0]])) < 60 else []
         if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):

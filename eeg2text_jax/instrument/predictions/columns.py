@@ -22,7 +22,7 @@ from eeg2text_jax.instrument.predictions._names import (
     normalize,
     normalize_names,
 )
-from eeg2text_jax.instrument.predictions._samples import SAMPLED, fed_word, is_spelled, stated
+from eeg2text_jax.instrument.predictions._samples import SAMPLED, fed_word, is_spelled, values_of
 from eeg2text_jax.instrument.predictions.file import MODES, UNKNOWN, mode_name
 from eeg2text_jax.instrument.predictions.packed import read_text
 
@@ -57,7 +57,7 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
 
 def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
     """Return `group NAME` -> position of the column NAME, if the table has it."""
-    names = table.names or []
+    names = table.names
     return {f"group {name}": [names.index(normalize(name))] for name in groups if normalize(name) in names}
 
 
@@ -65,9 +65,7 @@ class Meanings:
     """What the names of columns may mean; a column of numbers has no text."""
 
     def __init__(self, table: Table, names: Names) -> None:
-        self.plain = [
-            name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names or ())
-        ]
+        self.plain = [name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names)]
         self.modes = [names.split_mode(name) for name in self.plain]  # name without its mode, mode
         self.bases = [base for base, _ in self.modes]
         self.pairs = [pair for pair in names.pairs if pair[0] in self.plain and pair[1] in self.bases]
@@ -96,7 +94,7 @@ class Meanings:
 
 def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair fits, or several do."""
-    if table.names is None:
+    if table.titles is None:
         raise table.error(unnamed(table, names))
     meanings = Meanings(table, names)
     if (taken := meanings.choice()) is None:
@@ -271,7 +269,7 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
     Columns of time count if one of them says when a sample was recorded.
     """
     positions: dict[str, list[int]] = {}
-    for index, name in enumerate(table.names or ()):
+    for index, name in enumerate(table.names):
         field = names.fields.get(name, "") or ("split" if holds_splits(table, index) else "")
         first = next(iter(filled(table, index)), "") if field in TIME else ""
         holds = field not in TIME or (first and (field == "recording" or NUMBER.fullmatch(first)))
@@ -295,7 +293,7 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
     shown = option("--columns", stated)
     if len(stated) < 2:
         raise UserError(f"{shown}: expected the reference and at least one prediction.")
-    split = [("", c) if "=" not in c or normalize(c) in (table.names or ()) else c.partition("=")[::2] for c in stated]
+    split = [("", c) if "=" not in c or normalize(c) in table.names else c.partition("=")[::2] for c in stated]
     refuse_doubtful_header(table, [column for _, column in split])
     reference, *predictions = (find_column(table, column) for _, column in split)
     titles = [normalize(fed) or names.condition(normalize(column)) or normalize(column) for fed, column in split[1:]]
@@ -323,7 +321,7 @@ def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
 
 def find_column(table: Table, column: str) -> int:
     """Return the position from 0 of a column by name or number from 1. Raises UserError if it is missing."""
-    name, names = normalize(column), table.names or []
+    name, names = normalize(column), table.names
     if names.count(name) > 1:
         raise table.error(f"two columns are named {column!r}; name the columns by number, from 1")
     if name in names:
@@ -351,7 +349,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
         if len(offered) == 1:
             return (meanings.bases if side == "prediction" else meanings.plain).index(offered[0])
     beside = [i for i in range(table.width) if not is_id(table.column(i))]
-    if table.names is None and len(beside) == 1 == table.width - 1:  # the texts beside the ids
+    if table.titles is None and len(beside) == 1 == table.width - 1:  # the texts beside the ids
         return beside[0]
     known = names.fields.keys() | names.keys.keys()
     words = [i for i in letter_pairs(table) if not table.names or table.names[i] not in known]
@@ -372,8 +370,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
 
 def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
     """Return the rows of test, else of dev, else all, and a note."""
-    values = stated(table, {"split": columns.about["split"]})["split"] if "split" in columns.about else []
-    parts = [SPLITS.get(normalize(value), "") for value in values]
+    parts = [SPLITS.get(normalize(value), "") for value in values_of(table, columns.about.get("split", ()))]
     counts = Counter(parts)
     used = next((part for part in ("test", "dev") if counts[part]), "")
     if used and counts[used] < len(parts):

@@ -37,10 +37,9 @@ OTHERS = {
     **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # the first protocols have no mark
-DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries
-    OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error,
-    SyntaxError,  # among them the ParseError of XML
-)  # fmt: skip
+# Errors of libraries for damaged files; the ParseError of XML is a SyntaxError.
+DAMAGE = (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, SyntaxError)
+DAMAGE += (zipfile.BadZipFile, zlib.error)
 UTF_7 = re.compile(rb"\+[A-Za-z0-9/][A-Za-z0-9+/]+")
 TITLES = 20  # rows of a sheet with a header, below titles
 Rows = Iterator[Sequence[Any]]

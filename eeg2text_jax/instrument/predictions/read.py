@@ -40,6 +40,7 @@ from eeg2text_jax.instrument.predictions._samples import (
     conversions,
     predictions_of,
     stated,
+    values_of,
 )
 from eeg2text_jax.instrument.predictions.columns import (
     SAID,
@@ -65,8 +66,8 @@ from eeg2text_jax.instrument.predictions.file import (
 )
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
-FORMATS = ("jsonl", *LAYOUTS, "F", "H", "J", "P", "K")
-SIDE_FORMATS = ("P", "K", "F", "H", "J")  # of files of references or predictions alone
+SIDE_FORMATS = ("F", "H", "J", "P", "K")  # of files of references or predictions alone
+FORMATS = ("jsonl", *LAYOUTS, *SIDE_FORMATS)
 REFERENCE = (
     "the true texts of files with outputs alone: lines, a table, JSON or HDF5, in the same order or by the same ids"
 )
@@ -342,10 +343,10 @@ def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
     Blocks are parts that the layout or a column of epochs states, values of unused columns with the same references
     each, or passes. `why` is set if they may be readers.
     """
-    if "part" in used.about:
-        values, place = stated(table, {"part": used.about["part"]})["part"], used.about["part"][0]
-        if 1 < len({*values}) <= len(values) / 2:
-            table = dataclasses.replace(table, blocks=[f"{table.shown(place)} {value}" for value in values])
+    values = values_of(table, used.about.get("part", ()))
+    if 1 < len({*values}) <= len(values) / 2:
+        title = table.shown(used.about["part"][0])
+        table = dataclasses.replace(table, blocks=[f"{title} {value}" for value in values])
     table = dataclasses.replace(table, blocks=in_passes(table.blocks, references))
     if used.named or conditions_of(table, used)[1]:
         return table
