@@ -45,3 +45,18 @@ def notebook(*outputs) -> str:
     """Return a notebook with a cell of these outputs: printed texts, or data by MIME type."""
     shown = [{"output_type": "stream", "text": o} if isinstance(o, str) else {"data": o} for o in outputs]
     return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "outputs": shown}]})
+
+
+def workbook(far: str = "", **sheets) -> bytes:
+    """Return an Excel file with these sheets: title -> rows; `far`: a cell of the first with a text."""
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    book.remove(book.active)
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    if far:
+        book.worksheets[0][far] = "x"
+    book.save(out)
+    return out.getvalue()

@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from reading import workbook
 
 WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
 
@@ -118,20 +119,13 @@ def test_equal_orders_of_trials_with_several_sentences_are_no_contradiction(writ
     printed_by(["audit", f"--eeg={write(jsonl(found), 'p.jsonl')}"], status=8)
 
 
-def workbook(far: str = "", width: int = 2) -> bytes:
-    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
-    book, out = openpyxl.Workbook(), io.BytesIO()
-    for row in [("truth", "pred"), *((row["reference"], row["prediction"]) for row in rows())]:
-        book.active.append([*row, *["x"] * (width - 2)])
-    if far:
-        book.active[far] = "x"
-    book.save(out)
-    return out.getvalue()
+def table(*more: str) -> list[tuple[str, ...]]:
+    return [("truth", "pred", *more), *((row["reference"], row["prediction"], *more) for row in rows())]
 
 
 @pytest.mark.parametrize("far", ["XFD1048576", "A1048576", "XFD1"])
 def test_a_cell_far_from_the_table_costs_no_minutes(write, printed_by, far):
-    path, start = write(workbook(far), "far.xlsx"), time.process_time()
+    path, start = write(workbook(far, one=table()), "far.xlsx"), time.process_time()
     if far.startswith("A"):  # a reference without a prediction
         assert "49 predictions" in printed_by(["score", str(path)])
     else:
@@ -141,7 +135,7 @@ def test_a_cell_far_from_the_table_costs_no_minutes(write, printed_by, far):
 
 def test_a_table_of_too_many_cells_is_refused(write, refused, monkeypatch):
     """The command's bounds are those of a table of a million rows; here both are smaller."""
-    path = write(workbook(width=20), "wide.xlsx")
+    path = write(workbook(one=table(*["x"] * 18)), "wide.xlsx")
     monkeypatch.setattr("eeg2text_jax.instrument.predictions.packed.CELLS", 900)
     assert f"{path}: the table has more than 900 cells" in refused(["score", str(path)])
     monkeypatch.undo()

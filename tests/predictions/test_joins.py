@@ -26,10 +26,8 @@ SHUFFLED = random.Random(0).sample(range(N), N)
 def test_a_submission_stands_beside_the_sentences_of_the_benchmark(join):
     found = join(SUBMISSION, table(("session", "block", "trial", "true_sentence"), *TRIALS))
     assert pairs(found) == PAIRS
-    said = (
-        "joined row by row, because no column of ids is in both files ('id' and of the references 'session' and 'block'"
-    )
-    assert said in describe(found)
+    said = describe(found)
+    assert "because no column of ids is in both files ('id' and of the references 'session' and 'block'" in said
 
 
 def test_a_trial_is_never_an_id(join, join_refused):
@@ -55,9 +53,8 @@ def test_a_submission_under_another_noun_is_one(join, write, name):
 )
 def test_names_that_are_one_key_are_joined_in_any_order(join, names):
     mine, theirs = names
-    found = join(
-        table((mine, "pred"), *enumerate(SAID)), table((theirs, "true_text"), *((i, TRUE[i]) for i in SHUFFLED))
-    )
+    references = table((theirs, "true_text"), *((i, TRUE[i]) for i in SHUFFLED))
+    found = join(table((mine, "pred"), *enumerate(SAID)), references)
     assert pairs(found) == PAIRS
     assert "joined by " in describe(found)
 
@@ -86,23 +83,17 @@ def test_session_block_and_trial_are_a_key_together(join, join_refused):
     references = table(("session", "block_num", "trial_num", "sentence_label"), *TRIALS)
     found = join(outputs, references)
     assert pairs(found) == PAIRS
-    assert "joined by 'trial' and 'block' and 'session' of the predictions and 'trial_num' and 'block_num'" in describe(
-        found
-    )
+    said = "joined by 'trial' and 'block' and 'session' of the predictions and 'trial_num' and 'block_num'"
+    assert said in describe(found)
     trials = [(row[2], text) for row, text in zip(TRIALS, SAID, strict=True)]
     sentences = table(("session", "block", "trial", "sentence"), *TRIALS)
-    join_refused(
-        r"'0' has several references .ids: 'trial'.; say --id=COLUMN",
-        table(("trial", "pred"), *trials[::-1]),
-        sentences,
-    )
+    message = r"'0' has several references .ids: 'trial'.; say --id=COLUMN"
+    join_refused(message, table(("trial", "pred"), *trials[::-1]), sentences)
     found = join(table(("trial", "pred"), *trials), sentences)
     assert pairs(found) == PAIRS
     assert "joined row by row, because 'trial' repeats, in one order in both files" in describe(found)
-    assert (
-        pairs(join(outputs, references.replace("block_num,trial_num", "block,trial"), id=["session", "block", "trial"]))
-        == PAIRS
-    )
+    references = references.replace("block_num,trial_num", "block,trial")
+    assert pairs(join(outputs, references, id=["session", "block", "trial"])) == PAIRS
 
 
 def test_a_trial_is_of_a_subject(join):
@@ -112,22 +103,12 @@ def test_a_trial_is_of_a_subject(join):
 
 
 def test_columns_of_an_id_that_are_not_there_are_named(join_refused):
-    join_refused(
-        r"--id=what: .*out.txt has no column 'what', its columns are id, text",
-        SUBMISSION,
-        table(("id", "true_sentence"), *enumerate(TRUE)),
-        id=["what"],
-    )
-    join_refused(
-        r"the id '11' is not in .* ids: 'id'.; .*--id=rows to join row by row",
-        SUBMISSION,
-        table(("id", "true_sentence"), *enumerate(TRUE[:-1])),
-    )
-    join_refused(
-        r"12 texts, and 11 references .*'trial'; 'id'., or say --id=REFERENCE_ID,",
-        SUBMISSION,
-        table(("trial", "true_sentence"), *enumerate(TRUE[:-1])),
-    )
+    for name, options, message in (
+        ("id", {"id": ["what"]}, r"--id=what: .*out.txt has no column 'what', its columns are id, text"),
+        ("id", {}, r"the id '11' is not in .* ids: 'id'.; .*--id=rows to join row by row"),
+        ("trial", {}, r"12 texts, and 11 references .*'trial'; 'id'., or say --id=REFERENCE_ID,"),
+    ):
+        join_refused(message, SUBMISSION, table((name, "true_sentence"), *enumerate(TRUE[:-1])), **options)
 
 
 def test_an_id_needs_two_files(write):
@@ -141,9 +122,7 @@ def test_the_hdf5_of_a_session_is_a_file_of_references(write, tmp_path):
             group = file.create_group(f"trial_{i:04}")
             group.create_dataset("input_features", data=[[0.0]])
             group.attrs.update({"session": session, "block_num": block, "trial_num": trial, "sentence_label": text})
-    refusal(
-        tmp_path / "data_val.hdf5", r"outputs without references .columns 'block_num', 'sentence_label'"
-    )  # was: not UTF-8 text
+    refusal(tmp_path / "data_val.hdf5", r"outputs without references .columns 'block_num', 'sentence_label'")
     assert pairs(read_any(write(SUBMISSION), reference=tmp_path / "data_val.hdf5")) == PAIRS
     texts = "".join(f"{text}\n" for text in SAID)
     assert pairs(read_any(write(texts), reference=tmp_path / "data_val.hdf5", layout="P")) == PAIRS
@@ -186,21 +165,16 @@ def test_two_keys_that_join_the_files_differently_are_asked_about(write):
     outputs = json.dumps({f"s{i}": {"utt_id": f"u{i}", "prediction": text} for i, text in enumerate(SAID)})
     other = [{"utt_id": f"u{i}", "reference": TRUE[i]} for i in SHUFFLED]
     keyed = write(json.dumps({f"s{i}": row for i, row in enumerate(other)}), "ref.json")
-    refusal(
-        write(outputs, "out.json"), "'key' and 'utt_id' join the files differently; say --id=utt_id", reference=keyed
-    )
+    message = "'key' and 'utt_id' join the files differently; say --id=utt_id"
+    refusal(write(outputs, "out.json"), message, reference=keyed)
     assert pairs(read_any(write(outputs, "out.json"), reference=keyed, id=["utt_id"])) == PAIRS
     assert pairs(read_any(write(outputs, "out.json"), reference=write(json.dumps(other), "ref.json"))) == PAIRS
 
 
-def test_the_index_of_pandas_is_no_key_where_other_columns_tell_another_order(write):
+def test_the_index_of_pandas_is_no_key_where_other_columns_tell_another_order(join_refused):
     outputs = json.dumps({str(i): {"uid": i, "prediction": text} for i, text in enumerate(SAID)})
     other = {str(i): {"trial": k, "reference": TRUE[k]} for i, k in enumerate(SHUFFLED)}
-    refusal(
-        write(outputs, "out.json"),
-        "hold the same values in another order",
-        reference=write(json.dumps(other), "ref.json"),
-    )
+    join_refused("hold the same values in another order", outputs, json.dumps(other), "json")
 
 
 def test_the_best_of_several_columns_of_one_key_is_taken(write):
@@ -292,9 +266,8 @@ def test_an_index_without_a_name_tells_a_header_and_joins_nothing_where_names_do
     heads = ("", "file_name", "prediction"), ("", "file_name", "what was said", "total")
     found = join(table(heads[0], *outputs), table(heads[1], *references), columns=["what was said", "prediction"])
     assert pairs(found) == PAIRS
-    assert (
-        pairs(join(table(heads[0], *outputs), table(("", "file_name", "gt_transcriptions", "n"), *references))) == PAIRS
-    )
+    references = table(("", "file_name", "gt_transcriptions", "n"), *references)
+    assert pairs(join(table(heads[0], *outputs), references)) == PAIRS
 
 
 def test_a_column_mode_of_other_values_is_not_used(write):

@@ -48,9 +48,8 @@ def test_texts_that_pandas_cut_are_said(write):
 def test_the_header_of_a_data_frame_is_no_pair_of_labels(write):
     shown = frame(["hypothesis", "reference"], [[p, r] for r, p in PAIRS])
     for outputs in ([shown], [{"text/plain": shown["text/plain"]}], ["   hypothesis   reference\n0  a b  c d\n"]):
-        refusal(
-            write(notebook(*outputs)), r"no pairs of lines begin with these labels", labels=["reference", "hypothesis"]
-        )
+        path = write(notebook(*outputs))
+        refusal(path, r"no pairs of lines begin with these labels", labels=["reference", "hypothesis"])
 
 
 def test_labels_count_where_a_notebook_shows_the_head_of_a_table(write):
@@ -131,9 +130,8 @@ def test_asterisks_alone_stand_for_no_word(write, form):
     found = read_any(write(form * 3))
     assert pairs(found) == [("it is a dog", "it a")] * 3
     assert "in 3 rows asterisks alone ('***') stand for words of the other text; they are left out" in found.notes
-    plain = read_any(
-        write(form.replace(" **", " *").replace("is  a", "is a").replace("*\n", "4\n").replace('*"', '4"') * 3)
-    )
+    form = form.replace(" **", " *").replace("is  a", "is a").replace("*\n", "4\n").replace('*"', '4"')
+    plain = read_any(write(form * 3))
     assert pairs(plain) == [("it is a dog", "it * a 4")] * 3
 
 
@@ -271,11 +269,8 @@ def test_ids_and_the_names_of_sound_files_are_joined(write):
 
 
 def test_a_textgrid_is_refused_by_name(write):
-    refusal(
-        write('File type = "ooTextFile"\nObject class = "TextGrid"\n'),
-        "a TextGrid of Praat",
-        reference=write("a\n", "true"),
-    )
+    path = write('File type = "ooTextFile"\nObject class = "TextGrid"\n')
+    refusal(path, "a TextGrid of Praat", reference=write("a\n", "true"))
 
 
 def test_a_field_of_an_object_in_json_is_a_column(write):
@@ -451,9 +446,8 @@ def test_lines_that_stand_apart_from_the_texts_are_no_texts(write):
     found = read_any(write("\n".join(["\t\tDUMP OF ALL THIS\n", "Speakers:\n   0:  ll\n", *rows, "the end of it\n"])))
     assert pairs(found) == PAIRS
     assert "4 other lines are not used, such as line 1: 'DUMP OF ALL THIS'" in describe(found)
-    refusal(
-        write("".join(f"{row}and more of it\n" for row in rows)), "found 'and more of it'; write each text on one line"
-    )
+    path = write("".join(f"{row}and more of it\n" for row in rows))
+    refusal(path, "found 'and more of it'; write each text on one line")
 
 
 @pytest.mark.parametrize("mark", ["\t", " "])
@@ -471,10 +465,9 @@ def test_lines_of_a_log_that_begin_with_an_id_of_the_references_are_its_texts(wr
 def test_rows_with_commas_among_the_lines_of_a_log_are_proposed(write):
     rows = [*PAIRS, *((f"{r} and on", p) for r, p in PAIRS)]
     log = "Using custom data, as it is, here\n" + "".join(f"0.{i},{r},{p}\n" for i, (r, p) in enumerate(rows))
-    refusal(
-        write(f"{log}TOTAL,0.1,0.2,,\n"), r"from line 2, lines of 3 cells with ',' between .* such as --columns=2,3"
-    )
-    assert texts(write(f"{log}TOTAL,0.1,0.2,,\n"), columns=["2", "3"]) == rows
+    path = write(f"{log}TOTAL,0.1,0.2,,\n")
+    refusal(path, r"from line 2, lines of 3 cells with ',' between .* such as --columns=2,3")
+    assert texts(path, columns=["2", "3"]) == rows
 
 
 def test_ids_that_recur_in_the_references_alone_are_proposed(write):

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from reading import EQUAL, OUTPUTS, REFERENCES, described, pairs, refusal, table, texts
+from reading import EQUAL, OUTPUTS, REFERENCES, described, pairs, refusal, table, texts, workbook
 from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
 
 from eeg2text_jax.commands.cli import main
@@ -145,38 +145,20 @@ def test_parquet_is_read(write):
 
 
 def test_an_excel_table_is_read(write):
-    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
-    book = openpyxl.Workbook()
     rows = [(*pair, 3) for pair in EQUAL]
-    for row in [("Truth", "Pred", "seed"), *rows[:3], (), *rows[3:]]:
-        book.active.append(row)
-    out = io.BytesIO()
-    book.save(out)
-    read = read_any(write(out.getvalue(), "file.xlsx"))
+    read = read_any(write(workbook(one=[("Truth", "Pred", "seed"), *rows[:3], (), *rows[3:]]), "file.xlsx"))
     assert pairs(read) == EQUAL
     assert {p.seed for p in read.predictions} == {3}
     assert "layout F (Excel, first sheet; reference 'Truth'" in describe(read)
 
 
 def test_sheets_that_are_not_read_are_named(write):
-    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
-
-    def book(**sheets):
-        made = openpyxl.Workbook()
-        made.remove(made.active)
-        for title, rows in sheets.items():
-            sheet = made.create_sheet(title)
-            for row in rows:
-                sheet.append(row)
-        out = io.BytesIO()
-        made.save(out)
-        return write(out.getvalue(), "file.xlsx")
-
     rows = [("truth", "pred"), *EQUAL]
-    found = read_any(book(Info=[["Table S3"]], Decodes=[["Decoded sentences"], [], *rows]))
+    book = workbook(Info=[["Table S3"]], Decodes=[["Decoded sentences"], [], *rows])
+    found = read_any(write(book, "file.xlsx"))
     assert pairs(found) == EQUAL
     assert "(Excel, sheet 'Decodes', not read: 'Info'; reference" in describe(found)
-    refusal(book(eeg=rows, noise=rows), "the sheets 'eeg', 'noise' hold tables of the same columns")
+    refusal(write(workbook(eeg=rows, noise=rows)), "the sheets 'eeg', 'noise' hold tables of the same columns")
 
 
 @pytest.mark.parametrize(
@@ -221,9 +203,8 @@ def test_a_list_in_json_is_seen(write, items, outcome, note):
 
 
 def test_a_list_of_numbers_in_a_cell_is_no_text(write):
-    refusal(
-        write(table(("truth", "pred"), ("[12, 7]", "x y"))), "no column can be recognized as the reference among truth"
-    )
+    message = "no column can be recognized as the reference among truth"
+    refusal(write(table(("truth", "pred"), ("[12, 7]", "x y"))), message)
     for cell, message in (
         ("[['a b'], ['c d']]", "is the list of lists .*; a row holds several samples"),
         ("[12, 7]", "is .12, 7.; expected a text or a list of texts"),
@@ -371,15 +352,9 @@ def test_a_markdown_table_has_no_column_outside_of_its_bars(write):
         assert pairs(found) == [("a x", "a b"), ("c y", "c d")]
 
 
-def test_a_sheet_of_one_column_beside_its_index_has_a_header(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    for row in ([], [], [None, "pred"], [0, "a b"], [1, "c d"]):
-        book.active.append(row)
-    book.save(tmp_path / "out.xlsx")
-    (tmp_path / "ref.txt").write_text("a x\nc y\n")
-    found = read_any(tmp_path / "out.xlsx", reference=tmp_path / "ref.txt")
-    assert pairs(found) == [("a x", "a b"), ("c y", "c d")]
+def test_a_sheet_of_one_column_beside_its_index_has_a_header(join):
+    book = workbook(one=([], [], [None, "pred"], [0, "a b"], [1, "c d"]))
+    assert pairs(join(book, "a x\nc y\n", "xlsx", "txt")) == [("a x", "a b"), ("c y", "c d")]
 
 
 def test_a_few_rows_under_several_conditions_are_not_taken_as_one(write):
