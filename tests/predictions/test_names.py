@@ -110,7 +110,7 @@ def test_headers_of_published_sets_are_known(write, header):
 
 def test_a_name_means_one_thing():
     known = built_in()
-    sides = [set(known._forms[side]) for side in ("reference", "prediction")]
+    sides = [set(known.forms[side]) for side in ("reference", "prediction")]
     assert not sides[0] & sides[1]
     assert not (sides[0] | sides[1]) & (known.fields.keys() | known.keys.keys())
     assert known.keys.keys() & known.fields.keys() == {"sample_id", "sentence_id"}

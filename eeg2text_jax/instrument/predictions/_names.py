@@ -48,23 +48,23 @@ class Names:
         self.sections = sections
         self.pairs = [(reference, prediction) for reference, prediction in sections[LIST_OF_PAIRS]]
         # Name -> field such as "subject"; key of joins, in order of preference; condition.
-        self.fields, self.keys, self._conditions = (
+        self.fields, self.keys, self.conditions = (
             {name: key for key, names in sections[of].items() for name in names} for of in ("field", "key", "condition")
         )
         self.maybe = (*sections["reference"]["maybe"],)
         self.either = (*sections["either"]["names"], *sections["nouns"]["text"])
-        self._forms: dict[str, dict[str, str]] = {}  # side -> name -> form of the text
+        self.forms: dict[str, dict[str, str]] = {}  # side -> name -> form of the text
         for place, side in enumerate(SIDES):
             forms = dict.fromkeys((pair[place] for pair in self.pairs if pair[place] not in self.maybe), TEXT)
             for form, nouns in sections["nouns"].items():
                 marked = itertools.product(sections[side]["marks"], nouns)
                 forms |= {name: form for a, b in marked for name in (f"{a}_{b}", f"{b}_{a}")}
             forms = {name: form for name, form in forms.items() if claimed.get(name, side) == side}
-            self._forms[side] = dict.fromkeys(sections[side]["names"], TEXT) | forms
+            self.forms[side] = dict.fromkeys(sections[side]["names"], TEXT) | forms
 
     def form(self, side: str, name: str) -> str:
         """Return the form of text of a name of a `side` ("reference" or "prediction"), "" for another name."""
-        return self._forms[side].get(name, "")
+        return self.forms[side].get(name, "")
 
     def has_both(self, names: Sequence[str]) -> bool:
         """Return whether there are names of both sides."""
@@ -72,9 +72,9 @@ class Names:
 
     def condition(self, name: str) -> str:
         """Return the condition of a name (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
-        if name in self._conditions:
-            return self._conditions[name]
-        for mark, condition in (self._conditions | MARKS_OF_CONDITIONS).items():
+        if name in self.conditions:
+            return self.conditions[name]
+        for mark, condition in (self.conditions | MARKS_OF_CONDITIONS).items():
             rest = name.removesuffix(f"_{mark}") if name.endswith(f"_{mark}") else name.removeprefix(f"{mark}_")
             if rest != name and self.form("prediction", rest):
                 return condition
