@@ -172,13 +172,6 @@ def test_an_epoch_with_several_validations_has_a_block_for_each(write):
     refusal(write(saved), "2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows")
 
 
-def test_a_log_that_repeats_its_samples_in_order_has_a_block_for_each_time(write):
-    """Nothing between says why; of a table, a note says it, because readers may be why."""
-    log = write(labelled(PAIRS) + "WER 0.5\n" + labelled(BETTER))
-    refusal(log, "2 blocks: 1 is pass 1 with 9 rows, 2 is pass 2 with 9 rows")
-    assert texts(log, block="last") == BETTER
-
-
 def test_a_block_whose_references_repeat_is_said(write):
     rows = "".join(f"Reference: {r}\nHypothesis: {p}\n" for r, p in [*PAIRS, *PAIRS[::-1]])
     log = "".join(f"Epoch {i}, loss 0.5\n" + rows for i in (1, 2))
@@ -267,14 +260,9 @@ def test_runs_that_are_appended_to_one_log_are_asked_about(write):
 
 
 def test_two_stated_labels_of_one_line_need_not_begin_it(write):
-    texts = [
-        ("sit here", "setz dich her", "sitz hier"),
-        ("sit here", "setz dich hin", "sitz"),
-        ("go", "geh los", "geh"),
-    ]
-    path = write("".join(f"[INFO] SRC={s}, TARGET={t}, PREDICTED={p}\nmore\n" for s, t, p in texts), "log.txt")
-    read = read_any(path, labels=["TARGET", "PREDICTED"])
-    assert pairs(read) == [(t, p) for _, t, p in texts]
+    rows = [("sit here", "setz dich her", "sitz hier"), ("sit here", "setz dich hin", "sitz"), ("go", "geh los", "geh")]
+    path = write("".join(f"[INFO] SRC={s}, TARGET={t}, PREDICTED={p}\nmore\n" for s, t, p in rows), "log.txt")
+    assert texts(path, labels=["TARGET", "PREDICTED"]) == [(t, p) for _, t, p in rows]
 
 
 def test_headings_of_most_pairs_are_no_parts(write):

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import pandas
 import pytest
 from reading import pairs
 
@@ -25,7 +26,6 @@ def figures(found):
 
 
 def test_lists_of_texts_and_frames_score_as_rows_do(rows):
-    pandas = pytest.importorskip("pandas")
     eeg, _ = rows
     expected = score(eeg)
     texts, references = [row.prediction for row in eeg], [row.reference for row in eeg]
@@ -36,7 +36,6 @@ def test_lists_of_texts_and_frames_score_as_rows_do(rows):
 
 
 def test_frames_and_lists_are_audited_as_rows_are(rows):
-    pandas = pytest.importorskip("pandas")
     eeg, noise = rows
     plain = audit(eeg, {"noise": noise})
     frames = [pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows]
@@ -55,7 +54,6 @@ def test_frames_and_lists_are_audited_as_rows_are(rows):
 
 
 def test_a_column_of_topics_is_used_without_being_asked_for():
-    pandas = pytest.importorskip("pandas")
     folder = Path(eeg2text_jax.__file__).parent / "commands/example_files"
     paths = [folder / "eeg.csv", folder / "noise.csv"]
     for eeg, noise in (paths, [pandas.read_csv(path) for path in paths]):
@@ -66,14 +64,12 @@ def test_a_column_of_topics_is_used_without_being_asked_for():
 
 
 def test_a_frame_of_our_own_rows_keeps_every_field(rows):
-    pandas = pytest.importorskip("pandas")
     first = dataclasses.replace(rows[0][0], onset=2.5, order=3, nll=4.0, n_tokens=5, prediction_tokens=[1, 2])
     own = [first, dataclasses.replace(rows[0][1], nll=4.25)]
     assert as_set(pandas.DataFrame(map(dataclasses.asdict, own))).predictions == own
 
 
 def test_of_a_frame_the_first_hypothesis_of_a_sample_counts(rows):
-    pandas = pytest.importorskip("pandas")
     several = [dataclasses.replace(rows[0][0], hypothesis=k, prediction=f"text {k}") for k in (0, 1)]
     found = as_set(pandas.DataFrame(map(dataclasses.asdict, several))).predictions
     assert [row.prediction for row in found] == ["text 0"]
@@ -86,13 +82,11 @@ def test_seeds_are_stated_where_all_sides_state_them(rows):
 
 
 def test_a_missing_value_of_a_frame_is_an_empty_text():
-    pandas = pytest.importorskip("pandas")
     found = as_set(pandas.DataFrame({"reference": ["a b", "c d"], "prediction": ["a", pandas.NA]}))
     assert [row.prediction for row in found.predictions] == ["a", ""]
 
 
 def test_a_frame_is_read_by_the_rules_of_a_file():
-    pandas = pytest.importorskip("pandas")
     texts = {"reference": ["a b", "c d", "e f"], "prediction": ["a", "c", "e"]}
     found = as_set(pandas.DataFrame(texts | {"split": ["test", "train", "test"]}))
     assert [row.reference for row in found.predictions] == ["a b", "e f"]
@@ -101,7 +95,6 @@ def test_a_frame_is_read_by_the_rules_of_a_file():
 
 
 def test_a_table_of_several_conditions_is_not_pooled(rows):
-    pandas = pytest.importorskip("pandas")
     both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])
     with pytest.raises(UserError, match="eeg: the table holds the conditions eeg, noise; give a table for each"):
         audit(both, {"other": rows[1]})
@@ -138,7 +131,6 @@ def test_a_text_is_a_path_or_refused(tmp_path, rows):
 
 @pytest.fixture
 def frames(rows):
-    pandas = pytest.importorskip("pandas")
     named = {"what": "reference", "said": "prediction", "reader": "subject"}
     return [pandas.DataFrame({k: [getattr(r, v) for r in some] for k, v in named.items()}) for some in rows]
 
@@ -157,7 +149,6 @@ def test_two_tables_are_audited_with_columns_named_as_on_the_command_line(rows, 
 
 
 def test_columns_of_a_table_that_are_not_used_are_said(rows):
-    pandas = pytest.importorskip("pandas")
     texts = [{"reference": row.reference, "prediction": row.prediction, "confidence": "high"} for row in rows[0]]
     found = audit(pandas.DataFrame(texts), pandas.DataFrame(texts), mode="free_running")
     for name in ("eeg", "control"):
@@ -188,7 +179,6 @@ def test_messages_in_python_speak_of_arguments(write, tmp_path, frames):
 
 
 def test_a_result_is_a_page_and_a_table(tmp_path, rows):
-    pytest.importorskip("pandas")
     found = audit(rows[0], {"noise": rows[1]})
     found.to_html(tmp_path / "report.html")
     assert found.sentence[:40] in (tmp_path / "report.html").read_text("utf8")
@@ -198,7 +188,6 @@ def test_a_result_is_a_page_and_a_table(tmp_path, rows):
 
 
 def test_a_dict_of_columns_and_a_list_of_dicts_are_tables_as_a_frame_is():
-    pandas = pytest.importorskip("pandas")
     table = {"Sentence": ["a b c", "d e"], "Output": ["a b", "d e f"], "trial": [1, 2]}
     frame = pandas.DataFrame(table)
     used = ["Sentence", "Output"]
@@ -213,13 +202,11 @@ def test_a_dict_of_columns_and_a_list_of_dicts_are_tables_as_a_frame_is():
 
 
 def test_series_are_lists_of_texts():
-    pandas = pytest.importorskip("pandas")
     texts, references = pandas.Series(["a b", "c d"], index=[7, 9]), pandas.Series(["a b", "c e"])
     assert figures(score(texts, references)) == figures(score([*texts], [*references]))
 
 
 def test_a_dict_of_columns_is_a_control_and_a_dict_of_names_holds_controls(rows):
-    pandas = pytest.importorskip("pandas")
     columns = [
         {"reference": [row.reference for row in some], "prediction": [row.prediction for row in some]} for some in rows
     ]

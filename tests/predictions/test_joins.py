@@ -284,5 +284,4 @@ def test_objects_by_key_under_a_name_are_read(write):
 
 def test_lists_of_numbers_are_no_texts(write):
     rows = [(f"[{i}, 4, 33]", said, text) for i, (text, said) in enumerate(zip(TRUE, SAID, strict=True))]
-    found = read_any(write(table(("preds", "cands", "mrefs"), *rows), "out.csv"))
-    assert pairs(found) == PAIRS
+    assert pairs(read_any(write(table(("preds", "cands", "mrefs"), *rows), "out.csv"))) == PAIRS

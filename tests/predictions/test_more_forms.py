@@ -94,8 +94,7 @@ def test_lines_of_source_target_and_output_marks_are_read(write):
 
 def test_lines_of_texts_between_brackets_are_read_by_their_legend_or_columns(write):
     lines = printed("v{i}_x >> [{1}] ({0})\n")
-    found = read_any(write(notebook("Loading: 3\nExamples: key >> [generated] (ground_truth)\n" + lines)))
-    assert pairs(found) == PAIRS
+    assert texts(write(notebook("Loading: 3\nExamples: key >> [generated] (ground_truth)\n" + lines))) == PAIRS
     twice = write(notebook(lines + "Examples: key >> [generated] (ground_truth)\n" + lines.replace("now", "then")))
     refusal(twice, "2 blocks: 1 is table of line 0 with 6 rows, 2 is table of line 7")
     legend = "Examples: key >> [generated] (ground_truth)\n"
@@ -131,8 +130,7 @@ def test_asterisks_alone_stand_for_no_word(write, form):
     assert pairs(found) == [("it is a dog", "it a")] * 3
     assert "in 3 rows asterisks alone ('***') stand for words of the other text; they are left out" in found.notes
     form = form.replace(" **", " *").replace("is  a", "is a").replace("*\n", "4\n").replace('*"', '4"')
-    plain = read_any(write(form * 3))
-    assert pairs(plain) == [("it is a dog", "it * a 4")] * 3
+    assert texts(write(form * 3)) == [("it is a dog", "it * a 4")] * 3
 
 
 def test_asterisks_of_a_text_are_no_padding(write):

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas
 import pytest
 from reading import described, notebook, pairs, refusal, texts
 
@@ -42,7 +43,6 @@ def test_an_epoch_in_a_bar_is_an_epoch(write):
 
 @pytest.mark.parametrize("options", [{}, {"index": False}, {"line_width": 40}])
 def test_a_data_frame_that_pandas_prints_is_a_table(write, options):
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
         [(i / 3, *pair) for i, pair in enumerate(PAIRS)], columns=["wer", "ground truth", "output"]
     )
@@ -62,7 +62,6 @@ def test_a_table_in_columns_that_begin_below_their_names_is_read(write, ruler):
 
 
 def test_what_pandas_leaves_out_is_said(write):
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([(r * 4, p) for r, p in PAIRS * 20], columns=["reference", "prediction"])
     found = read_any(write(repr(frame)))
     assert len(found.predictions) == 10
@@ -97,9 +96,12 @@ def test_lists_of_one_length_are_batches(write):
     assert texts(write(tokens)) == PAIRS
 
 
-@pytest.mark.parametrize("plain", ["<pandas.io.formats.style.Styler at 0x7f1>", "<__main__.Show at 0x7f1>"])
+@pytest.mark.parametrize(
+    "plain",
+    ["<IPython.core.display.HTML object>", "<pandas.io.formats.style.Styler at 0x7f1>", "<__main__.Show at 0x7f1>"],
+)
 def test_html_of_an_object_is_what_a_notebook_shows(write, plain):
-    page = printed("<div>GT: {0}</div><div>PR: <span style='color:red'>{1}</span></div>")
+    page = printed("<p><b>GT:</b> {0}<br />PR: <span style='color:red'>{1}</span></p>")
     assert texts(write(notebook({"text/plain": plain, "text/html": page}))) == PAIRS
 
 

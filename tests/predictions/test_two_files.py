@@ -90,8 +90,7 @@ def test_ids_that_recur_in_lines_of_both_files_are_asked_about(join, join_refuse
         for side in ("some", "true")
     )
     join_refused(r"each line has what may be an id, such as .*, and some recur; say --format=K", outputs, references)
-    read = join(outputs, references, layout="K")
-    assert pairs(read) == [(f"true words {i}", f"some words {i}") for i in range(4)]
+    assert pairs(join(outputs, references, layout="K")) == [(f"true words {i}", f"some words {i}") for i in range(4)]
 
 
 @pytest.mark.parametrize("form", ["{} (trial {})", "Trial {1}: {0}", "trial {1},{0}", "trial {1} {0}"])
