@@ -62,23 +62,24 @@ def test_files_of_outputs_and_references_are_joined(join, name):
     assert f"layout {said}" in describe(read)
 
 
+ALONE = lines(REFERENCES)
 REFUSED = {
     "another id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES[:5]), "the id 'S1_5' is not in"),
     "ids in one file": (
         numbered(OUTPUTS),
-        lines(REFERENCES),
+        ALONE,
         "has its texts by id, such as 'S1_0', and .*ref.txt has no ids; give",
     ),
     "no name": (table(("a", "b"), *PAIRS), lines(["x", *REFERENCES]), "no column can be recognized as the prediction"),
-    "both": (table(("truth", "pred"), *PAIRS), lines(REFERENCES), "has references of its own .truth, pred.; leave"),
+    "both": (table(("truth", "pred"), *PAIRS), ALONE, "has references of its own .truth, pred.; leave"),
     "chat": (
         lines(json.dumps({"reference": r, "messages": [{"role": "assistant", "content": o}]}) for r, o in PAIRS),
-        lines(REFERENCES),
+        ALONE,
         "has references of its own",
     ),
     "blocks": (
         "".join(f"target string: {r}\npredicted string: {o}\n########\n" for r, o in PAIRS),
-        lines(REFERENCES),
+        ALONE,
         "is of layout A1, with references and predictions of its own",
     ),
     "two references": (

@@ -113,9 +113,8 @@ def test_several_columns_of_systems_are_combined(write):
     rows = [(a, b, r, p) for a in ("de", "en") for b in ("raw", "cut") for r, p in PAIRS]
     path = write("language,cleaning,reference,hypothesis\n" + "".join(",".join(row) + "\n" for row in rows))
     said = described(path)
-    assert (
-        "'language' and 'cleaning' are not used, and each of their values has the same 9 references (4 blocks:" in said
-    )
+    why = "'language' and 'cleaning' are not used, and each of their values has the same 9 references (4 blocks:"
+    assert why in said
     assert "2 is de, cut with 9 rows" in said
     assert texts(path, block=2) == PAIRS
 
@@ -163,9 +162,7 @@ def test_blocks_are_chosen_in_two_files(write, printed_by):
 def test_an_epoch_with_several_validations_has_a_block_for_each(write):
     """They begin with the same reference; what is saved is of the epoch before."""
     one = "".join(f"Reference: {r}\nHypothesis: {p}\n" for r, p in PAIRS)
-    log = "".join(
-        f"Epoch {i}, loss 0.5\n" + one + f"step: 50, loss {i}\n".replace("step", "validated") + one for i in (1, 2)
-    )
+    log = "".join(f"Epoch {i}, loss 0.5\n{one}validated: 50, loss {i}\n{one}" for i in (1, 2))
     refusal(write(log), r"4 blocks: 1 is epoch 1, pass 1 with .* 4 is epoch 2, pass 2")
     assert texts(write(log), block="last") == PAIRS
     saved = "".join(one + f"Epoch 0000{i}: saving model to a.ckpt\n" for i in (1, 2))

@@ -153,13 +153,6 @@ def test_results_and_annotations_of_coco(write):
     refusal(write(json.dumps(results)), "give its references with --reference=FILE")
 
 
-def test_several_references_of_a_row(write):
-    rows = [(f"{r}<>another one<>a third", s) for r, s in zip(TRUE, SAID, strict=True)]
-    found = read_any(write(table(("reference", "prediction"), *rows)))
-    assert pairs(found) == PAIRS
-    assert "in 12 rows references hold several texts; the first of them counts" in describe(found)
-
-
 def test_two_keys_that_join_the_files_differently_are_asked_about(write):
     """The keys of JSON objects were joined, beside an id in both files that says otherwise."""
     outputs = json.dumps({f"s{i}": {"utt_id": f"u{i}", "prediction": text} for i, text in enumerate(SAID)})

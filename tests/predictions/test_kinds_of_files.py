@@ -21,7 +21,6 @@ PAIRS = [(f"true words {i}: one", f"other words {i}, two") for i in range(8)]
         "REF: {}\nHYP: {}\n\n",
         "Ground truth: {}\nPrediction: {}\n-----------------\n",
         "id: 4\ntarget: {}\nmodel output: {}\n",
-        "True: {}\nPredicted: {}\n",
         "REF: {}\n\nHYP: {}\n\n \n\n",
         "id: 4\n\ntarget: {}\noutput: {}\n\nwer: 0.5\n\n\n",  # each label begins a fourth of the filled lines
     ],

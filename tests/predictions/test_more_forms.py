@@ -374,11 +374,8 @@ def test_a_mark_in_one_reference_of_many_is_of_its_text(write):
 
 def test_fields_between_bars_behind_a_logger(write):
     """The input before both texts, figures behind them."""
-    lines = [
-        f"10:0{i} - INFO - Input: das | Output: {p} | Reference: {r} | BLEU: {i} | Time: 1s\n"
-        for i, (r, p) in enumerate(PAIRS)
-    ]
-    assert texts(write("Log\n" + "".join(lines))) == PAIRS
+    lines = printed("10:0{i} - INFO - Input: das | Output: {1} | Reference: {0} | BLEU: {i} | Time: 1s\n")
+    assert texts(write("Log\n" + lines)) == PAIRS
 
 
 def test_columns_of_codes_are_not_proposed_as_texts(write):
@@ -500,10 +497,6 @@ def test_utf_7_of_any_script_is_text(write):
 
 
 def test_syllables_of_hangul_are_no_phonemes(write):
-    rows = [
-        {
-            "reference": "\uc74c\uc545 \uc88b\uc740 \uadf8\ub294<>\ub3c4\uc2dc \uc804\uc7c1",
-            "prediction": "\uc9d1 \ub3c4\uc2dc",
-        }
-    ] * 6
-    assert read_any(write(json.dumps(rows))).predictions[0].reference == "\uc74c\uc545 \uc88b\uc740 \uadf8\ub294"
+    first = "\uc74c\uc545 \uc88b\uc740 \uadf8\ub294"
+    rows = [{"reference": f"{first}<>\ub3c4\uc2dc \uc804\uc7c1", "prediction": "\uc9d1 \ub3c4\uc2dc"}] * 6
+    assert read_any(write(json.dumps(rows))).predictions[0].reference == first

@@ -79,7 +79,6 @@ HEADERS = {
     "sentence,prediction": (0, 1),
     "ground_truth,prediction": (0, 1),
     "true_text,llm_pred": (0, 1),
-    "truth,pred": (0, 1),
     "Expected Caption,Generated Caption": (0, 1),
     "reference_caption,generated_caption": (0, 1),
     "Input Text,Generated Text": (0, 1),
@@ -127,21 +126,17 @@ def test_phonemes_are_compared_with_phonemes(write):
     plain = [[text.replace(" |", "") for text in side] for side in (true, said)]
     assert pairs(found) == list(zip(*plain, strict=True))  # the mark between words is no phoneme
     assert "in 8 rows '|' stands between the phonemes of words; it is no phoneme and is left out" in found.notes
-    assert "'prediction' holds phonemes, so that 'true_phonemes' is the reference, and not 'true_sentence'" in describe(
-        found
-    )
+    why = "'prediction' holds phonemes, so that 'true_phonemes' is the reference, and not 'true_sentence'"
+    assert why in describe(found)
     assert "not used: 'true_sentence'" in describe(found)
     words = read_any(write(csv_of(("true_sentence", "true_phonemes", "prediction"), TRUE, true, SAID)))
     assert pairs(words) == EQUAL
-    both = read_any(
-        write(csv_of(("true_sentence", "true_phonemes", "pred_sentence", "pred_phonemes"), TRUE, true, SAID, said))
-    )
-    assert pairs(both) == EQUAL
+    names = ("true_sentence", "true_phonemes", "pred_sentence", "pred_phonemes")
+    assert texts(write(csv_of(names, TRUE, true, SAID, said))) == EQUAL
     alone = described(write(csv_of(("true_sentence", "prediction"), TRUE, said)))
     assert "'prediction' holds phonemes or single letters, and the reference 'true_sentence' holds words" in alone
-    assert "holds phonemes" not in described(
-        write(csv_of(("reference", "prediction"), TRUE, [t.upper() for t in SAID]))
-    )
+    upper = [text.upper() for text in SAID]
+    assert "holds phonemes" not in described(write(csv_of(("reference", "prediction"), TRUE, upper)))
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

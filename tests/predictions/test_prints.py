@@ -43,9 +43,8 @@ def test_an_epoch_in_a_bar_is_an_epoch(write):
 
 @pytest.mark.parametrize("options", [{}, {"index": False}, {"line_width": 40}])
 def test_a_data_frame_that_pandas_prints_is_a_table(write, options):
-    frame = pandas.DataFrame(
-        [(i / 3, *pair) for i, pair in enumerate(PAIRS)], columns=["wer", "ground truth", "output"]
-    )
+    rows = [(i / 3, *pair) for i, pair in enumerate(PAIRS)]
+    frame = pandas.DataFrame(rows, columns=["wer", "ground truth", "output"])
     text = f"loaded\n{frame.to_string(**options)}\ndone\n"
     for path in (write(text), write(notebook({"text/plain": text}))):
         found = read_any(path)

@@ -161,9 +161,8 @@ def test_labels_of_the_metadata_are_preferred_to_those_of_the_file(tmp_path):
 
 
 def test_a_mark_of_each_side_before_one_noun_tells_a_header_and_is_proposed(write):
-    path = write(
-        ",Input Data,True thing,Predicted Thing\n0,ab,a one,a two\n1,bc,b one,b one\n".replace(",", "\t"), "file.tsv"
-    )
+    rows = ",Input Data,True thing,Predicted Thing\n0,ab,a one,a two\n1,bc,b one,b one\n"
+    path = write(rows.replace(",", "\t"), "file.tsv")
     refusal(path, "such as --columns='True thing,Predicted Thing'")
     rows = texts(path, columns=["3", "4"])
     assert rows == [("a one", "a two"), ("b one", "b one")]
