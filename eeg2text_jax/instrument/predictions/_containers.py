@@ -349,11 +349,8 @@ def lines_table(lines: Lines, names: Names, *, by_id: bool = False) -> Table:
         return text_lines(lines.path, texts)
     texts = unquoted([match["text"] if match else "" for match in found])
     for i, match in enumerate(found):
-        quoted = (
-            match
-            and match.string[: match.start("text")].rstrip().endswith((",", ";", "|"))
-            and FIELD.fullmatch(texts[i])
-        )
+        before = match.string[: match.start("text")].rstrip() if match else ""
+        quoted = FIELD.fullmatch(texts[i]) if before.endswith((",", ";", "|")) else None
         texts[i] = quoted[1].replace('""', '"') if quoted else texts[i]
     return Table(lines.path, "P", "texts by id", None, [*zip(ids, texts, strict=True)], coded=True)
 
@@ -410,9 +407,8 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str}:
             titled = len(rows) > 1 and names.is_header(normalize_names(rows[0]))
             titles, rows = (rows[0], rows[1:]) if titled else (None, rows)
-            return Table(
-                lines.path, "J", "a list on each line", titles, rows, range(titled + 1, len(rows) + titled + 1), "row"
-            )
+            numbers = range(titled + 1, len(rows) + titled + 1)
+            return Table(lines.path, "J", "a list on each line", titles, rows, numbers, "row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
         of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
         dicts = [of_python.get(n) or parse_object(line, f"{lines.path}, line {n}") for n, line in filled.items()]
@@ -468,10 +464,10 @@ def form_of(value: Any) -> str:
 def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
     """Return the kind and the rows of a JSON value, "" and [] if it is no table."""
     form = form_of(value)
-    if form in ("objects", "split"):
-        return "JSON list", value if form == "objects" else [
-            dict(zip(value["columns"], row, strict=True)) for row in value["data"]
-        ]
+    if form == "objects":
+        return "JSON list", value
+    if form == "split":
+        return "JSON list", [dict(zip(value["columns"], row, strict=True)) for row in value["data"]]
     numbered = form == "keyed" and all([*of] == [*map(str, range(len(of)))] for of in value.values())  # by pandas
     if form == "keyed" and not numbered and sum(map(names.is_usual, normalize_names(value))) < 2:
         name = "index" if [*value] == [*map(str, range(len(value)))] else "key"
@@ -523,9 +519,8 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     if form == "rows" and alone:
         titled = all(isinstance(cell, str) for cell in content[0]) and names.is_header(normalize_names(content[0]))
         if titled and len(content) > 1:
-            return Table(
-                path, "J", "JSON list below names", content[0], content[1:], range(2, len(content) + 1), "item"
-            )
+            numbers = range(2, len(content) + 1)
+            return Table(path, "J", "JSON list below names", content[0], content[1:], numbers, "item")
         return Table(path, "J", "JSON list without names", None, content, unit="item")
     if form == "texts" or (form in ("rows", "list") and not alone):
         return Table(path, "P", "JSON list of texts", None, [[item] for item in content], unit="item")

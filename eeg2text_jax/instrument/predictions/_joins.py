@@ -147,9 +147,8 @@ class Join:
         written = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
         reduced = [*map(bare, written[0])], [*map(bare, written[1])]
         distinct = all(len({*a}) == len({*b}) for a, b in zip(written, reduced, strict=True))
-        return (
-            reduced if distinct and not {*written[0]} <= {*written[1]} and {*reduced[0]} <= {*reduced[1]} else written
-        )
+        fit, fit_written = ({*ids} <= {*reference_ids} for ids, reference_ids in (reduced, written))
+        return reduced if distinct and fit and not fit_written else written
 
     def fitting(self) -> list[int]:
         """Return `places`, [] if these columns do not give one reference for each prediction."""
@@ -240,9 +239,8 @@ class Join:
         """Raise UserError if only one file has an id beside each text."""
         for one, other in ((self.outputs, self.references), (self.references, self.outputs)):
             if one.table.coded and not other.keys:
-                said = (
-                    f"its texts by id, such as {one.values(one.keys[''])[0]!r:.40}, and {other.table.path} has no ids"
-                )
+                first = one.values(one.keys[""])[0]
+                said = f"its texts by id, such as {first!r:.40}, and {other.table.path} has no ids"
                 whole = ", or say --format=P if the ids are part of the texts" * (one.table.layout == "P")
                 raise one.table.error(f"has {said}; give both in the same form{whole}")
 

@@ -174,9 +174,8 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         plain = normalize_names(row)
         return names.has_both(plain) or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
 
-    lines = unfolded(
-        [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in text.lines]
-    )
+    boxed = (re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in text.lines)
+    lines = unfolded([*boxed])
     filled = {i for i, line in enumerate(lines, 1) if re.search(r"\w", line)}
 
     def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Rows], tall: int = 1) -> Table:

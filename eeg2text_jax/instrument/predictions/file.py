@@ -150,16 +150,14 @@ def parse_predictions(lines: Lines) -> PredictionSet:
         previous = places.setdefault((*cell, prediction.hypothesis or 0), {}).setdefault(sample, number)
         if previous != number:
             said = f"sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} already"
-            raise UserError(
-                f"{where}: {said}; expected each hypothesis once with these conditions, seed and mode; remove one."
-            )
+            wanted = "expected each hypothesis once with these conditions, seed and mode"
+            raise UserError(f"{where}: {said}; {wanted}; remove one.")
         (further if prediction.hypothesis else first).append(prediction)
     for p in further:
         *cell, sample = row_key(p)
         if sample not in places.get((*cell, 0), {}):
-            said = (
-                f"is hypothesis {p.hypothesis} of sample {p.sample_id!r}, whose first (hypothesis 0) is not in the file"
-            )
+            said = f"is hypothesis {p.hypothesis} of sample {p.sample_id!r}"
+            said += ", whose first (hypothesis 0) is not in the file"
             where = f"{lines.path}, line {places[*cell, p.hypothesis][sample]}"
             raise UserError(f"{where}: {said}; decode again, or number hypotheses from 0.")
     if not first:

@@ -104,9 +104,8 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     if data.startswith(b"PK\x03\x04"):
         return zip_text(data, path)
     if 4 * max(data[::2].count(0), data[1::2].count(0)) > len(data) > 8:
-        raise UserError(
-            f"{path}: UTF-16 text without a mark; convert it with `iconv -f UTF-16LE -t UTF-8`, or UTF-16BE."
-        )
+        how = "convert it with `iconv -f UTF-16LE -t UTF-8`, or UTF-16BE"
+        raise UserError(f"{path}: UTF-16 text without a mark; {how}.")
     return data, TEXT
 
 

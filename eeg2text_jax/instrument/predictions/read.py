@@ -163,9 +163,8 @@ def read_any(
     if reference is None and id is not None:
         raise UserError(f"--id={','.join(id)}: joins two files; give the references with --reference=FILE.")
     if reference is None and layout in ("P", "K"):
-        raise UserError(
-            f"--format={layout}: the file has only predictions; give their references with --reference=FILE."
-        )
+        how = "give their references with --reference=FILE"
+        raise UserError(f"--format={layout}: the file has only predictions; {how}.")
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_one_form(parse_predictions(lines), mode)
     if beside is None:

@@ -322,9 +322,8 @@ def as_set(
         return set_of(table, used, mode)
     predictions = list(predictions) if isinstance(predictions, Iterable) else predictions
     if not isinstance(predictions, list) or not predictions:
-        raise UserError(
-            f"{name} {'holds no predictions' if predictions == [] else f'is {predictions!r:.60}'}; {kinds}."
-        )
+        said = "holds no predictions" if predictions == [] else f"is {predictions!r:.60}"
+        raise UserError(f"{name} {said}; {kinds}.")
     if isinstance(predictions[0], str):
         references = [] if references is None else list(references)
         if len(references) != len(predictions):
