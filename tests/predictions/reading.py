@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 
 import pytest
 
@@ -13,6 +14,7 @@ from eeg2text_jax.instrument.predictions.read import describe, read_any
 REFERENCES = [f"the {animal} sat on the {place}" for animal in ("cat", "dog", "emu") for place in ("mat", "hat")]
 OUTPUTS = [f"He was {n} times the mayor" for n in range(6)]
 EQUAL = list(zip(REFERENCES, OUTPUTS, strict=True))
+WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
 
 
 def pairs(found: PredictionSet) -> list[tuple[str, str]]:
@@ -60,3 +62,23 @@ def workbook(far: str = "", **sheets) -> bytes:
         book.worksheets[0][far] = "x"
     book.save(out)
     return out.getvalue()
+
+
+def rows(n: int = 24) -> list[dict]:
+    """Rows in our format under EEG and noise, of one recording, three seconds apart."""
+    rng = random.Random(0)
+    found = []
+    for fed in ("eeg", "noise"):
+        for i in range(n):
+            words = " ".join(WORDS[(i + k * k) % 12] for k in range(8))
+            found.append({
+                "sample_id": f"s{i}", "subject": "S", "task": "T", "sentence_id": f"t{i}", "n_words": 8,
+                "train_condition": "eeg", "eval_condition": fed, "seed": 0, "mode": "free_running",
+                "reference": f"{words} {i}", "prediction": " ".join(rng.choices(WORDS, k=8)), "recording": "r",
+                "onset": 3.0 * i, "duration": 2.0, "order": i, "n_tokens": 8,
+            })  # fmt: skip
+    return found
+
+
+def jsonl(found: list[dict]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in found)
