@@ -115,7 +115,7 @@ def test_names_are_completed():
     assert {"fit", "audit", "prepare", "data"} <= set(dir(eeg2text_jax))
 
 
-def test_a_text_is_a_path_or_refused(tmp_path, rows):
+def test_a_text_is_a_path_or_refused(tmp_path):
     """`score("a.txt", "b.txt")` scored the letters of the names of the files."""
     outputs, references = tmp_path / "out.txt", tmp_path / "ref.txt"
     outputs.write_text("the film is good\nit was short\n")

@@ -39,7 +39,7 @@ def test_numbers_of_columns_do_not_say_whether_there_is_a_header(write):
     assert texts(headless, columns=["1", "2"]) == EQUAL
 
 
-def test_names_of_a_user_are_known(write, tmp_path, capsys):
+def test_names_of_a_user_are_known(write, capsys):
     path = write(csv_of(("model text", "human text", "who"), SAID, TRUE, ["x"] * len(TRUE)))
     own = write(
         '[reference]\nnames = ["Human text"]\n[prediction]\nnames = ["model-text"]\n[field]\nsubject = ["who"]\n', "n"
@@ -162,7 +162,7 @@ def test_columns_of_other_content_are_no_time(write):
     )
 
 
-def test_two_outputs_of_one_table_ask_which_is_the_control(write, capsys, refused):
+def test_two_outputs_of_one_table_ask_which_is_the_control(write, refused):
     path = write(csv_of(("reference", "original_output", "adjusted"), TRUE, SAID, SAID[::-1]), "f.csv")
     said = refused(["audit", f"--eeg={path}", "--columns=reference,original_output,adjusted"])
     assert "which one is the control? Say --columns=REFERENCE,eeg=original_output,control=adjusted or the other" in said

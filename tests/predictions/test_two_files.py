@@ -47,7 +47,7 @@ def test_an_empty_text_at_the_end_is_said_or_cut(join, join_refused):
 
 
 @pytest.mark.parametrize("row", ['"{0}","{1} two"', '"{1} two";"{0}"'])
-def test_quoted_fields_without_known_names_are_no_texts(join, join_refused, row):
+def test_quoted_fields_without_known_names_are_no_texts(join_refused, row):
     rows = [row.format("clip", "Satz"), *(row.format(i, t) for i, t in enumerate("ABC")), ""]
     message = r"quoted fields without known names, such as .* name the columns of texts"
     join_refused(message, "a\nb\nc\nd\n", "\n".join(rows))
@@ -100,7 +100,7 @@ def test_ids_of_a_word_and_a_number_join_by_id(join, form):
     assert pairs(join(outputs, references)) == [("true words 2", "some words 2"), ("true words 1", "some words 1")]
 
 
-def test_columns_that_are_a_key_together_are_asked_about(join, join_refused):
+def test_columns_that_are_a_key_together_are_asked_about(join_refused):
     outputs, references = (
         "reader,item,text\n" + "".join(f"{r},{i},{r.lower()} read {i}\n" for r in readers for i in (1, 2))
         for readers in (("YAC", "ZAB"), ("ZAB", "YAC"))
@@ -136,7 +136,7 @@ def test_a_column_of_one_name_in_both_files_joins_them(join):
     assert pairs(read) == [(f"a true text {i}", f"the text {i}") for i in (2, 0, 1, 3)]
 
 
-def test_numbers_of_rows_are_no_key_beside_other_ids(join, join_refused):
+def test_numbers_of_rows_are_no_key_beside_other_ids(join_refused):
     outputs, references = (
         f"n,{name},text\n" + "".join(f"{row},{i},text {i} of it\n" for row, i in enumerate(order))
         for name, order in (("nr", ("u2", "u0", "u1")), ("filename", ("u0", "u1", "u2")))
@@ -168,7 +168,7 @@ def test_a_file_of_one_subtitle_has_one_text(join):
     assert pairs(join(head.format("hello"), one.format("hallo"))) == [("hallo there", "hello there")]
 
 
-def test_an_index_and_a_column_that_join_differently_are_asked_about(join, join_refused):
+def test_an_index_and_a_column_that_join_differently_are_asked_about(join_refused):
     outputs, references = (
         f",index,{name}\n" + "".join(f"{row},{i},{name} {i} of it\n" for row, i in enumerate(order))
         for name, order in (("said", (0, 1, 2)), ("true", (2, 0, 1)))
@@ -176,7 +176,7 @@ def test_an_index_and_a_column_that_join_differently_are_asked_about(join, join_
     join_refused("join the files differently", outputs, references, "csv", columns=["true", "said"])
 
 
-def test_numbers_of_one_name_that_lack_some_are_asked_about(join, join_refused):
+def test_numbers_of_one_name_that_lack_some_are_asked_about(join_refused):
     outputs, references = (
         f"item,{name}\n" + "".join(f"{i},{name} {i} of it\n" for i in order)
         for name, order in (("said", (2, 3, 4, 6)), ("true", (6, 5, 4, 3)))
