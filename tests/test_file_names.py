@@ -6,7 +6,7 @@ import pytest
 
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
-from tests.predictions.test_hostile_values import jsonl, rows
+from tests.predictions.reading import jsonl, rows
 
 ODD = "caf\udce9"  # the Latin-1 bytes of "café"
 

@@ -1,8 +1,11 @@
-"""What tests of this folder read: a file written for them."""
+"""What tests of this folder read: files written for them."""
 
 from pathlib import Path
 
 import pytest
+from reading import refusal
+
+from eeg2text_jax.instrument.predictions.read import read_any
 
 
 @pytest.fixture
@@ -13,3 +16,19 @@ def write(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def join(write):
+    """Read outputs beside their references; `kind` is the end of the names of one or both files."""
+
+    def join(outputs, references, kind="txt", kind_of_references="", reading=read_any, **options):
+        reference = write(references, f"ref.{kind_of_references or kind}")
+        return reading(write(outputs, f"out.{kind}"), reference=reference, **options)
+
+    return join
+
+
+@pytest.fixture
+def join_refused(join):
+    return lambda message, *files, **options: join(*files, reading=refusal, message=message, **options)

@@ -7,7 +7,7 @@ import sys
 import unicodedata
 
 import pytest
-from six_rows import EQUAL, OUTPUTS, REFERENCES, texts
+from reading import EQUAL, OUTPUTS, REFERENCES, described, refusal, texts
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
@@ -28,25 +28,24 @@ def test_an_unknown_label_in_every_block_is_said_and_never_text(write, label):
     """The first of these was appended to 1,407 predictions, which took 22 points of BLEU-1 from them."""
     path = write(blocks("target string: {r}\npredicted string: {p}\n" + label + ": [x ,\ny]\n"))
     assert texts(path) == EQUAL
-    assert f"6 lines '{label.lower()}:' are of no known label" in describe(read_any(path))
+    assert f"6 lines '{label.lower()}:' are of no known label" in described(path)
 
 
 def test_an_unknown_label_in_some_blocks_is_an_error_with_its_line(write):
     whole = blocks("target string: {r}\npredicted string: {p}\n")
     tokens = write(whole.replace(OUTPUTS[3] + "\n", OUTPUTS[3] + "\npredicted tokens: [He]\n"))
     assert texts(tokens) == EQUAL
-    assert "1 lines 'predicted tokens:' are of no known label" in describe(read_any(tokens))
+    assert "1 lines 'predicted tokens:' are of no known label" in described(tokens)
     rare = whole.replace(OUTPUTS[3] + "\n", OUTPUTS[3] + "\npredicted sting: x\n")
     said = r"line 12: the label 'predicted sting:' is not in every block; expected 'target string:'"
-    with pytest.raises(UserError, match=said):
-        read_any(write(rare))
+    refusal(write(rare), said)
 
 
 def test_a_prediction_may_hold_lines_with_a_colon_and_that_is_said(write):
     text = blocks("target sentence: {r}\npredicted sentence: Sure.\nHere is the sentence:\n{p}\n")
     path = write(text)
     assert texts(path) == [(r, f"Sure.\nHere is the sentence:\n{o}") for r, o in EQUAL]
-    assert "read as text of predictions: 'here is the sentence:' (6)" in describe(read_any(path))
+    assert "read as text of predictions: 'here is the sentence:' (6)" in described(path)
 
 
 def test_a_number_in_brackets_such_as_a_footnote_mark_is_text(write):
@@ -66,10 +65,9 @@ def test_blocks_closed_by_equals_signs(write, template):
     text = "".join(template.format(r=r, p=p) + "=" * 50 + "\n\n" for r, p in EQUAL)
     path = write(text)
     assert texts(path) == EQUAL
-    assert "layout C1 " in describe(read_any(path))
+    assert "layout C1 " in described(path)
     assert texts(write("=" * 50 + "\n" + text)) == EQUAL
-    with pytest.raises(UserError, match="line 21: the block that begins here is not closed"):
-        read_any(write(text[: text.rindex("=" * 50)]))
+    refusal(write(text[: text.rindex("=" * 50)]), "line 21: the block that begins here is not closed")
 
 
 JSON = {
@@ -80,7 +78,6 @@ JSON = {
     "indented list": json.dumps([{"target": [r], "hypothesis": p} for r, p in EQUAL], indent=2),
     "under a name": json.dumps({"bleu": 3, "results": [{"truth": r, "generated_text": p} for r, p in EQUAL]}, indent=1),
     "lists by name": json.dumps({"references": REFERENCES, "predictions": OUTPUTS, "wer": 1.0}),
-    "table by column": json.dumps({"truth": dict(enumerate(REFERENCES)), "pred": dict(enumerate(OUTPUTS))}),
     "objects by key": json.dumps({f"S{i}": {"truth": r, "pred": p} for i, (r, p) in enumerate(EQUAL)}),
     "indented lists": json.dumps({"targets": REFERENCES, "preds": OUTPUTS}, indent=2),
     "lines with two of our names": "".join(
@@ -96,7 +93,7 @@ JSON = {
 def test_foreign_json_is_read_without_options(write, name):
     path = write(JSON[name])
     assert texts(path) == (EQUAL[:1] if name == "one line" else EQUAL)
-    assert "layout J (JSON" in describe(read_any(path))
+    assert "layout J (JSON" in described(path)
 
 
 @pytest.mark.parametrize(
@@ -132,22 +129,13 @@ def test_foreign_json_is_read_without_options(write, name):
     ],
 )
 def test_foreign_json_that_says_nothing_is_refused(write, text, message):
-    with pytest.raises(UserError, match=message):
-        read_any(write(text))
-
-
-def test_names_of_json_can_be_stated(write):
-    path = write(json.dumps([{"a": r, "b": p} for r, p in EQUAL]))
-    with pytest.raises(UserError, match="no column is known"):
-        read_any(path)
-    assert texts(path, columns=["a", "b"]) == EQUAL
+    refusal(write(text), message)
 
 
 def test_our_own_lines_are_never_taken_for_foreign_ones(write):
     row = {"sample_id": "a", "task": "NR", "sentence_id": "t", "n_words": 1, "train_condition": "eeg"}
     row |= {"eval_condition": "eeg", "seed": 0, "mode": "free_running", "reference": "a b", "prediction": "c"}
-    with pytest.raises(UserError, match="line 1: the field 'subject' is missing"):
-        read_any(write(json.dumps(row) + "\n" + json.dumps(row)))
+    refusal(write(json.dumps(row) + "\n" + json.dumps(row)), "line 1: the field 'subject' is missing")
 
 
 def test_data_set_and_task_key_tell_the_task_together(write):
@@ -166,8 +154,7 @@ def test_columns_of_both_modes_are_two_sets(write):
         found = [(p.mode, p.prediction) for p in read_any(write(text, "f.csv")).predictions]
         assert found == [("free_running", "c"), ("teacher_forced", "d")]
     path = write("truth,pred,pred_tf,pred_teacher_forced\na,b,c,d\n", "g.csv")
-    with pytest.raises(UserError, match="pred, pred_tf, pred_teacher_forced are predictions of one condition and mode"):
-        read_any(path)
+    refusal(path, "pred, pred_tf, pred_teacher_forced are predictions of one condition and mode")
 
 
 def test_fields_of_any_length_are_read(write):
@@ -176,16 +163,18 @@ def test_fields_of_any_length_are_read(write):
     path = write(f'truth,pred\na b,"{long}"\nc d,e\n', "f.csv")
     assert texts(path) == [("a b", long), ("c d", "e")]
     assert csv.field_size_limit() == limit
-    with pytest.raises(UserError, match="line 3: not a CSV row"):
-        read_any(write(f'truth,pred\na b,"{long}"\n"c d,e\n', "f.csv"))
+    refusal(write(f'truth,pred\na b,"{long}"\n"c d,e\n', "f.csv"), "line 3: not a CSV row")
 
 
 def test_a_header_among_the_samples_is_no_sample(write):
     rows = "".join(f"{r},{p}\n" for r, p in EQUAL)
-    with pytest.raises(UserError, match="line 8: 'truth, pred' is a header among the samples"):
-        read_any(write(f"truth,pred\n{rows}truth,pred\n{rows}"))
-    with pytest.raises(UserError, match="line 7: 'Reference, Prediction' is a header among the samples"):
-        read_any(write(f"{rows}Reference,Prediction\n{rows}"), columns=["1", "2"], layout="H")
+    refusal(write(f"truth,pred\n{rows}truth,pred\n{rows}"), "line 8: 'truth, pred' is a header among the samples")
+    refusal(
+        write(f"{rows}Reference,Prediction\n{rows}"),
+        "line 7: 'Reference, Prediction' is a header among the samples",
+        columns=["1", "2"],
+        layout="H",
+    )
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -194,23 +183,21 @@ def test_the_delimiter_that_a_spreadsheet_states_is_no_sample(write, delimiter):
         return write("".join(f"{line}\n" for line in (f"sep={delimiter}", *map(delimiter.join, rows))))
 
     assert texts(stated(("truth", "pred"), *EQUAL)) == EQUAL
-    with pytest.raises(UserError, match="line 3: 3 fields where the first line has 2"):
-        read_any(stated(("truth", "pred"), "abc"))
+    refusal(stated(("truth", "pred"), "abc"), "line 3: 3 fields where the first line has 2")
 
 
 def test_a_log_with_a_pair_of_labels_is_no_file_of_pairs(write):
-    with pytest.raises(UserError, match="neither a known layout"):
-        read_any(write("ref: a b\nhyp: c d\n" + "loss: 3\n" * 20))
+    refusal(write("ref: a b\nhyp: c d\n" + "loss: 3\n" * 20), "neither a known layout")
 
 
 def test_where_every_prediction_is_empty_there_is_no_rest_to_judge(write):
     some = "truth,pred_eeg,pred_noise\na b,c,\nd e,f,\n"
-    assert "under unknown → noise is empty; only the rest" in describe(read_any(write(some)))
-    assert "only the rest" not in describe(read_any(write("truth,pred\na b,\nd e,\n")))
+    assert "under unknown → noise is empty; only the rest" in described(write(some))
+    assert "only the rest" not in described(write("truth,pred\na b,\nd e,\n"))
 
 
 def test_rows_without_a_reference_are_said(write):
-    assert "1 row has an empty reference" in describe(read_any(write("truth,pred\na b,c\n,d\n")))
+    assert "1 row has an empty reference" in described(write("truth,pred\na b,c\n,d\n"))
 
 
 def test_unicode_forms_are_one_text_and_that_is_said(write, printed_by):
@@ -225,15 +212,6 @@ def test_unicode_forms_are_one_text_and_that_is_said(write, printed_by):
     assert "another Unicode form" in printed_by(["score", str(path), "--json", str(path.with_name("out.json"))])
     metrics = json.loads(path.with_name("out.json").read_text())["cells"][0]["metrics"]
     assert metrics["wer"]["value"] == 0
-
-
-def test_unicode_forms_of_two_files_are_the_same_sentences(write, capsys):
-    references = [f"le café numéro {i} était fermé" for i in range(40)]
-    rows = "".join(f"{r},He was the café number {i % 7}\n" for i, r in enumerate(references))
-    eeg = write("truth,pred\n" + rows, "eeg.csv")
-    control = write("truth,pred\n" + unicodedata.normalize("NFD", rows.replace("He was", "It is")), "control.csv")
-    assert main(["audit", "--eeg", str(eeg), "--control", str(control)]) != 2
-    assert "control.csv: 40 samples have text in another Unicode form" in capsys.readouterr().out
 
 
 def test_one_file_given_twice_is_refused_and_a_copy_is_said(write, tmp_path):
@@ -257,8 +235,8 @@ def test_audit_refuses_one_file_on_both_sides(write, capsys, refused):
 
 def test_a_file_appended_to_itself_is_said(write):
     half = "".join(f"the {i} cat,He was {i}\n" for i in range(20))
-    assert "second half of the file repeats its first 20 rows" in describe(read_any(write("truth,pred\n" + half * 2)))
-    assert "repeats" not in describe(read_any(write("truth,pred\n" + half + half.replace("He", "She"))))
+    assert "second half of the file repeats its first 20 rows" in described(write("truth,pred\n" + half * 2))
+    assert "repeats" not in described(write("truth,pred\n" + half + half.replace("He", "She")))
 
 
 def test_the_missing_field_has_the_same_name_in_every_run(write):
@@ -268,7 +246,7 @@ def test_the_missing_field_has_the_same_name_in_every_run(write):
         "import sys; from eeg2text_jax.instrument.predictions.read import read_any\n"
         "try: read_any(sys.argv[1])\nexcept Exception as error: print(error)"
     )
-    for seed in range(4):
+    for seed in range(2):
         environment = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(filter(None, sys.path))}
         said = subprocess.check_output([sys.executable, "-c", code, str(path)], text=True, env=environment)
         assert said == f"{path}, line 2: the field 'subject' is missing.\n"
@@ -312,7 +290,7 @@ def test_a_column_of_conditions_without_eeg_is_named_as_not_used(write, kind):
 
 def test_rows_that_nothing_parts_are_named(write):
     def said(header, rows):
-        return describe(read_any(write("\n".join([header, *rows]), "rows.csv")))
+        return described(write("\n".join([header, *rows]), "rows.csv"))
 
     twice = [f"A,{r},{o} {fed},{fed}" for fed in ("x", "y") for r, o in EQUAL]
     warning = "rows share their subject and reference with another row"
@@ -327,21 +305,16 @@ def test_rows_that_nothing_parts_are_named(write):
     assert warning not in said("subject,target,prediction,condition", fed)
 
 
-def test_line_ends_of_old_macs_are_line_ends(write):
-    assert texts(write("truth,pred\ra b,c\rd e,f\r")) == [("a b", "c"), ("d e", "f")]
-
-
 def test_half_of_the_texts_of_a_table_without_header_may_be_single_words(write):
     rows = [("a b", "c d", "1"), ("e f", "yes", "2"), ("g h", "i j", "3"), ("k l", "no", "4")]
     path = write("".join(f"{','.join(row)}\n" for row in rows))
-    with pytest.raises(UserError, match=r"name two with --columns=.*, such as .* --columns=1,2 or --columns=2,1, with"):
-        read_any(path)
+    refusal(path, r"name two with --columns=.*, such as .* --columns=1,2 or --columns=2,1, with")
     assert texts(path, columns=["1", "2"], layout="H") == [row[:2] for row in rows]
 
 
 def test_texts_that_are_all_distinct_do_not_look_exchanged(write):
     rows = "".join(f"a true text {i},another text {i}\n" for i in range(20))
-    assert "exchanged?" not in describe(read_any(write(f"truth,pred\n{rows}")))
+    assert "exchanged?" not in described(write(f"truth,pred\n{rows}"))
 
 
 def test_the_first_of_two_columns_of_subjects_counts(write):

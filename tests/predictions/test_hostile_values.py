@@ -2,33 +2,11 @@
 
 import io
 import json
-import random
 import re
 import time
 
 import pytest
-
-WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
-
-
-def rows(n: int = 24) -> list[dict]:
-    """Rows in our format under EEG and noise, of one recording, three seconds apart."""
-    rng = random.Random(0)
-    found = []
-    for fed in ("eeg", "noise"):
-        for i in range(n):
-            words = " ".join(WORDS[(i + k * k) % 12] for k in range(8))
-            found.append({
-                "sample_id": f"s{i}", "subject": "S", "task": "T", "sentence_id": f"t{i}", "n_words": 8,
-                "train_condition": "eeg", "eval_condition": fed, "seed": 0, "mode": "free_running",
-                "reference": f"{words} {i}", "prediction": " ".join(rng.choices(WORDS, k=8)), "recording": "r",
-                "onset": 3.0 * i, "duration": 2.0, "order": i, "n_tokens": 8,
-            })  # fmt: skip
-    return found
-
-
-def jsonl(found: list[dict]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in found)
+from reading import jsonl, rows, workbook
 
 
 def changed(**values) -> str:
@@ -39,7 +17,7 @@ def changed(**values) -> str:
 
 
 WHOLE = ("n_words", "n_tokens", "order", "seed", "hypothesis")
-OUT_OF_RANGE = [(name, value) for name in WHOLE for value in (-1, -(2**70), 2**63, 10**30)] + [("duration", -2.0)]
+OUT_OF_RANGE = [(name, value) for name in WHOLE for value in (-1, 2**63)] + [("duration", -2.0)]
 OUT_OF_RANGE += [("onset", -float("inf")), ("onset", float("nan")), ("duration", float("inf"))]
 
 
@@ -118,20 +96,13 @@ def test_equal_orders_of_trials_with_several_sentences_are_no_contradiction(writ
     printed_by(["audit", f"--eeg={write(jsonl(found), 'p.jsonl')}"], status=8)
 
 
-def workbook(far: str = "", width: int = 2) -> bytes:
-    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
-    book, out = openpyxl.Workbook(), io.BytesIO()
-    for row in [("truth", "pred"), *((row["reference"], row["prediction"]) for row in rows())]:
-        book.active.append([*row, *["x"] * (width - 2)])
-    if far:
-        book.active[far] = "x"
-    book.save(out)
-    return out.getvalue()
+def table(*more: str) -> list[tuple[str, ...]]:
+    return [("truth", "pred", *more), *((row["reference"], row["prediction"], *more) for row in rows())]
 
 
-@pytest.mark.parametrize("far", ["XFD1048576", "A1048576", "XFD1", "D60"])
+@pytest.mark.parametrize("far", ["XFD1048576", "A1048576", "XFD1"])
 def test_a_cell_far_from_the_table_costs_no_minutes(write, printed_by, far):
-    path, start = write(workbook(far), "far.xlsx"), time.process_time()
+    path, start = write(workbook(far, one=table()), "far.xlsx"), time.process_time()
     if far.startswith("A"):  # a reference without a prediction
         assert "49 predictions" in printed_by(["score", str(path)])
     else:
@@ -141,7 +112,7 @@ def test_a_cell_far_from_the_table_costs_no_minutes(write, printed_by, far):
 
 def test_a_table_of_too_many_cells_is_refused(write, refused, monkeypatch):
     """The command's bounds are those of a table of a million rows; here both are smaller."""
-    path = write(workbook(width=20), "wide.xlsx")
+    path = write(workbook(one=table(*["x"] * 18)), "wide.xlsx")
     monkeypatch.setattr("eeg2text_jax.instrument.predictions.packed.CELLS", 900)
     assert f"{path}: the table has more than 900 cells" in refused(["score", str(path)])
     monkeypatch.undo()

@@ -3,7 +3,9 @@
 import dataclasses
 from pathlib import Path
 
+import pandas
 import pytest
+from reading import pairs
 
 import eeg2text_jax
 from eeg2text_jax import audit, read_any, score
@@ -24,7 +26,6 @@ def figures(found):
 
 
 def test_lists_of_texts_and_frames_score_as_rows_do(rows):
-    pandas = pytest.importorskip("pandas")
     eeg, _ = rows
     expected = score(eeg)
     texts, references = [row.prediction for row in eeg], [row.reference for row in eeg]
@@ -35,7 +36,6 @@ def test_lists_of_texts_and_frames_score_as_rows_do(rows):
 
 
 def test_frames_and_lists_are_audited_as_rows_are(rows):
-    pandas = pytest.importorskip("pandas")
     eeg, noise = rows
     plain = audit(eeg, {"noise": noise})
     frames = [pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows]
@@ -54,7 +54,6 @@ def test_frames_and_lists_are_audited_as_rows_are(rows):
 
 
 def test_a_column_of_topics_is_used_without_being_asked_for():
-    pandas = pytest.importorskip("pandas")
     folder = Path(eeg2text_jax.__file__).parent / "commands/example_files"
     paths = [folder / "eeg.csv", folder / "noise.csv"]
     for eeg, noise in (paths, [pandas.read_csv(path) for path in paths]):
@@ -65,14 +64,12 @@ def test_a_column_of_topics_is_used_without_being_asked_for():
 
 
 def test_a_frame_of_our_own_rows_keeps_every_field(rows):
-    pandas = pytest.importorskip("pandas")
     first = dataclasses.replace(rows[0][0], onset=2.5, order=3, nll=4.0, n_tokens=5, prediction_tokens=[1, 2])
     own = [first, dataclasses.replace(rows[0][1], nll=4.25)]
     assert as_set(pandas.DataFrame(map(dataclasses.asdict, own))).predictions == own
 
 
 def test_of_a_frame_the_first_hypothesis_of_a_sample_counts(rows):
-    pandas = pytest.importorskip("pandas")
     several = [dataclasses.replace(rows[0][0], hypothesis=k, prediction=f"text {k}") for k in (0, 1)]
     found = as_set(pandas.DataFrame(map(dataclasses.asdict, several))).predictions
     assert [row.prediction for row in found] == ["text 0"]
@@ -85,13 +82,11 @@ def test_seeds_are_stated_where_all_sides_state_them(rows):
 
 
 def test_a_missing_value_of_a_frame_is_an_empty_text():
-    pandas = pytest.importorskip("pandas")
     found = as_set(pandas.DataFrame({"reference": ["a b", "c d"], "prediction": ["a", pandas.NA]}))
     assert [row.prediction for row in found.predictions] == ["a", ""]
 
 
 def test_a_frame_is_read_by_the_rules_of_a_file():
-    pandas = pytest.importorskip("pandas")
     texts = {"reference": ["a b", "c d", "e f"], "prediction": ["a", "c", "e"]}
     found = as_set(pandas.DataFrame(texts | {"split": ["test", "train", "test"]}))
     assert [row.reference for row in found.predictions] == ["a b", "e f"]
@@ -100,7 +95,6 @@ def test_a_frame_is_read_by_the_rules_of_a_file():
 
 
 def test_a_table_of_several_conditions_is_not_pooled(rows):
-    pandas = pytest.importorskip("pandas")
     both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])
     with pytest.raises(UserError, match="eeg: the table holds the conditions eeg, noise; give a table for each"):
         audit(both, {"other": rows[1]})
@@ -121,7 +115,7 @@ def test_names_are_completed():
     assert {"fit", "audit", "prepare", "data"} <= set(dir(eeg2text_jax))
 
 
-def test_a_text_is_a_path_or_refused(tmp_path, rows):
+def test_a_text_is_a_path_or_refused(tmp_path):
     """`score("a.txt", "b.txt")` scored the letters of the names of the files."""
     outputs, references = tmp_path / "out.txt", tmp_path / "ref.txt"
     outputs.write_text("the film is good\nit was short\n")
@@ -137,7 +131,6 @@ def test_a_text_is_a_path_or_refused(tmp_path, rows):
 
 @pytest.fixture
 def frames(rows):
-    pandas = pytest.importorskip("pandas")
     named = {"what": "reference", "said": "prediction", "reader": "subject"}
     return [pandas.DataFrame({k: [getattr(r, v) for r in some] for k, v in named.items()}) for some in rows]
 
@@ -148,15 +141,13 @@ def test_two_tables_are_audited_with_columns_named_as_on_the_command_line(rows, 
     for found in (audit(*frames, **both), audit(frames[0], control=frames[1], **both)):
         assert found.sentence == apart.sentence
         assert [comparison.control for comparison in found.comparisons] == ["control"]
-    assert figures(score(frames[0], columns=["what", "said"])) == figures(
-        score(rows[0], metrics=["bleu", "wer", "cer", "rouge"])
-    )
+    expected = figures(score(rows[0], metrics=["bleu", "wer", "cer", "rouge"]))
+    assert figures(score(frames[0], columns=["what", "said"])) == expected
     with pytest.raises(UserError, match="give one of them"):
         audit(frames[0], frames[1], control=frames[1])
 
 
 def test_columns_of_a_table_that_are_not_used_are_said(rows):
-    pandas = pytest.importorskip("pandas")
     texts = [{"reference": row.reference, "prediction": row.prediction, "confidence": "high"} for row in rows[0]]
     found = audit(pandas.DataFrame(texts), pandas.DataFrame(texts), mode="free_running")
     for name in ("eeg", "control"):
@@ -172,11 +163,10 @@ def test_nothing_is_one_sentence(rows, nothing):
             call()
 
 
-def test_messages_in_python_speak_of_arguments(tmp_path, frames):
+def test_messages_in_python_speak_of_arguments(write, tmp_path, frames):
     with pytest.raises(UserError, match=r"name two with columns=\[REFERENCE, PREDICTION\]") as refused:
         score(frames[0])
-    path = tmp_path / "file.csv"
-    path.write_text("gt,draft,final\na b,c d,e f\n")
+    path = write("gt,draft,final\na b,c d,e f\n", "file.csv")
     with pytest.raises(UserError, match=r'name it with columns=\["gt", PREDICTION\]'):
         eeg2text_jax.read_any(path)
     with pytest.raises(UserError, match=r'layout="Q": there is no such layout'):
@@ -188,7 +178,6 @@ def test_messages_in_python_speak_of_arguments(tmp_path, frames):
 
 
 def test_a_result_is_a_page_and_a_table(tmp_path, rows):
-    pytest.importorskip("pandas")
     found = audit(rows[0], {"noise": rows[1]})
     found.to_html(tmp_path / "report.html")
     assert found.sentence[:40] in (tmp_path / "report.html").read_text("utf8")
@@ -198,12 +187,11 @@ def test_a_result_is_a_page_and_a_table(tmp_path, rows):
 
 
 def test_a_dict_of_columns_and_a_list_of_dicts_are_tables_as_a_frame_is():
-    pandas = pytest.importorskip("pandas")
     table = {"Sentence": ["a b c", "d e"], "Output": ["a b", "d e f"], "trial": [1, 2]}
     frame = pandas.DataFrame(table)
     used = ["Sentence", "Output"]
     expected = as_set(frame, columns=used)
-    assert [(row.reference, row.prediction) for row in expected.predictions] == [("a b c", "a b"), ("d e", "d e f")]
+    assert pairs(expected) == [("a b c", "a b"), ("d e", "d e f")]
     for given in (table, frame.to_dict("records"), {name: frame[name] for name in frame}):
         assert as_set(given, columns=used) == expected
     with pytest.raises(UserError, match="differ in their number of rows: 'reference' has 2, 'prediction' has 1"):
@@ -213,13 +201,11 @@ def test_a_dict_of_columns_and_a_list_of_dicts_are_tables_as_a_frame_is():
 
 
 def test_series_are_lists_of_texts():
-    pandas = pytest.importorskip("pandas")
     texts, references = pandas.Series(["a b", "c d"], index=[7, 9]), pandas.Series(["a b", "c e"])
     assert figures(score(texts, references)) == figures(score([*texts], [*references]))
 
 
 def test_a_dict_of_columns_is_a_control_and_a_dict_of_names_holds_controls(rows):
-    pandas = pytest.importorskip("pandas")
     columns = [
         {"reference": [row.reference for row in some], "prediction": [row.prediction for row in some]} for some in rows
     ]
@@ -240,12 +226,11 @@ def test_scores_are_printed_a_line_each_and_become_a_frame():
     assert frame.loc["wer", "value"] == 25
 
 
-def test_what_read_any_returns_is_scored_and_audited(tmp_path):
+def test_what_read_any_returns_is_scored_and_audited(write):
     """So a part of a file is chosen in Python, as a message says."""
     pairs = [(f"the road {a} was {b}", f"a road {a} is {b}") for a in ("here", "there", "home") for b in "abcdefgh"]
     text = "".join(f"Epoch {i}\n" + "".join(f"GT: {r}\nPR: {p} {i}\n" for r, p in pairs) for i in (1, 2))
-    path = tmp_path / "log.txt"
-    path.write_text(text)
+    path = write(text, "log.txt")
     for judge in (score, audit):
         with pytest.raises(
             UserError, match=r"block=.last. the last.*read_any takes these arguments, give what it returns"

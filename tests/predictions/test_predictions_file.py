@@ -129,8 +129,7 @@ def test_what_rows_have_in_common_is_in_memory_once(path):
     assert read_predictions(path).predictions == long
 
 
-def test_an_empty_list_of_choices_is_refused(tmp_path):
-    path = tmp_path / "choices.txt"
-    path.write_text("\n \n", encoding="utf8")
+def test_an_empty_list_of_choices_is_refused(write):
+    path = write("\n \n", "choices.txt")
     with pytest.raises(UserError, match="holds no sentence"):
         read_choices(path)

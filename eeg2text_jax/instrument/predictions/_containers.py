@@ -1,4 +1,4 @@
-"""Read every container of rows as one table of named columns: CSV, Markdown, all forms of JSON; or lines of text."""
+"""Read CSV, Markdown, JSON and lines of text as one table of named columns."""
 
 import ast
 import contextlib
@@ -21,18 +21,18 @@ from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 TAB = "\t"
 DELIMITERS = (",", TAB, ";")
-NO_MARK = "\x1f"  # between cells of a table of one column
-BAR = "|"  # delimits the cells of a table with a known header, also of one in Markdown
-RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
-FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
-MOST_OF_CELL = 40  # characters of a cell in messages
-ABSENT = object()  # the cell of a JSON object that lacks a name
+NO_MARK = "\x1f"  # of one column
+BAR = "|"  # of a table with a known header, also in Markdown
+RULE = re.compile(r"[|: ]*-[-|: ]*")  # below a header in Markdown
+FEW = 10  # fewest distinct rows of a table without header
+MOST_OF_CELL = 40  # characters, in messages
+ABSENT = object()  # cell of a JSON object that lacks a name
 TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
 NO_TABLE = (
     "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
 )
-TRN = re.compile(r"(?P<text>.*?)\s*\((?P<id>\S+|[A-Za-z]+ \d+)\)")  # a text, then the id of the utterance in brackets
-MARKED = {  # what a file of texts among marks is -> the pattern of a text
+TRN = re.compile(r"(?P<text>.*?)\s*\((?P<id>\S+|[A-Za-z]+ \d+)\)")  # a text, then its id
+MARKED = {  # texts among marks -> the pattern of one
     "subtitles": re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d{3} --> .*\n(?P<text>(?:.+\n)*)", re.MULTILINE),
     "segments of SGML": re.compile(r"<seg\b(?:[^>]*?\bid=[\"'](?P<id>[^\"']*))?[^>]*>(?P<text>.*?)</seg>", re.DOTALL),
     "lines with times": re.compile(
@@ -45,22 +45,22 @@ MARKED = {  # what a file of texts among marks is -> the pattern of a text
 }
 COMMENT = re.compile(r";;|# (?!text = )|\d[\d.-]*\t(?:[^\t]*\t){8}")  # and the words of CoNLL-U
 BESIDE = re.compile(r"\AWEBVTT.*\n(?:.+\n)*|<[^>]*>|\d+")
-TAGGED = ("subtitles", "segments of SGML")  # of these, files with lines of other kinds, and texts with tags
-# Lines of NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
+TAGGED = ("subtitles", "segments of SGML")  # texts may have tags, and other lines stand beside them
+# NIST: id, channel, onset, duration, word, perhaps its confidence; or id, channel, speaker, onset, end, text.
 NIST = re.compile(r"\S+ \S+ (?:[\d.]+ [\d.]+ \S+(?: [\d.-]+)?|\S+ [\d.]+ [\d.]+ (?:<[^>]*> )?.*)")
-HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MULTILINE)  # a file of words, and they
+HTK = re.compile(r'^"(?:\*/)?([^"\n]*?)(?:\.\w+)?"\n((?:(?!\.\n).*\n)*)', re.MULTILINE)  # a file and its words
 HTK_WORD = re.compile(r"^(?:\d+ \d+ )?(\S+)", re.MULTILINE)
-KEYED = re.compile(r"(?P<id>[A-Za-z]+ \d+(?![^:|,;\s])|[^\s|,;]+?)(?::?\s+|[|,;]\s*)(?P<text>.*)")  # an id, then a text
+KEYED = re.compile(r"(?P<id>[A-Za-z]+ \d+(?![^:|,;\s])|[^\s|,;]+?)(?::?\s+|[|,;]\s*)(?P<text>.*)")  # id, then text
 QUOTED = re.compile(r"b?(?=(?:'.*'|\".*\")$)['\"](.*)['\"]", re.DOTALL)
 FIELD = re.compile(r'"((?:[^"]|"")*)"')
 FIELDS = re.compile(r'"(?:[^"\\]|""|\\.)*"(?:\s*[,;\t]\s*"(?:[^"\\]|""|\\.)*")+')  # a row of a table
-SURE = re.compile(r"\d\d|_|-\d|[a-z]\d|\d[a-z]")  # also tells ids that recur from phonemes, such as AH0
-CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
+SURE = re.compile(r"\d\d|_|-\d|[a-z]\d|\d[a-z]")  # of an id, and of no phoneme such as AH0
+CODED = re.compile(r"\d|_")  # of most ids, and of hardly any first word
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Positions of the columns in a row, from 0, by their role."""
+    """Positions of columns, from 0, by their role."""
 
     reference: int
     predictions: dict[tuple[str, str], int]  # (condition, mode) -> position
@@ -68,13 +68,13 @@ class Columns:
     notes: tuple[str, ...] = ()
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
-        """Return the positions of all used columns except those of the fields `dropped`."""
+        """Return the positions of all columns but those of the fields `dropped`."""
         about = (positions for name, positions in self.about.items() if name not in dropped)
         return {self.reference, *self.predictions.values(), *(i for positions in about for i in positions)}
 
     @property
     def named(self) -> bool:
-        """Whether a column `eval_condition`, or names of columns, say what the encoder was fed."""
+        """Whether a column or names of columns say what the encoder was fed."""
         return "eval_condition" in self.about or any(condition != UNKNOWN for condition, _ in self.predictions)
 
 
@@ -89,12 +89,11 @@ class FirstText(str):
 class Table:
     """Rows of named columns, and how they were found.
 
-    `layout` is the letter of `docs/layouts.md`, `kind` the container in words, `titles` are the names as written (None
-    without a header). `numbers` has the number of each row's `unit` (line, item, row) in the file. `roles` is set if
-    the layout itself says what the columns hold. `coded`: each line has an id beside its text.
-    `grouped`: rows of one id are several references of one text. `samples`: the first row is surely no header.
-    `blocks`: the part of the file that each row stands in, such as a cell of a notebook; () if it has one. `why`: what
-    divides the rows if the layout does not.
+    `layout` is the letter of `docs/layouts.md`, `kind` the container in words, `titles` are the names as written (None:
+    no header), `numbers` the places of the rows in the file, counted in `unit`s. `roles`: what the columns hold, if the
+    layout says it. `coded`: each text has an id beside it. `grouped`: an id has several references. `samples`: the
+    first row is surely no header. `blocks`: the part of the file, such as a cell of a notebook, of each row; () if
+    there is one. `why`: what divides the rows if the layout does not.
     """
 
     path: epath.Path
@@ -102,7 +101,7 @@ class Table:
     kind: str
     titles: list[str] | None
     rows: Sequence[Sequence[Any]]
-    numbers: Sequence[int] = ()  # from 1, if none are given
+    numbers: Sequence[int] = ()  # default: from 1
     unit: str = "line"
     notes: tuple[str, ...] = ()
     roles: Columns | None = None
@@ -111,10 +110,10 @@ class Table:
     samples: bool = False
     blocks: Sequence[str] = ()
     why: str = ""
-    names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
+    names: list[str] = dataclasses.field(init=False)  # `titles` in the form of `normalize`
 
     def __post_init__(self) -> None:
-        self.names = None if self.titles is None else normalize_names(self.titles)
+        self.names = normalize_names(self.titles or ())
         self.numbers = self.numbers or range(1, len(self.rows) + 1)
 
     @property
@@ -122,11 +121,11 @@ class Table:
         return len(self.titles if self.titles is not None else self.rows[0] if self.rows else ())
 
     def error(self, what: str, row: int | None = None) -> UserError:
-        """Return an error of the table, or of one of its rows."""
+        """Return an error of the table or of a row."""
         return UserError(f"{self.path}{'' if row is None else f', {self.unit} {self.numbers[row]}'}: {what}.")
 
     def keep(self, places: Sequence[int]) -> "Table":
-        """Return the table with some of its rows."""
+        """Return the table with these rows."""
         rows, numbers = [self.rows[i] for i in places], [self.numbers[i] for i in places]
         blocks = [self.blocks[i] for i in places] if self.blocks else ()
         return dataclasses.replace(self, rows=rows, numbers=numbers, blocks=blocks)
@@ -135,21 +134,21 @@ class Table:
         return [row[index] for row in self.rows]
 
     def shown(self, index: int) -> str:
-        """Return a column's name for messages; an empty name of the first stands for the index of a pandas table."""
+        """Return a column's name for messages; pandas gives an index an empty one."""
         if self.titles is None:
             return f"column {index + 1}"
         unnamed = f"column {index + 1} (no name)" if index else "the index (column 1)"
         return repr(self.titles[index]) if self.titles[index] else unnamed
 
     def first_rows(self, room: int = 200) -> str:
-        """Return the first two rows for messages, the header among them."""
+        """Return the first two rows, with the header, for messages."""
         samples = [["" if cell is ABSENT else f"{cell!s:.{MOST_OF_CELL}}" for cell in row] for row in self.rows[:2]]
         rows = [*([self.titles] if self.titles is not None else []), *samples][:2]
         return " and ".join(f"'{join_names(row, 20, room, ' | ')}'" for row in rows)
 
 
 def is_id(values: Sequence[Any], code: re.Pattern[str] = CODED) -> bool:
-    """Return whether all values look like ids: distinct, without spaces, with a digit or `_` (or another `code`)."""
+    """Return whether all values look like ids: distinct, without spaces, with a `code`."""
     texts = [str(value) for value in values]
     return len(set(texts)) == len(texts) and all(code.search(v) and " " not in v for v in texts)
 
@@ -162,8 +161,8 @@ def csv_table(
 ) -> Table | None:
     """Return a CSV with a header (`F`) or without (`H`); None if the lines are no table.
 
-    `wanted` names columns, which tells a header. `alone`: the file should hold both sides; else it is one of two files,
-    whose lines may be texts with commas, so that a table without header needs ids, quotes or tabs.
+    `wanted` names columns of a header. Not `alone`, lines may be texts with commas: a table without header needs ids,
+    quotes or tabs.
     """
     stated, above = top_of(lines)
     notes = (f"{above} lines of comments above the table are not used",) if above and not stated else ()
@@ -189,7 +188,7 @@ def csv_table(
             continue
         coded = any(is_id([row[i] for row in rows]) for i in range(len(rows[0])))
         quoted = any(delimiter in field for row in rows for field in row)
-        close = quoted or f"{delimiter} ".encode() not in lines.data  # in sentences a space follows a comma
+        close = quoted or f"{delimiter} ".encode() not in lines.data  # in texts a space follows a comma
         if layout == "H" or alone or coded or delimiter == TAB or (close and len({*map(tuple, rows)}) >= FEW):
             kind = f"{kinds.get(delimiter, lines.kind)} without header"
             return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H", notes=notes)
@@ -200,7 +199,7 @@ def csv_table(
 
 
 def top_of(lines: Lines) -> tuple[str, int]:
-    """Return the delimiter that a first line such as `sep=;` states, or "", and how many lines stand above a table."""
+    """Return the delimiter that a first line `sep=;` states, or "", and the number of lines above a table."""
     texts = [*itertools.islice(lines, 100)]
     if re.fullmatch(r"sep=[,;\t|]", texts[0]):
         return texts[0][4], 1
@@ -211,7 +210,7 @@ def top_of(lines: Lines) -> tuple[str, int]:
 
 
 def head_of(lines: Lines, delimiter: str, above: int) -> list[str]:
-    """Return the cells of the first line with content; a field too long for the csv module is no name, and gives []."""
+    """Return the cells of the first line with content; [] if one is too long for the csv module."""
     line = next((line for line in itertools.islice(lines, above, None) if line), "")
     with contextlib.suppress(csv.Error):
         cells = next(csv.reader([line], delimiter=delimiter), [])
@@ -222,9 +221,9 @@ def head_of(lines: Lines, delimiter: str, above: int) -> list[str]:
 def records(
     lines: Iterable[str], delimiter: str, path: epath.Path, above: int = 0, quotes: bool = True, blank: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the cells of each record, without the rules of Markdown.
+    """Yield the number of the first line and the cells of each record, without rules of Markdown.
 
-    `blank`: whether blanks behind delimiters are no part of the cells.
+    `blank`: blanks behind delimiters are no part of the cells.
     """
     reader = csv.reader(
         (f"{line}\n" for line in lines),
@@ -247,10 +246,7 @@ def records(
 
 
 def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) -> tuple[list[int], list[list[str]]]:
-    """Return the number of the first line, and the cells, of each record; blank lines are skipped.
-
-    Between tabs, quotes that close no field are characters of the texts, as programs print them.
-    """
+    """Return the numbers of the first lines, and the cells, of the records; between tabs, quotes may be characters."""
     found: dict[int, list[str]] = {}
     width, limit = 0, csv.field_size_limit(sys.maxsize)
     try:
@@ -280,7 +276,7 @@ def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) ->
 
 
 def between_bars(cells: list[str]) -> list[str]:
-    """Return the cells of a line of a Markdown table, without the empty ones outside of its first and last bar."""
+    """Return the cells of a line in Markdown, without what is outside of its first and last bar."""
     cells = [cell.strip() for cell in cells]
     return cells[1:-1] if len(cells) > 2 and not cells[0] and not cells[-1] else cells
 
@@ -289,13 +285,13 @@ def between_bars(cells: list[str]) -> list[str]:
 
 
 def line_texts(lines: Lines) -> list[str]:
-    """Return all lines; the empty text after the last line end does not count as a line."""
+    """Return all lines, without the empty one behind the last line end."""
     texts = list(lines)
     return texts[:-1] if texts and not texts[-1] else texts
 
 
 def single_cells(texts: Sequence[str], mark: str, path: epath.Path) -> list[list[str]]:
-    """Return the rows of a CSV of one column, without quotes; [] if the texts are none."""
+    """Return the rows of a CSV of one column; [] if the texts are none."""
     with contextlib.suppress(UserError):
         rows = [cells or [""] for _, cells in records(texts, mark, path)]
         return rows if all(len(cells) == 1 for cells in rows) else []
@@ -303,7 +299,7 @@ def single_cells(texts: Sequence[str], mark: str, path: epath.Path) -> list[list
 
 
 def one_column(lines: Lines, name: str, above: int = 0) -> Table:
-    """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
+    """Return the lines below the header `name`."""
     texts = line_texts(lines)[above + 1 :]
     escaped = [text.replace('\\"', '"') for text in unquoted(texts)] if b'\\"' in lines.data else texts
     mark = BAR if all(text.startswith(BAR) for text in texts) else NO_MARK
@@ -312,25 +308,28 @@ def one_column(lines: Lines, name: str, above: int = 0) -> Table:
     return Table(lines.path, "P", kind, [name], rows, range(above + 2, above + len(rows) + 2))
 
 
-def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
+def text_lines(path: epath.Path, texts: Sequence[str]) -> Table:
+    """Return whole lines as texts."""
+    return Table(path, "P", "one text per line", None, [[text] for text in texts])
+
+
+def lines_table(lines: Lines, names: Names, *, by_id: bool = False) -> Table:
     """Return the lines as texts, split from their ids if every line has one (`ID text` or `text (ID)`).
 
-    A first line such as `id text` is a header. `layout` P keeps whole lines. Behind ids a tab may stand; if most
-    lines have it, ids need no digit.
+    A first line such as `id text` is a header. Ids before tabs need no digit. `by_id`: ids may recur.
     """
-    texts = line_texts(lines)
-    if layout != "P" and (table := marked_table(lines.path, texts)):
+    texts, suffix = line_texts(lines), lines.path.suffix.lower()
+    if table := marked_table(lines.path, texts):
         return table
-    if layout != "P" and len(texts) > 1 and all(map(FIELDS.fullmatch, filter(str.strip, texts))):
+    if len(texts) > 1 and all(map(FIELDS.fullmatch, filter(str.strip, texts))):
         how = "name the columns of texts with --columns, or say --format=P if whole lines are texts"
         raise UserError(f"{lines.path}: quoted fields without known names, such as {texts[0]!r:.80}; {how}.")
-    if layout != "P" and lines.path.suffix.lower() == ".csv" and any(text[:1] == '"' for text in texts):
+    if suffix == ".csv" and any(text[:1] == '"' for text in texts):
         texts = [cell for (cell,) in single_cells(texts, NO_MARK, lines.path)] or texts
-    if layout != "P" and lines.path.suffix.lower() in (".json", ".jsonl"):
+    if suffix in (".json", ".jsonl"):
         strings = [*map(literal, texts)]
         texts = strings if all(isinstance(text, str) for text in strings) else texts
-    texts = texts if layout == "P" else unquoted(texts)
-    plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
+    texts = unquoted(texts)
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
     filled = [text for text in texts[headed:] if text.strip()]
@@ -339,35 +338,36 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     ids = [match["id"] if match else text for match, text in zip(found, filled, strict=True)]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
     spoken = sum(bool(match and match["text"]) for match in found)
-    # The first phonemes of texts recur more often; a word with a digit is no id without a text.
+    # First phonemes recur more often; a word with a digit is no id without a text.
     many = 2 * len({*ids}) > len(ids) and (spoken > 1 or 2 * spoken > len(ids))
     words = [word for match in found if match for word in match["text"].split()]
     likely = all(map(SURE.search, ids)) and 2 * sum(map(bool, map(SURE.search, words))) < len(words)
-    if not layout and not many and spoken == len(ids) and 1 < len({*ids}) < spoken and likely:
+    if not (many or by_id) and spoken == len(ids) and 1 < len({*ids}) < spoken and likely:
         said = f"each line has what may be an id, such as {ids[0]!r:.40}, and some recur"
         raise UserError(f"{lines.path}: {said}; say --format=K to join by these, or --format=P if they are words.")
-    if layout == "P" or not (many or layout == "K") or not (tabbed > len(ids) or all(map(CODED.search, ids))):
-        return plain
+    if not (many or by_id) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
+        return text_lines(lines.path, texts)
     texts = unquoted([match["text"] if match else "" for match in found])
     for i, match in enumerate(found):
-        quoted = (
-            match
-            and match.string[: match.start("text")].rstrip().endswith((",", ";", "|"))
-            and FIELD.fullmatch(texts[i])
-        )
+        before = match.string[: match.start("text")].rstrip() if match else ""
+        quoted = FIELD.fullmatch(texts[i]) if before.endswith((",", ";", "|")) else None
         texts[i] = quoted[1].replace('""', '"') if quoted else texts[i]
-    rows = [*zip(ids, texts, strict=True)]
-    return dataclasses.replace(plain, kind="texts by id", rows=rows, numbers=(), coded=True)
+    return Table(lines.path, "P", "texts by id", None, [*zip(ids, texts, strict=True)], coded=True)
 
 
 def unquoted(texts: list[str]) -> list[str]:
-    """Return texts without the quotes around them, if each of several has some (`'a'`, `"a"` or, of bytes, `b'a'`)."""
+    """Return texts without quotes if several are all in quotes (`'a'`, `"a"`, `b'a'`)."""
     inner = [QUOTED.fullmatch(text) for text in texts]
     return [found[1] for found in inner] if len(texts) > 1 and all(inner) else texts
 
 
+def untagged(text: str) -> str:
+    """Return a text of XML without its tags, entities and further white space."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+
+
 def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
-    """Return the texts of subtitles and of other files of `MARKED`, or those by id of a label file of HTK (`.mlf`)."""
+    """Return the texts of a file of `MARKED`, or those by id of a label file of HTK (`.mlf`)."""
     text = "\n".join(lines) + "\n"
     filled = [line for line in lines if line.strip() and not COMMENT.match(line)]
     if text.startswith("#!MLF!#\n"):
@@ -378,11 +378,10 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
         tagged = kind in TAGGED
         searched = re.sub(r"(?s)<src\b.*?</src>", "", text) if tagged else text
         found = [*pattern.finditer(searched)]
-        # One alone may be a word of a text, unless there are only tags, numbers and the head of WebVTT beside it.
+        # One alone may be a word of a text, unless only tags, numbers and the head of WebVTT stand beside it.
         alone = tagged and len(found) == 1 and not BESIDE.sub("", pattern.sub("", searched)).strip()
         if alone or (len(found) > 1 and (tagged or len(found) == len(filled))):
-            texts = (html.unescape(re.sub(r"<[^>]*>", "", one["text"])) if tagged else one["text"] for one in found)
-            rows = [[" ".join(one.split())] for one in texts]
+            rows = [[untagged(one["text"]) if tagged else " ".join(one["text"].split())] for one in found]
             ids = [one.groupdict().get("id") for one in found]
             if None in ids or len({*ids}) < len(ids):
                 return Table(path, "P", kind, None, rows)
@@ -396,11 +395,7 @@ def marked_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
 
 
 def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
-    """Return the rows of a JSON text or of JSON lines; None if the file is neither.
-
-    Forms: an object a line; a list of objects, of texts or of lists; lists by name; objects or texts by id; one of
-    these under a name; tables as pandas and wandb write them; results and annotations of COCO.
-    """
+    """Return the rows of JSON lines or of a JSON text (see `table_of`); None if the file is neither."""
     start = lines.data.lstrip()[:1]
     if start not in (b"{", b"[", b"("):
         return None
@@ -412,14 +407,13 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
         if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str}:
             titled = len(rows) > 1 and names.is_header(normalize_names(rows[0]))
             titles, rows = (rows[0], rows[1:]) if titled else (None, rows)
-            return Table(
-                lines.path, "J", "a list on each line", titles, rows, range(titled + 1, len(rows) + titled + 1), "row"
-            )
+            numbers = range(titled + 1, len(rows) + titled + 1)
+            return Table(lines.path, "J", "a list on each line", titles, rows, numbers, "row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
         of_python = {number: literal(line) for number, line in filled.items() if line.startswith("{'")}
         dicts = [of_python.get(n) or parse_object(line, f"{lines.path}, line {n}") for n, line in filled.items()]
         dicts = [{str(name): value for name, value in row.items()} for row in dicts]
-        return objects_table(dicts, lines.path, names, "JSON lines", [*filled], "line")
+        return objects_table(dicts, lines.path, names, "JSON lines", [*filled])
     if start == b"(":
         return None
     text = "\n".join(lines)
@@ -431,7 +425,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
             extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
             begins = re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', "\n".join((first, *others[:2])))
             if (start == b"[" and (extra or not begins)) or not (alone or re.search(r'" ?:', first)):
-                return None  # a text or a line of a log may begin with a bracket
+                return None  # a text or a log may begin with a bracket
             reason = getattr(error, "msg", str(error))
             place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
             raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
@@ -439,7 +433,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
 
 
 def literal(text: str) -> Any:
-    """Return the value that a text of JSON or Python stands for, None for another text."""
+    """Return the value of a text of JSON or Python, None for another text."""
     for read in (DECODER.decode, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             return read(text.strip())
@@ -447,10 +441,9 @@ def literal(text: str) -> Any:
 
 
 def form_of(value: Any) -> str:
-    """Return what a JSON value may be, "" if nothing.
+    """Return what a JSON value may be: of lists, "objects", "rows", "texts" or another "list".
 
-    Of lists: "objects", "rows", "texts", another "list". Of objects: "split" (a table of wandb, or of pandas with
-    `orient="split"`), "keyed" (objects by key), "lists" by name, another "object".
+    Of objects: "split" (a table of wandb or pandas), "keyed" (objects by key), "lists" by name or another "object".
     """
     if isinstance(value, list) and value:
         kinds = {*map(type, value)}
@@ -469,12 +462,12 @@ def form_of(value: Any) -> str:
 
 
 def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
-    """Return the kind and the rows of a JSON value that is a table, or "" and [] if it is none."""
+    """Return the kind and the rows of a JSON value, "" and [] if it is no table."""
     form = form_of(value)
-    if form in ("objects", "split"):
-        return "JSON list", value if form == "objects" else [
-            dict(zip(value["columns"], row, strict=True)) for row in value["data"]
-        ]
+    if form == "objects":
+        return "JSON list", value
+    if form == "split":
+        return "JSON list", [dict(zip(value["columns"], row, strict=True)) for row in value["data"]]
     numbered = form == "keyed" and all([*of] == [*map(str, range(len(of)))] for of in value.values())  # by pandas
     if form == "keyed" and not numbered and sum(map(names.is_usual, normalize_names(value))) < 2:
         name = "index" if [*value] == [*map(str, range(len(value)))] else "key"
@@ -486,7 +479,11 @@ def rows_of(value: Any, names: Names) -> tuple[str, list[dict[str, Any]]]:
 
 
 def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
-    """Return the rows of a decoded JSON text, see `json_table`."""
+    """Return the rows of a JSON value.
+
+    Forms: a list of objects, of texts or of lists; lists by name; objects or texts by id; one of these under a name;
+    tables of pandas and wandb; results and annotations of COCO.
+    """
     form, (kind, rows) = form_of(content), rows_of(content, names)
     if form in ("lists", "object") and form_of(content.get("annotations")) == "objects":
         keys = ("image_id", "caption")
@@ -522,9 +519,8 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     if form == "rows" and alone:
         titled = all(isinstance(cell, str) for cell in content[0]) and names.is_header(normalize_names(content[0]))
         if titled and len(content) > 1:
-            return Table(
-                path, "J", "JSON list below names", content[0], content[1:], range(2, len(content) + 1), "item"
-            )
+            numbers = range(2, len(content) + 1)
+            return Table(path, "J", "JSON list below names", content[0], content[1:], numbers, "item")
         return Table(path, "J", "JSON list without names", None, content, unit="item")
     if form == "texts" or (form in ("rows", "list") and not alone):
         return Table(path, "P", "JSON list of texts", None, [[item] for item in content], unit="item")
@@ -533,7 +529,7 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
 
 
 def columns_of(content: dict[str, Any], path: epath.Path, names: Names, *, alone: bool) -> list[dict[str, Any]]:
-    """Return the rows of an object of lists by name, [] if these are texts by id."""
+    """Return the rows of lists by name, [] if these are texts by id."""
     lists = {name: value for name, value in content.items() if isinstance(value, list)}
     lengths = {*map(len, lists.values())}
     columns = len(lengths) == 1 < max(lengths) and len(lists) < max(4 * FEW, *lengths)
@@ -548,10 +544,7 @@ def columns_of(content: dict[str, Any], path: epath.Path, names: Names, *, alone
 
 
 def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield where each list of objects with at least `fewest` texts, or as many lists, is within a JSON text.
-
-    Lists by name count only within another object.
-    """
+    """Yield the place and the rows of each list of objects with `fewest` texts, or of as many lists in an object."""
     waiting = [("", content)]
     while waiting:
         at, value = waiting.pop()
@@ -571,13 +564,16 @@ def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, lis
 
 
 def objects_table(
-    rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int] = (),
-    unit: str = "item",
-) -> Table:  # fmt: skip
-    """Return JSON objects as a table with the names of the first; a chat becomes the side that is missing."""
+    rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int] = ()
+) -> Table:
+    """Return JSON objects as a table with the names of the first; a chat is the side that is missing.
+
+    `numbers`: the lines of the objects; () if they are items of a list.
+    """
+    unit = "line" if numbers else "item"
     notes: dict[str, None] = {}
     both = [i for i, row in enumerate(rows) if sum(map(names.is_text, normalize_names(row))) > 1]
-    if both and both[0] > 0 and len(both) > 1:  # a log, whose first objects hold figures
+    if both and both[0] > 0 and len(both) > 1:  # a log begins with figures
         places = numbers or range(1, len(rows) + 1)
         notes[f"{len(rows) - len(both)} {unit}s without two texts are not used, such as {unit} {places[0]}"] = None
         rows, numbers = [rows[i] for i in both], [places[i] for i in both]
@@ -595,7 +591,7 @@ def objects_table(
 
 
 def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of a row, those of an object in it, and those of the first object in a list."""
+    """Yield names and values of a row, of objects in it, and of the first object of a list."""
     for name, value in row.items():
         listed = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
         inner = value[0] if listed and not names.is_text(normalize(name)) else value  # not of the n best
@@ -605,16 +601,16 @@ def flat(row: dict[str, Any], names: Names, above: str = "", more: bool = False)
             yield above + name, FirstText(value) if more and isinstance(value, str) else value
 
 
-CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
-ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
+CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")
+ASSISTANTS = ("assistant", "gpt", "model", "bot")
 NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")
 CANDIDATES = "of the candidates in a user's message the first is the prediction, the assistant's text is the reference"
 
 
 def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> dict[str, Any]:
-    """Return a row with its chat replaced by the assistant's last message, as the missing reference or prediction.
+    """Return a row with the assistant's last message, for its chat, as the missing reference or prediction.
 
-    If both are missing and the user's message is a list of candidates (n best), the candidates are the prediction.
+    If both are missing, candidates in the user's message are the prediction.
     """
     chat, turns = turns_of(row)
     if not chat:
@@ -637,7 +633,7 @@ def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> d
 
 
 def candidates_in(text: str) -> list[str]:
-    """Return the candidates for one text in a message, one a line or apart by `;`; [] if there is no such list."""
+    """Return candidates for one text, one a line or apart by `;`; [] if a message lists none."""
     lines = [line for line in text.split("\n") if line.strip()]
     numbered = [line for line in lines if NUMBERED.match(line)]
     lines = numbered if len(numbered) > 1 else lines if len(lines) > 1 else text.split(";")
@@ -648,7 +644,7 @@ def candidates_in(text: str) -> list[str]:
 
 
 def turns_of(row: dict[str, Any]) -> tuple[str, list[tuple[str, Any]]]:
-    """Return the name of a list of messages with roles in a row, and their roles and texts; "" without such a list."""
+    """Return the name of a row's chat, and the roles and texts of its messages; "" without a chat."""
     for name, messages in row.items():
         if name.lower() in CHATS and isinstance(messages, list) and all(isinstance(m, dict) for m in messages):
             roles = [str(message.get("role", message.get("from", ""))).lower() for message in messages]

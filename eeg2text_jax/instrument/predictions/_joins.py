@@ -1,4 +1,4 @@
-"""Join a file of predictions with a file of references: by columns that are one key, or row by row."""
+"""Join predictions with references of another file: by columns that are one key, or row by row."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from eeg2text_jax.base.errors import UserError, count_of
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
+from eeg2text_jax.instrument.predictions._containers import ABSENT, FIRST_TWO, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._samples import Changed, conversions, stated, texts
 from eeg2text_jax.instrument.predictions.columns import (
@@ -19,23 +19,22 @@ from eeg2text_jax.instrument.predictions.columns import (
     option,
     side_column,
 )
-from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
 
 def bare(key: str) -> str:
-    """Return an id without what two ids of one sample may differ in: case, folder, leading zeros, prefix, ends."""
+    """Return an id without case, folder, leading zeros, prefix and ends."""
     ends = r"\.[A-Za-z]\w{1,3}$|\.0$|[_-](?:pred|hyp|ref|gt|true)$"
     return re.sub(rf"^.*/|^[sthd]-(?=\d+$)|^0+(?=\d)|{ends}", "", key.casefold())
 
 
 MOST_ENDS = 8  # suffixes of ids that name systems
 ANY = re.compile("")
-ROWS, INDEX = "rows", "index"  # --id=rows joins row by row; an index is the weakest key
+ROWS, INDEX = "rows", "index"  # value of --id; the weakest key
 HOW = "say --id=COLUMN to join by another column, --id=COLUMN,COLUMN by several, or --id=rows to join row by row"
 
 
 class Side:
-    """One of two files: its table, the column of its texts, its columns of keys and of fields."""
+    """One of two files: its table, the columns of its texts, keys and fields."""
 
     def __init__(
         self, table: Table, other: Table, role: str, column: str | None, names: Names, groups: Sequence[str]
@@ -43,13 +42,13 @@ class Side:
         if not (table.rows and table.width):
             raise table.error("no texts in the file")
         self.table, self.role, self.text = table, role, side_column(table, role, column, names, other)
-        self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
+        self.columns = {name: i for i, name in enumerate(table.names) if i != self.text}
         self.keys: dict[str, list[int]] = {
             key: places
             for key in dict.fromkeys(names.keys.values())
             if (places := [i for name, i in self.columns.items() if names.keys.get(name) == key])
         }
-        if table.titles is None:  # the key of ids without a name
+        if table.titles is None:  # ids without a name
             others = [{*map(str, column)} for k in range(other.width) if is_id(column := other.column(k), ANY)]
 
             def is_key(column: Sequence[str]) -> bool:  # of several references or outputs of a text, ids recur
@@ -62,11 +61,11 @@ class Side:
         self.about |= group_positions(table, groups)
 
     def values(self, places: Sequence[int]) -> list[str]:
-        """Return each row's id, of one column or of several."""
+        """Return each row's id."""
         return ["/".join("" if row[i] is None else str(row[i]).strip() for i in places) for row in self.table.rows]
 
     def distinct(self) -> dict[str, int]:
-        """Return the columns beside the texts that have another value in each row: normalized name -> position."""
+        """Return name -> position of the columns with another value in each row."""
         count = len(self.table.rows)
         return {name: i for name, i in self.columns.items() if len({*self.values([i])}) == count > 1}
 
@@ -76,7 +75,7 @@ class Side:
         return " and ".join(self.table.shown(i) for i in places)
 
     def described(self, used: Sequence[int]) -> str:
-        """Return the columns in words: texts, ids and what is not used."""
+        """Return in words the columns of texts and ids, and those not used."""
         table = self.table
         if table.layout in ("P", "K"):
             return table.kind
@@ -85,29 +84,29 @@ class Side:
         return said + (f", not used: {join_names(unused)}" if unused else "")
 
     def read(self, used: Sequence[int]) -> set[int]:
-        """Return the columns of texts, of ids (`used`) and of fields."""
+        """Return the columns of texts, ids (`used`) and fields."""
         return {self.text, *used, *(i for places in self.about.values() for i in places)}
 
     def last_filled(self) -> int:
-        """Return the number of rows without the empty ones at the end."""
+        """Return the number of rows up to the last filled one."""
         rows = self.table.rows
         return next((i for i in range(len(rows), 0, -1) if any(str(c or "").strip() for c in rows[i - 1])), 0)
 
     def first_text(self) -> str:
-        """Return the first text if it is shorter than most, as a header is; "" if not."""
+        """Return the first text if it is short, as a header, and most are not; else ""."""
         lengths = [len(str(row[self.text]).split()) for row in self.table.rows]
         short = self.table.titles is None and lengths[0] < 3 < sorted(lengths)[len(lengths) // 2]
         return str(self.table.rows[0][self.text]) if short else ""
 
 
 def lines_of_ids(lines: Table, references: Table) -> Table:
-    """Return the lines of a log that begin with an id of the references, as texts by id; or else all lines."""
+    """Return the lines of a log that begin with an id of the references, or else all lines."""
     lines_alone = lines.titles is None and lines.width == 1
     for column in map(references.column, range(references.width if lines_alone else 0)):
         ids = {*map(str, column)} if is_id(column) else set()
         split = ((*str(row[0]).split(None, 1), "", "")[:2] for row in lines.rows)
         rows = {number: pair for number, pair in zip(lines.numbers, split, strict=True) if pair[0] in ids}
-        spoken = sum(bool(text) for _, text in rows.values())  # words of the references are no ids
+        spoken = sum(bool(text) for _, text in rows.values())  # references may be words
         most = 2 * len({key for key, _ in rows.values()}) > len(ids) > 1 and 2 * spoken > len(rows)
         if most and len(rows) < len(lines.rows):
             note = f"{len(lines.rows) - len(rows)} lines that do not begin with an id of the references are not used"
@@ -119,9 +118,9 @@ def lines_of_ids(lines: Table, references: Table) -> Table:
 
 @dataclasses.dataclass
 class Join:
-    """Two files, and the positions of the ids by which they are joined (none: row by row).
+    """Two files and the columns by which they are joined (none: row by row), `stated` by `--id`.
 
-    `stated`: as `--id` says. `why`: why they are joined row by row.
+    `why`: why they are joined row by row.
     """
 
     outputs: Side
@@ -136,7 +135,7 @@ class Join:
         return outputs if outputs == references else f"{outputs} of the predictions and {references} of the references"
 
     def said(self) -> str:
-        """Return how the files are joined, in words."""
+        """Return in words how the files are joined."""
         ids, reference_ids = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
         how = f"by {self.titles()}" if self.of_references else f"row by row{self.why}"
         if self.of_references and ids == reference_ids and len({*reference_ids}) < len(reference_ids):
@@ -144,24 +143,23 @@ class Join:
         return f"joined {how}{', as stated' * self.stated}"
 
     def ids(self) -> tuple[list[str], list[str]]:
-        """Return the ids of both files; those of `bare` if all match in this form and none of a file become equal."""
+        """Return the ids of both files; in the form of `bare` if only so all match and none become equal."""
         written = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
         reduced = [*map(bare, written[0])], [*map(bare, written[1])]
         distinct = all(len({*a}) == len({*b}) for a, b in zip(written, reduced, strict=True))
-        return (
-            reduced if distinct and not {*written[0]} <= {*written[1]} and {*reduced[0]} <= {*reduced[1]} else written
-        )
+        fit, fit_written = ({*ids} <= {*reference_ids} for ids, reference_ids in (reduced, written))
+        return reduced if distinct and fit and not fit_written else written
 
     def fitting(self) -> list[int]:
-        """Return `places` if each row of the predictions has one text among the references by these columns, or []."""
+        """Return `places`, [] if these columns do not give one reference for each prediction."""
         with contextlib.suppress(UserError):
             return self.places([])
         return []
 
     def candidates(self) -> tuple[list["Join"], list["Join"]]:
-        """Return the joins by keys that both files have, and those by other columns of one name and by an index.
+        """Return the joins by keys of both files, and those by other columns of one name and by an index.
 
-        An id without a name may be any key of the other file.
+        An id without a name may be any key.
         """
         outputs, references = self.outputs, self.references
         pairs: dict[str, list[tuple[list[int], list[int]]]] = {}
@@ -188,7 +186,7 @@ class Join:
         ]
 
     def choose(self, option_id: Sequence[str] | None) -> "Join":
-        """Return how to join: as stated, by a key that both files have, or row by row."""
+        """Return how to join: as stated, by a key of both files, or row by row."""
         outputs, references = self.outputs, self.references
         if option_id is not None:
             one, two = ([], []) if [*map(normalize, option_id)] == [ROWS] else self.of_option(option_id)
@@ -219,10 +217,7 @@ class Join:
         return dataclasses.replace(self, why=both)
 
     def of_option(self, option_id: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return the positions of the columns of `--id` on both sides.
-
-        The columns are in both files; or of two columns, one is of the references and the other of the predictions.
-        """
+        """Return the columns of `--id`, which both files have, or each file one of two."""
         sides = (self.outputs, self.references)
         positions = [[side.columns.get(normalize(name)) for name in option_id] for side in sides]
         if None not in (*positions[0], *positions[1]):
@@ -241,17 +236,16 @@ class Join:
         raise UserError(f"{option('--id', option_id)}: {said}; {how}.")
 
     def refuse_ids_of_one(self) -> None:
-        """Raise UserError for a file with an id beside each text, and another without ids."""
+        """Raise UserError if only one file has an id beside each text."""
         for one, other in ((self.outputs, self.references), (self.references, self.outputs)):
             if one.table.coded and not other.keys:
-                said = (
-                    f"its texts by id, such as {one.values(one.keys[''])[0]!r:.40}, and {other.table.path} has no ids"
-                )
+                first = one.values(one.keys[""])[0]
+                said = f"its texts by id, such as {first!r:.40}, and {other.table.path} has no ids"
                 whole = ", or say --format=P if the ids are part of the texts" * (one.table.layout == "P")
                 raise one.table.error(f"has {said}; give both in the same form{whole}")
 
     def refuse_other_order(self, indices: set[int]) -> None:
-        """Raise UserError if columns hold the same ids, which differ in a row: rows are not parallel."""
+        """Raise UserError if columns hold the same ids in other rows."""
         outputs, references = self.outputs, self.references
         mine, theirs = (
             [[i] for i in side.columns.values()] or [side.keys.get("", [])] for side in (outputs, references)
@@ -285,12 +279,12 @@ class Join:
                 raise outputs.table.error(f"{said}; {how}, or --id=rows to join row by row")
 
     def places(self, notes: list[str]) -> list[int]:
-        """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
+        """Return the place of each prediction's reference. Raises UserError if none or several fit."""
         if not self.of_references:
             return self.parallel(notes)
         ids, reference_ids = self.ids()
         table = self.references.table
-        distinct = len({*ids}) == len(ids)  # what only the references repeat are several references of one text
+        distinct = len({*ids}) == len(ids)  # references alone repeat: several of one text
         grouped = table.grouped or (distinct and (self.stated or table.titles is None))
         if ids == reference_ids and not grouped:
             return [*range(len(ids))]
@@ -313,7 +307,7 @@ class Join:
         return [place_of[key] for key in ids]
 
     def refuse_missing(self, ids: list[str], missing: list[str], known: list[str]) -> None:
-        """Raise UserError for ids of the predictions that are not among those of the references."""
+        """Raise UserError for ids that the references lack."""
         table, of = self.outputs.table, self.references.table.path
         some = ids[:: len(ids) // MOST_ENDS**3 + 1]
         ends = {next((key.removeprefix(one) for one in known if one and key.startswith(one)), "") for key in some}
@@ -325,7 +319,7 @@ class Join:
         raise table.error(f"{said}; give the file with these references, or {HOW}")
 
     def groups(self) -> tuple[list[int], str]:
-        """Return the first reference of each group, if there are as many groups as outputs, and what divides them."""
+        """Return the first reference of each of as many groups as outputs, and what divides these."""
         side = self.references
         marks = {"empty lines": [None if row[side.text] else "" for row in side.table.rows]}
         marks |= {side.table.shown(i): side.values([i]) for i in side.columns.values()}
@@ -336,7 +330,7 @@ class Join:
         return [], ""
 
     def parallel(self, notes: list[str]) -> list[int]:
-        """Cut empty texts at the end of the longer file, or take the first reference of each group."""
+        """Return places row by row, without empty texts at the end of one file, or the first of each group."""
         sides = (self.outputs, self.references)
         counts, filled = [len(side.table.rows) for side in sides], [*map(Side.last_filled, sides)]
         if filled[0] == filled[1] or min(counts) >= max(filled):
@@ -359,11 +353,10 @@ class Join:
 
 
 def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None) -> tuple[Table, Columns]:
-    """Return two files as one table, and what its columns hold. `option_id`: the columns of `--id`, or `ROWS`."""
+    """Return two files as one table, and what its columns hold. `option_id`: the values of `--id`."""
     join = Join(outputs, references).choose(option_id)
     notes = [*outputs.table.notes, *references.table.notes]
     changed: Changed = {}
-    parts = outputs.table
     places = join.places(notes)
     for side in (outputs, references):
         if side.table.titles is None and side.table.path.suffix.lower() in (".csv", ".tsv") and not join.of_references:
@@ -373,23 +366,25 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         said = f"the first lines, {' and '.join(map(repr, firsts))}, may be headers, and are used as a sample"
         notes.append(f"{said}; {option('--columns', firsts[::-1])} would leave them out")
-    rows = [
-        (references.table.rows[k][references.text], outputs.table.rows[i][outputs.text]) for i, k in enumerate(places)
+    sides = [
+        (references.table.rows[k][references.text], row[outputs.text])
+        for k, row in zip(places, outputs.table.rows, strict=False)
     ]
-    if lost := {i for i, pair in enumerate(rows) if ABSENT in pair}:
-        only = [sum(rows[i][side] is not ABSENT for i in lost) for side in (0, 1)]
-        many = count_of(len(lost), "object without both texts is", "objects without both texts are")
+    both = [i for i, pair in enumerate(sides) if ABSENT not in pair]
+    if len(both) < len(places):
+        only = [sum(pair[side] is not ABSENT for pair in sides) - len(both) for side in (0, 1)]
+        many = count_of(len(places) - len(both), "object without both texts is", "objects without both texts are")
         notes.append(f"{many} left out; {only[0]} of these have a reference only, {only[1]} a prediction only")
-        both = [i for i in range(len(places)) if i not in lost]
-        outputs.table, places = outputs.table.keep(both), [places[i] for i in both]
+    outputs.table, places = outputs.table.keep(both), [places[i] for i in both]
+    parts = outputs.table
     ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
-    about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}
+    about |= stated(outputs.table, outputs.about)
     about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
     truth = texts(references.table, references.text, "reference", changed, places)
-    predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
+    predictions = texts(outputs.table, outputs.text, "prediction", changed)
     if not {"condition", "eval_condition"} & about.keys():
-        one = divided(outputs.table.keep(range(len(places))), outputs.read(join.of_outputs), truth)
+        one = divided(outputs.table, outputs.read(join.of_outputs), truth)
         two = divided(references.table.keep(places), references.read(join.of_references), truth)
         parts = one if one.blocks else two
     grouped = references.table.grouped or (not join.of_references and places != [*range(len(places))])
@@ -400,9 +395,7 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     kind += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
     layout, unit = ("K", "id") if join.of_references else ("P", "line")
     rows = [*zip(truth, predictions, *about.values(), strict=True)]
-    path, blocks, why = outputs.table.path, parts.blocks[: len(rows)], parts.why
-    table = Table(
-        path, layout, f"{kind}; {join.said()}", None, rows, unit=unit, notes=(*notes, *conversions(changed)),
-        blocks=blocks, why=why,
-    )  # fmt: skip
-    return table, Columns(0, {(UNKNOWN, UNKNOWN): 1}, {name: [i] for i, name in enumerate(about, 2)})
+    notes += conversions(changed)
+    table = Table(outputs.table.path, layout, f"{kind}; {join.said()}", None, rows, unit=unit, notes=(*notes,))
+    table = dataclasses.replace(table, blocks=parts.blocks, why=parts.why)
+    return table, dataclasses.replace(FIRST_TWO, about={name: [i] for i, name in enumerate(about, 2)})

@@ -1,14 +1,11 @@
-"""Read printed text with labels as a table: a column for each label, a row for each sample.
+"""Read printed text with labels (`True sentence: ...`, of the dictionary or of `--labels`) as a table.
 
-Labels are names before a colon that the dictionary knows (`True sentence: ...`), or those of `--labels`. `BLOCKS` has
-the layouts in which a rule closes each sample; in D a prediction may span lines, in A2 there are lines of token ids,
-which are not used. C2 has other labels, one a line or both on one line, alone or among other lines such as rulers and
-those of a log; E is `target word: R<TAB>pred word: P`, one line per word.
+In `BLOCKS` a rule closes each sample; A2 is A with token ids. C2 has labels on one line or two, alone or in a log; E is
+`target word: R<TAB>pred word: P`, one line per word.
 """
 
 import dataclasses
 import functools
-import html
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +13,7 @@ from collections.abc import Callable, Sequence
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, unquoted
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, unquoted, untagged
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, join_names, normalize
 from eeg2text_jax.instrument.predictions._printed import (
     FEWEST,
@@ -44,7 +41,7 @@ BLOCKS = {  # layout -> its labels and what closes a block
 LAYOUTS = (*BLOCKS, "A2", "C2", "E")
 RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
-# A possible label is surely one if it begins so.
+# A label surely begins so.
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
@@ -53,10 +50,10 @@ TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|([^\s-]\S*) +(r
 OF_SPEECHBRAIN = re.compile(r"(\S+), %WER .*\[.*\]")
 COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=[\['\"])|\s[-=]>|[<>](?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
-# Words that may stand before a label in a log, beside times, brackets, numbers and marks.
+# Words before a label in a log, beside times, brackets, numbers and marks.
 BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
 BEFORE |= {"epochs", "step", "batch", "idx", "id", "no", "utt"}
-# A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
+# Times, names of figures and marks that texts hardly have.
 LOG_LINE = re.compile(
     r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
     r"|sav(?:ed?|ing)|load\w*|traceback)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
@@ -68,7 +65,7 @@ Pairs = tuple[Rows, list[int], list[str]]  # label -> text, number of the first 
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """A label in a line: its name in normal form, as it is written, and where its text begins."""
+    """A label in a line: its normal name, as it is written, where it and its text begin."""
 
     name: str
     title: str
@@ -78,17 +75,17 @@ class Label:
 
 @dataclasses.dataclass
 class Printed:
-    """The lines of a text, with the labels in each and what the labels are."""
+    """The lines of a text, their labels, and what these are."""
 
     path: epath.Path
     lines: list[str]
-    marks: list[list[Label]]  # the labels of each line, if its first one stands at the begin or behind a prefix
-    rules: list[str]  # of each line: what it repeats ("#", "-", "="), "start" or "end", "" for other lines
-    log: bool = False  # whether lines that are no samples are surely no texts
+    marks: list[list[Label]]  # of each line, if the first stands at its begin or behind a prefix
+    rules: list[str]  # what each line repeats ("#", "-", "="), "start" or "end", "" for other lines
+    log: bool = False  # other lines are surely no texts
     reference: str = ""
     predictions: Sequence[str] = ()
-    about: Sequence[str] = ()  # labels of fields such as the subject
-    closing: str = ""  # the rule that closes each sample, "" without such lines
+    about: Sequence[str] = ()  # fields such as the subject
+    closing: str = ""  # the rule below each sample
 
     @property
     def core(self) -> list[str]:
@@ -96,11 +93,11 @@ class Printed:
 
     @functools.cached_property
     def titles(self) -> dict[str, str]:
-        """Name of a label -> as it is written first."""
+        """Label -> as it is written first."""
         return {label.name: label.title for labels in reversed(self.marks) for label in labels}
 
     def head(self, i: int) -> str:
-        """Return the words before the first colon of a line in lower case, "" without a colon."""
+        """Return the words before the first colon of a line in lower case."""
         mark = HEAD.match(self.lines[i])
         return mark[1].lower() if mark else ""
 
@@ -112,7 +109,7 @@ class Printed:
         return UserError(f"{self.path}: {said}; name two with --labels=TRUE,PREDICTED.")
 
     def unused(self, places: Sequence[int], what: str, example: Sequence[int] = ()) -> list[str]:
-        """Return a note on lines that are not used, if there are any, with the first example, or else the first."""
+        """Return a note on lines that are not used, if any, with an example."""
         shown = [*example, *places][:1]
         return [f"{len(places)} {what}, such as line {i + 1}: {self.lines[i].strip()!r:.60}" for i in shown]
 
@@ -120,18 +117,18 @@ class Printed:
 def labelled_table(
     printed: Text, names: Names, labels: Sequence[str] | None = None, wanted: Sequence[str] = ()
 ) -> Table | None:
-    """Return the samples of a printed text, with two `labels` or known names, or a table in it; None without any."""
+    """Return the samples behind two `labels` or known names, or in a table; None without any."""
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in printed.lines[:9]):
         return word_table(printed.path, printed.lines)
-    tables = iter(()) if labels else tables_among(printed, names, wanted)  # are looked for once, where needed
+    tables = iter(()) if labels else tables_among(printed, names, wanted)  # looked for once, if needed
     table = None if labels else systems_of(printed) or tool_table(printed.path, printed.lines)
     table = table or (None if printed.kind else table_with(tables, names, wanted))
     table = table or (None if wanted else labelled_lines(printed, names, labels) or tutorial_lines(printed, names))
-    return table or table_with(tables, names, wanted)  # of a notebook, such a table may be the head of a longer one
+    return table or table_with(tables, names, wanted)  # in a notebook, perhaps the head of one
 
 
 def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) -> Table | None:
-    """Return the samples whose texts stand behind labels, see `labelled_table`."""
+    """Return the samples behind labels."""
     path, lines = printed.path, [*printed.lines]
     find = finder(names) if labels is None else stated_finder(labels, lines)
     marks = [find(line) for line in lines]
@@ -171,7 +168,7 @@ def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) ->
 
 
 def appended(keys: Sequence[str]) -> list[str]:
-    """Return the run of each line by the keys before the labels; a key, as of a file, that recurs begins a run."""
+    """Return the run of each line; a key before the labels, as of a file, that recurs begins a run."""
     runs: list[dict[str, None]] = [{}]
     numbers = []
     for key in keys:
@@ -182,7 +179,7 @@ def appended(keys: Sequence[str]) -> list[str]:
 
 
 def tutorial_lines(printed: Text, names: Names) -> Table | None:
-    """Return the samples of lines that begin with `>`, `=` and `<` in turn, as a tutorial of PyTorch prints them."""
+    """Return the samples of lines with `>`, `=` and `<` in turn, as in a tutorial of PyTorch."""
     marks = "".join(mark[1] for line in printed.lines if (mark := re.match(r"([>=<])(?: |$)", line)))
     if len(marks) < 3 * FEWEST or marks != ">=<" * (len(marks) // 3):
         return None
@@ -192,7 +189,7 @@ def tutorial_lines(printed: Text, names: Names) -> Table | None:
 
 
 def without_figures(marks: list[list[Label]], lines: Sequence[str]) -> list[list[Label]]:
-    """Leave out the labels of lines on which they have numbers alone, wherever they stand: these are figures."""
+    """Leave out labels that have numbers alone on all lines: these are figures."""
     texts: dict[tuple[str, ...], list[str]] = {}
     for labels, line in zip(marks, lines, strict=True):
         ends = [*(label.start for label in labels[1:]), None]
@@ -203,7 +200,7 @@ def without_figures(marks: list[list[Label]], lines: Sequence[str]) -> list[list
 
 
 def batches(rows: Rows, core: Sequence[str], numbers: Sequence[int]) -> tuple[Rows, list[int]]:
-    """Return a row for each text of printed lists, where lists of both sides are of one length, as of batches."""
+    """Return a row for each text of lists of one length on both sides, as of batches."""
     out: list[tuple[dict[str, str], int]] = []
     for row, number in zip(rows, numbers, strict=True):
         lists = [parse_list(row[name]) or [] for name in core]
@@ -216,8 +213,8 @@ def batches(rows: Rows, core: Sequence[str], numbers: Sequence[int]) -> tuple[Ro
 def is_prefix(text: str) -> bool:
     """Return whether a text may stand before a label.
 
-    It has parts, apart by tabs and marks. A part has brackets, words with digits, marks and words of `BEFORE`; each but
-    the last may also be any single word, such as the name of a logger.
+    Its parts have brackets, words with digits, marks and words of `BEFORE`; each but the last may be any single word,
+    such as the name of a logger.
     """
     *names, last = re.split(r"\s[-|]\s|\t|:(?=\S|$)", re.sub(r"\[[^\]]*\]", " ", text)) if len(text) < 200 else [text]
     words = [word for part in names if len(part.split()) > 1 for word in part.split()]
@@ -228,7 +225,7 @@ def is_prefix(text: str) -> bool:
 
 
 def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
-    """Return a row per word (layout E). Raises UserError for a line of another form."""
+    """Return a row per word (layout E)."""
     rows = {number: WORD_PAIR.fullmatch(line) for number, line in enumerate(lines, 1) if line.strip()}
     if number := next((number for number, pair in rows.items() if pair is None), 0):
         what = f"expected 'target word: ...<TAB>pred word: ...', found {lines[number - 1]!r:.60}."
@@ -238,9 +235,9 @@ def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
 
 
 def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
-    """Return the pairs that fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`) or Kaldi (`ID ref R`, `ID hyp P`) prints.
+    """Return pairs of fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`), Kaldi (`ID ref R`, `ID hyp P`) or SpeechBrain.
 
-    Or SpeechBrain: below `ID, %WER ...` the reference's words, a line of marks, the prediction's words.
+    SpeechBrain prints below `ID, %WER ...` the reference's words, a line of marks, the prediction's words.
     """
     sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     first: dict[str, int] = {}
@@ -262,7 +259,7 @@ def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
 
 
 def systems_of(printed: Text) -> Table | None:
-    """Return the segments of references and systems in a file of WMT (XML); None for other texts."""
+    """Return the segments of references and systems of WMT (XML); None for other texts."""
     if not any("<hyp" in line for line in printed.lines):
         return None
     sides: dict[str, dict[str, dict[tuple[int, str], str]]] = {"ref": {}, "hyp": {}}
@@ -271,7 +268,7 @@ def systems_of(printed: Text) -> Table | None:
             named = re.search(r"(?:system|translator)=[\"']([^\"']*)", about)
             of = sides[kind].setdefault(named[1] if named else kind, {})
             for key, text in re.findall(r"(?s)<seg\b[^>]*\bid=[\"']([^\"']*)[^>]*>(.*?)</seg>", body):
-                of[number, key] = " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+                of[number, key] = untagged(text)
     true = next(iter(sides["ref"].values()), {})
     rows = [(name, true[key], text) for name, of in sides["hyp"].items() for key, text in of.items() if key in true]
     if not rows:
@@ -285,7 +282,7 @@ def systems_of(printed: Text) -> Table | None:
 
 
 def finder(names: Names) -> Callable[[str], list[Label]]:
-    """Return a function that finds known names before colons in a line; the longest name before a colon counts."""
+    """Return a function that finds the longest known name before each colon of a line."""
 
     @functools.cache
     def is_known(name: str) -> bool:
@@ -309,10 +306,9 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
 
 
 def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str], list[Label]]:
-    """Return a function that finds the two labels of `--labels` in a line, each with or without a colon.
+    """Return a function that finds the labels of `--labels`, with or without a colon.
 
-    A number between a label and its colon is of the sample, not of its text: `Truth 0: ...`; and so is one in a label
-    that is on one line only.
+    A number between label and colon (`Truth 0: ...`), or in a label of one line only, is of the sample.
     """
     names = [normalize(label.strip(" :")) for label in labels]
     if len({*names}) != 2 or len(labels) != 2:
@@ -323,7 +319,7 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
         if sum(bool(re.search(rf"(?<!\w){forms[i]}(?!\w)", line, re.IGNORECASE)) for line in lines) < FEWEST:
             forms[i] = r"\s+".join(NUMBER.sub(r"\\d+", word) for word in of)
     either = "|".join(f"({form})" for form in forms)
-    # Names of columns, as pandas prints them, and the begin of a longer label (`PRED SCORE:`) are no labels.
+    # No names of columns, as of pandas, and no begin of a longer label (`PRED SCORE:`).
     bare = rf"(?!\s*(?:[\\|]|(?:{'|'.join(forms)})(?!\w)|\w+(?: \w+)?\s*:))"
     number, mark = r"(?:\s*#?\d+(?=\s*[:\uff1a]))?\s*", r"(?:[:=\uff1a<>]|->|=>)+|-(?=\s)"
     pattern = re.compile(
@@ -336,7 +332,7 @@ def stated_finder(labels: Sequence[str], lines: Sequence[str]) -> Callable[[str]
 
 
 def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
-    """Set the labels of `text` that are read, if any, and its closing rule; return whether both are on one line."""
+    """Set the labels of `text`, if any, and its closing rule; return whether both are on one line."""
 
     def side(name: str) -> str:
         if labels:
@@ -382,10 +378,10 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
 
 
 def other_heads(text: Printed) -> tuple[set[str], list[str]]:
-    """Return words before a colon that are labels of no use, and notes on these and on doubtful ones.
+    """Return labels of no use, and notes on these and on doubtful ones.
 
-    Such words are a label if they match `TOKENS`, or if at least nine of ten blocks have them with a value; half of the
-    blocks suffice if they begin with one of `LABEL_WORDS`. Other words are part of a prediction.
+    Words before a colon are a label if they match `TOKENS`, if nine of ten blocks have them with a value, or half of
+    the blocks if they begin with `LABEL_WORDS`. Other words are part of a prediction.
     """
     count = sum(bool(marks) and marks[0].name == text.reference for marks in text.marks)
     used = {*text.core, *text.about}
@@ -404,7 +400,7 @@ def other_heads(text: Printed) -> tuple[set[str], list[str]]:
 
 
 def blocks(text: Printed) -> Pairs:
-    """Return the samples of blocks that a rule closes; a prediction may span lines."""
+    """Return the samples that a rule closes; a prediction may span lines."""
     unused, notes = other_heads(text)
     used, closing = (*text.core, *text.about), ("start", "end") if text.closing == "end" else (text.closing,)
     expected = ", ".join(f"'{text.titles[name].lower()}:'" for name in text.core)
@@ -432,7 +428,7 @@ def blocks(text: Printed) -> Pairs:
                 raise text.error(i, f"{what}; restore the missing or damaged line between two blocks.")
             fields[current] = [line[label.text :].removeprefix(" ")]
         elif head in unused:
-            current = "?"  # the lines below belong to a label that is not used
+            current = "?"  # lines below are of a label that is not used
         elif head and LABEL_WORDS.match(head):
             what = f"the label '{head}:' is not in every block; expected {expected}"
             raise text.error(i, f"{what}; remove the line if it is not part of the text, or correct the label.")
@@ -448,14 +444,14 @@ def blocks(text: Printed) -> Pairs:
 
 
 def pairs(text: Printed) -> Pairs:
-    """Return the samples whose labels are on lines of their own; each begins with the first label of the file."""
+    """Return the samples with a label on each line; each begins with the first label of the file."""
     with_texts_below(text)
     order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}
     strays = [i for i, marks in enumerate(text.marks) if not marks and text.lines[i].strip() and not text.rules[i]]
     begins = {i: mark[1] or mark[2] or mark[3] for i in strays if (mark := MARKED.match(text.lines[i].strip()))}
     heads = {head for head, n in Counter(begins.values()).items() if 2 * n * len(text.core) >= len(order)}
-    # `fMRI pred:` beside `Dinov2 pred:`, of which one is a known name behind what may be a prefix.
+    # Of `fMRI pred:` and `Dinov2 pred:`, one is a known name behind a possible prefix.
     for name in text.core:
         if alike := [head for head in heads if normalize(head).endswith(f"_{name}")]:
             i = next(i for i, marks in enumerate(text.marks) if marks and marks[0].name == name)
@@ -484,7 +480,7 @@ def pairs(text: Printed) -> Pairs:
             numbers.append(begin + 1)
             row = {}
     lost += [begin] if row else []
-    if len(lost) > len(rows) or (row and not log):  # of an odd last one, any may lack its partner
+    if len(lost) > len(rows) or (row and not log):  # any may lack its partner
         at = begin if row else lost[0]
         heads = join_names([*map(repr, recurring_heads(text.lines)[1])], 5)
         how = f"repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED{WHICH * text.log}"
@@ -495,7 +491,7 @@ def pairs(text: Printed) -> Pairs:
 
 
 def with_texts_below(text: Printed) -> None:
-    """Move each text that stands below its label to the label's line, if all references stand so."""
+    """Move texts below their labels to these lines, if all references stand so."""
     places = {i: marks[0] for i, marks in enumerate(text.marks) if marks and marks[0].name in text.core}
     bare = [i for i, label in places.items() if not text.lines[i][label.text :].strip()]
     if any(label.name == text.reference and i not in bare for i, label in places.items()):
@@ -507,10 +503,7 @@ def with_texts_below(text: Printed) -> None:
 
 
 def on_one(text: Printed) -> Pairs:
-    """Return the samples that have both labels on one line.
-
-    Left out are a ruler behind them, one mark between all of them, and what follows this mark again: other fields.
-    """
+    """Return the samples with both labels on one line, without a ruler, a mark between them, and fields behind it."""
     rows, places = [], []
     for i, marks in enumerate(text.marks):
         ends = [*(label.start for label in marks[1:]), None]

@@ -1,7 +1,4 @@
-"""The dictionary of names: what a column of a table, a field of JSON or a label of a printed text holds.
-
-`names.toml` has the names; `--names=FILE` adds a user's file of the same form.
-"""
+"""The dictionary `names.toml` of columns, fields and labels; `--names=FILE` adds a file of the same form."""
 
 import functools
 import itertools
@@ -19,17 +16,17 @@ SIDES = ("reference", "prediction")
 TEXT, PHONEMES = "text", "phonemes"  # forms of a text
 PARTS = ("trial", "block", "session")  # keys that name a row together, not alone
 LIST_OF_PAIRS = "pairs"
-# Prefixes and suffixes of a column's name that state the mode of its predictions.
+# Prefixes and suffixes of the name of a column.
 MODE_AFFIXES = {
     "free_running": re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?"),
     "teacher_forced": re.compile(
         r"_?\(?(?:w/_?tf|(?:with|w)_tf|tf|teacher_forc(?:ed|ing))\)?$|^(?:tf|teacher_forced)_"
     ),
 }
-# Marks of a condition beside a name of predictions, `pred_real`, that are no name of a column by themselves.
+# Marks of a condition beside a name (`pred_real`) that are no names by themselves.
 MARKS_OF_CONDITIONS = {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
-MOST_OF_NAME, FURTHER = 40, 2  # characters of a name of a column; its words beside a known name
-COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")  # words of any text
+MOST_OF_NAME, FURTHER = 40, 2  # characters of a name; words beside a known one
+COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")  # in any text
 
 
 def normalize_names(names: Iterable[Any]) -> list[str]:
@@ -37,54 +34,54 @@ def normalize_names(names: Iterable[Any]) -> list[str]:
 
 
 def join_names(names: Sequence[str], most: int = 8, room: int = 200, mark: str = ", ") -> str:
-    """Return the first `most` names, or those of `room` characters together, for messages; and how many are left."""
+    """Return at most `most` names or `room` characters for messages, and how many names are left."""
     sizes = [*itertools.accumulate(len(name + mark) for name in names[:most])]
     shown = [f"{name:.{room}}" for name in names[: max(1, sum(size <= room for size in sizes))]]
     return mark.join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
 class Names:
-    """What the names of columns mean; names are compared in the form of `normalize`."""
+    """What names of columns, in the form of `normalize`, mean."""
 
     def __init__(self, sections: Mapping[str, Any], claimed: Mapping[str, str]) -> None:
-        """`sections`: the content of `names.toml`; `claimed`: name in a user's file -> its section."""
+        """`claimed`: name in a user's file -> its section."""
         self.sections = sections
         self.pairs = [(reference, prediction) for reference, prediction in sections[LIST_OF_PAIRS]]
-        # Name of a column -> field, such as "subject"; key by which files are joined, in order of preference.
-        self.fields, self.keys, self._conditions = (
+        # Name -> field such as "subject"; key of joins, in order of preference; condition.
+        self.fields, self.keys, self.conditions = (
             {name: key for key, names in sections[of].items() for name in names} for of in ("field", "key", "condition")
         )
         self.maybe = (*sections["reference"]["maybe"],)
         self.either = (*sections["either"]["names"], *sections["nouns"]["text"])
-        self._forms: dict[str, dict[str, str]] = {}  # side -> name of a text column -> form of its text
+        self.forms: dict[str, dict[str, str]] = {}  # side -> name -> form of the text
         for place, side in enumerate(SIDES):
             forms = dict.fromkeys((pair[place] for pair in self.pairs if pair[place] not in self.maybe), TEXT)
             for form, nouns in sections["nouns"].items():
                 marked = itertools.product(sections[side]["marks"], nouns)
                 forms |= {name: form for a, b in marked for name in (f"{a}_{b}", f"{b}_{a}")}
             forms = {name: form for name, form in forms.items() if claimed.get(name, side) == side}
-            self._forms[side] = dict.fromkeys(sections[side]["names"], TEXT) | forms
+            self.forms[side] = dict.fromkeys(sections[side]["names"], TEXT) | forms
 
     def form(self, side: str, name: str) -> str:
-        """Return the form of the text in a column of `side` ("reference" or "prediction"), "" if it is none."""
-        return self._forms[side].get(name, "")
+        """Return the form of text of a name of a `side` ("reference" or "prediction"), "" for another name."""
+        return self.forms[side].get(name, "")
 
     def has_both(self, names: Sequence[str]) -> bool:
-        """Return whether there are names of texts of both sides."""
+        """Return whether there are names of both sides."""
         return all(any(self.form(side, name) for name in names) for side in SIDES)
 
     def condition(self, name: str) -> str:
-        """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
-        if name in self._conditions:
-            return self._conditions[name]
-        for mark, condition in (self._conditions | MARKS_OF_CONDITIONS).items():
+        """Return the condition of a name (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
+        if name in self.conditions:
+            return self.conditions[name]
+        for mark, condition in (self.conditions | MARKS_OF_CONDITIONS).items():
             rest = name.removesuffix(f"_{mark}") if name.endswith(f"_{mark}") else name.removeprefix(f"{mark}_")
             if rest != name and self.form("prediction", rest):
                 return condition
         return ""
 
     def split_mode(self, name: str) -> tuple[str, str]:
-        """Split a column's name such as `pred_tf` into its base and its mode ("unknown" if the name states none)."""
+        """Split a name such as `pred_tf` into its base and its mode, perhaps "unknown"."""
         for mode, affix in MODE_AFFIXES.items():
             base = affix.sub("", name)
             if base != name and (self.form("prediction", base) or self.condition(base)):
@@ -92,20 +89,19 @@ class Names:
         return name, UNKNOWN
 
     def is_text(self, name: str) -> bool:
-        """Return whether a name is of a column of references or predictions, whatever else it may be."""
+        """Return whether a name may be of references or predictions."""
         base = self.split_mode(name)[0]
         return any(self.form(side, base) for side in SIDES) or base in (*self.maybe, *self.either)
 
     def is_usual(self, name: str) -> bool:
-        """Return whether a name is known and rare enough outside of headers to tell a header from a sample."""
+        """Return whether a name is known, and rare enough in texts to tell a header."""
         named = self.is_text(name) or bool(self.condition(self.split_mode(name)[0])) or self.keys.get(name) == "id"
         return named or self.fields.get(name, "condition") not in COMMON
 
     def likely(self, names: Sequence[str]) -> list[int]:
-        """Return the positions of two names that hold known ones as words: `transcript_raw`, `hypothesis_raw`.
+        """Return the positions of two names that hold known ones: `transcript_raw`, `hypothesis_raw`; [] without two.
 
-        Or of `predicted_x` beside `x`, which comes first. The longest known name says the side, fewest further words
-        come first. [] if a side is missing.
+        Or of `x` and `predicted_x`. The longest known name says the side; names with fewest further words are taken.
         """
         ends = [re.compile(rf"^{mark}_|_{mark}$") for mark in self.sections["prediction"]["marks"]]
         for place, name in enumerate(names):
@@ -123,7 +119,7 @@ class Names:
         return [min(of)[1] for of in ranked.values()] if all(ranked.values()) else []
 
     def contrasted(self, labels: Sequence[str]) -> list[str]:
-        """Return two of the labels with one noun, the first with a mark of references: `Actual x`, `Translated x`."""
+        """Return two labels with one noun, first that with a mark of references: `Actual x`, `Translated x`."""
         marks = tuple(f"{mark}_" for mark in self.sections["reference"]["marks"])
         plain = dict(zip(labels, normalize_names(labels), strict=True))
         for label, name in plain.items():
@@ -138,8 +134,8 @@ class Names:
     def is_header(self, names: Sequence[str]) -> bool:
         """Return whether a record names columns.
 
-        Two are usual, or hold known names of both sides and share a word, or all look like names and one is usual or
-        the first, an index, is empty.
+        Two are usual, or hold known names of both sides and share a word; or all look like names, and one is of a text
+        or the first, an index, is empty.
         """
         usual = {self.split_mode(name)[0] for name in names if self.is_usual(name)}
         plain = all(re.fullmatch(r"[\w.:()/]{0,40}", name) for name in names)
@@ -155,7 +151,7 @@ def built_in() -> Names:
 
 
 def load_names(path: str | os.PathLike[str] | None) -> Names:
-    """Return the built-in names with those of a user's file, of which a name means only what it means there."""
+    """Return the built-in names with those of a user's file, which mean only what it says."""
     usual = built_in().sections
     if path is None:
         return built_in()

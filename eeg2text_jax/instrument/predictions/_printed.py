@@ -1,4 +1,4 @@
-"""What programs print: logs, outputs of notebooks and pages as plain lines, the tables among them, and their parts."""
+"""Logs, outputs of notebooks and pages as plain lines; the tables among them; their parts."""
 
 import contextlib
 import csv
@@ -19,8 +19,8 @@ from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|table)\b", re.IGNORECASE)
 NOTEBOOK = b'"nbformat"'
-ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x08")  # colors of a terminal, steps back
-# A bar of tqdm, with its description if it begins a line, or of Keras.
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x08")
+# Bars of tqdm, with a description that begins a line, or of Keras.
 PROGRESS = re.compile(
     r"(^[^:|]{0,40}:)? {0,9}(?<!\d)\d{1,3}%\|[^|]*\| {0,9}[\d.]+\w*/[\d.?]+\w* {0,9}\[[^\]]*\]"
     r"|(?<!\d)\d{1,9}/\d{1,9} {1,9}(?:\[[=>.]*\]|\u2501+)[ -]*(?:ETA: )?(?:[\d:.]+ ?[mu\u03bc]?s?)?"
@@ -32,45 +32,45 @@ TENSOR = re.compile(  # texts as TensorFlow prints them
     r"|tf\.Tensor\(\s*(b?'[^']*'|b?\"[^\"]*\"|\[.*?\]), shape=\([\d, ]*\), [^)]*\)",
     re.DOTALL,
 )
-SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
-# An epoch or a step, or `[20000/300000] Train loss: 0.3`; `[3/500]` without a figure of training is of a sample.
+SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text in pandas
+# Also `[20000/300000] Train loss: 0.3`; `[3/500]` without a figure of training is of a sample.
 EPOCH = re.compile(
     r"\b(epoch|step|iteration)\b\D{0,6}(\d+)|^\s*\[(\d+)/\d+\](?=.*\b(?:loss|acc|accuracy|lr|train|valid)\b)",
     re.IGNORECASE,
 )
 SAVED = re.compile(r"\bsav(?:ing|ed)\b", re.IGNORECASE)  # of an epoch that has ended
-HEADING = re.compile(  # of Markdown, between marks, or before a colon that ends a line
+HEADING = re.compile(  # in Markdown, between marks, or before a colon
     r"\s*(?:#{1,6}\s+(.*\w.*)|([=*~#_-]{2,})\s*([^\W\d].{0,60}?)\s*[=*~#_-]{2,}|(?!Traceback)([^\W\d][^:|]{0,60}):)\s*"
 )
 FIGURE = re.compile(r"[:=]\s*[\d.]+\s*%?\s*$")  # ends no heading
-HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label: words and brackets before a colon
+HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")  # a possible label
 MARKED = re.compile(
     rf"{HEAD.pattern[:-1]}(?::|[<>=](?=[\s\['\"])|->|(?<=\s)-\s)|([=<>]) (?=\w)|\u3010([^\u3011]{{1,40}})\u3011"
 )
 NUMBER = re.compile(r"(?<!\w)#?\d+(?!\w)")
 INSTALLING = {"Requirement already satisfied", "Looking in indexes", "Installing collected packages"}  # of pip
 BARS = re.compile(r"(?<!\\)\|")
-BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row as the packages rich and polars print it
-DOTS = re.compile(r"\.\.+")  # a row, or rows, that pandas leaves out
-BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # marks between two texts of a line without labels
-# In lines such as `key >> [text] (text)`: brackets beside a space or an end, and marks alone.
+BOX = re.compile(r"\s*[\u2502\u2503].*[\u2502\u2503]\s*")  # a row of rich or polars
+DOTS = re.compile(r"\.\.+")  # rows that pandas leaves out
+BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # two texts without labels
+# In `key >> [text] (text)`: brackets beside a space or an end, and marks alone.
 MARK = r"(?:[][(){}]|(?<![^ ])[<>=~]+(?![^ ]))"
 MARKS = re.compile(r"(?:^| )M+(?: M+)* ?|M+(?:(?: M+)+ ?| |$)".replace("M", MARK))
-LONGEST = 2000  # characters of such a line
+LONGEST = 2000  # characters of a line
 QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
 AMONG, PAIRS, LISTS = "a table among other lines", "pairs of quoted texts", "lists of tokens below each other"
 QUOTED_PAIR = re.compile(rf"\({QUOTE}, {QUOTE}\)")
-WHICH = ", and with --block=last or all which parts count"  # beside other options that a message asks for
-FEWEST = 2  # pairs that a text with other lines must have
+WHICH = ", and with --block=last or all which parts count"  # in messages
+FEWEST = 2  # pairs among other lines
 
 
-Rows = list[tuple[int, list[str]]]  # number of a line, cells
+Rows = list[tuple[int, list[str]]]  # line, cells
 
 
 class Text:
-    """The lines that a program printed, without escapes and progress bars: those of a log, a notebook or a page (HTML).
+    """The lines of a log, a notebook or a page (HTML), without escapes and progress bars.
 
-    `kind` says where they come from, "" for a file of lines; `cells` has the cell of a notebook of each line.
+    `kind` says which, "" for a file of lines; `cells` has each line's cell of a notebook.
     """
 
     def __init__(self, file: Lines) -> None:
@@ -95,10 +95,10 @@ class Text:
     def parts(
         self, numbers: Sequence[int], used: Collection[int], *tables: Sequence[str], headed: bool = True
     ) -> list[str]:
-        """Return in which part of the text (cell, epoch, section) each of the pairs on the lines `numbers` stands.
+        """Return the part of the text (cell, epoch, section) of each pair, by its line; [] if there is one part.
 
-        `used` are the lines of all pairs, `tables` further parts of each pair. Parts other than epochs count if there
-        are fewer than pairs; `headed`: whether headings divide the text. [] if there is one part.
+        `used` are the lines of all pairs, `tables` further parts of each. Parts other than epochs count if there are at
+        most half as many as pairs. `headed`: headings divide the text.
         """
         parts: dict[int, tuple[str, str]] = {}  # line -> epoch and section
         now, seen = ["", ""], set()
@@ -121,7 +121,7 @@ class Text:
 
 
 def heading(lines: Sequence[str], i: int) -> str:
-    """Return the words of a line that is a heading, also of one above a ruler; "" for another line."""
+    """Return the words of a heading, also of one above a ruler; "" for another line."""
     found = HEADING.fullmatch(lines[i])
     ruled = re.fullmatch(r"\s*[=~*#-]{3,}\s*", "".join(lines[i + 1 : i + 2])) and re.match(r"\s*[^\W\d]", lines[i])
     ruled = ruled and not FIGURE.search(lines[i])
@@ -129,7 +129,7 @@ def heading(lines: Sequence[str], i: int) -> str:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text as a terminal shows them, without colors and bars of progress."""
+    """Return the lines as a terminal shows them, without colors and bars of progress."""
     if "\x1b" in text or "\x08" in text:
         text = ESCAPE.sub("", text)
     if re.search(r"%\||\d [\[\u2501]", text):
@@ -141,14 +141,14 @@ def plain_lines(text: str) -> list[str]:
 
 
 def output_text(output: Mapping[str, Any]) -> str:
-    """Return what an output of a notebook shows; a Series of one text is the text."""
+    """Return what an output shows; a Series of one text is the text."""
     text = output.get("text") or shown_text(output.get("data", {}))
     text = SERIES.sub(r"\1", "".join(map(str, text)) if isinstance(text, list) else str(text))
     return re.sub(r"(?<=>),\n +(?=<tf)", ", ", text)  # lists of tensors
 
 
 def shown_text(data: Mapping[str, Any]) -> str:
-    """Return an output's text: plain, or HTML without its tags if it has tables, or the plain text names an object."""
+    """Return the plain text; if it names an object, or HTML has tables, that without tags."""
     plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
     if not page or (plain and "<table" not in page and not re.match(r"<IPython|<[\w. ]+ at 0x", plain)):
         return plain
@@ -157,30 +157,29 @@ def shown_text(data: Mapping[str, Any]) -> str:
 
 
 def barred(row: re.Match[str]) -> str:
-    """Return a row of a table in HTML as one of Markdown; a rule stands below a header."""
+    """Return a row of a table in HTML as one of Markdown, a header with a rule."""
     cells = re.findall(r"<(t[hd])\b[^>]*>(.*?)</t[hd]>", row[0], re.DOTALL)
     texts = [" ".join(re.sub(r"<[^>]*>", " ", text).split()).replace("|", r"\|") for _, text in cells]
     return f"| {' | '.join(texts)} |\n" + "|---|\n" * all(kind == "th" for kind, _ in cells)
 
 
 def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterator[Table]:
-    """Yield the tables among other lines: those with a header, and those of two texts with a mark between.
+    """Yield the tables among other lines, and the lines of two texts.
 
-    A header stands above a rule of Markdown, has names of both sides, or those that are `wanted`. A table printed
-    twice counts once, where it stands last.
+    A header stands above a rule of Markdown, or has names of both sides or the `wanted` ones. A table printed twice
+    counts once, where it stands last.
     """
 
     def is_head(row: Sequence[str]) -> bool:
         plain = normalize_names(row)
         return names.has_both(plain) or (bool(wanted) and {*normalize_names(wanted)} <= {*plain})
 
-    lines = unfolded(
-        [re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in text.lines]
-    )
+    boxed = (re.sub("[\u2502\u2503\u2506]", "|", line) if BOX.fullmatch(line) else line for line in text.lines)
+    lines = unfolded([*boxed])
     filled = {i for i, line in enumerate(lines, 1) if re.search(r"\w", line)}
 
     def table(kind: str, titles: Sequence[str] | None, parts: Mapping[int, Rows], tall: int = 1) -> Table:
-        """Return the rows of tables by the line of their header, each row `tall` lines."""
+        """Return the tables as one; `parts`: line of a header -> rows of `tall` lines."""
         distinct = {repr([row for _, row in of]) if kind == AMONG else top: top for top, of in parts.items()}
         whole = [(top, *row) for top in sorted(distinct.values()) for row in parts[top]]
         found = [(top, number, row) for top, number, row in whole if not DOTS.fullmatch("".join(row))]
@@ -190,11 +189,10 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
         notes = [f"{cut} cells end with '...': pandas cut their texts; write whole ones, as with to_csv"] * bool(cut)
         notes += ["rows are left out where '...' stands: pandas cut the table"] * (len(rows) < len(whole))
         notes += [f"{lost} other lines are not used" for lost in [len(filled - used)] if lost]
-        return Table(
-            text.path, "F" if titles else "H", f"{text.kind}{kind}", [*titles] if titles else None, rows, numbers,
-            notes=(*notes,), samples=not titles,
-            blocks=text.parts(numbers, used, [f"table of line {top}" for top, *_ in found]),
-        )  # fmt: skip
+        blocks = text.parts(numbers, used, [f"table of line {top}" for top, *_ in found])
+        layout, kind, heads = ("F" if titles else "H"), f"{text.kind}{kind}", [*titles] if titles else None
+        samples = not titles
+        return Table(text.path, layout, kind, heads, rows, numbers, notes=(*notes,), samples=samples, blocks=blocks)
 
     for titles, parts in [*barred_tables(lines, is_head).items(), *frames(lines, is_head).items()]:
         if any(parts.values()):
@@ -210,7 +208,7 @@ def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterat
 
 
 def without_header(lines: Sequence[str]) -> Iterator[tuple[str, Rows]]:
-    """Yield lines that hold texts without labels: what stands between the texts, the lines' numbers and cells."""
+    """Yield lines of texts without labels: what stands between the texts, and rows."""
     for mark in BETWEEN:
         marked = [(i, [*map(str.strip, line.split(mark))]) for i, line in enumerate(lines, 1)]
         marked = [(i, pair) for i, pair in marked if lines[i - 1][:1] != "|" and not RULE.fullmatch(lines[i - 1])]
@@ -239,7 +237,7 @@ def without_header(lines: Sequence[str]) -> Iterator[tuple[str, Rows]]:
         yield LISTS, [(run[0], [lines[i - 1] for i in run]) for run in runs if len(run) == size]
 
 
-Tables = dict[tuple[str, ...], dict[int, dict[int, list[str]]]]  # header -> its line -> rows by line
+Tables = dict[tuple[str, ...], dict[int, dict[int, list[str]]]]  # header -> its line -> line -> cells
 
 
 def barred_tables(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]) -> Tables:
@@ -258,7 +256,7 @@ def barred_tables(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]
 
 
 def frames(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]) -> Tables:
-    """Return the tables whose columns end where their names end, as pandas prints them, or begin where they begin."""
+    """Return the tables whose columns end where their names end, as in pandas, or begin where they begin."""
     known: Tables = {}
     rows: dict[int, list[str]] = {}
     titles: list[re.Match[str]] = []
@@ -279,7 +277,7 @@ def frames(lines: Sequence[str], is_head: Callable[[Sequence[str]], bool]) -> Ta
 
 
 def cells_below(line: str, titles: Sequence[re.Match[str]], *, ends: bool) -> list[str]:
-    """Return the cells of a line below the names of columns, where all of them end, or begin; [] if they do not."""
+    """Return the cells of a line that end, or begin, where the names of columns do; [] if they do not."""
     places = [title.end() for title in titles[:-1]] if ends else [title.start() for title in titles[1:]]
     apart = not any(line[place - (not ends) :][:1].strip() for place in places)
     size = len(line.rstrip())
@@ -288,7 +286,7 @@ def cells_below(line: str, titles: Sequence[re.Match[str]], *, ends: bool) -> li
 
 
 def unfolded(lines: Sequence[str]) -> list[str]:
-    """Return lines with the columns side by side that pandas prints in parts, with `\\` behind all but the last."""
+    """Put the columns side by side that pandas prints in parts, with `\\` behind all but the last."""
     lines = [*lines]
     for i, line in enumerate(lines):
         filled = [k for k in range(i, len(lines)) if lines[k].strip()] if line.endswith("  \\") else []
@@ -305,31 +303,30 @@ def unfolded(lines: Sequence[str]) -> list[str]:
 
 
 def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> Table | None:
-    """Return the longest of the tables that have the columns `wanted`, or names of both sides; None without one."""
+    """Return the longest table with the columns `wanted`, or with names of both sides."""
 
     def fits(table: Table) -> bool:
         if wanted and all(map(str.isdigit, wanted)):
             return all(int(number) <= table.width for number in wanted)
         if wanted:
-            return {*normalize_names(wanted)} <= {*(table.names or ())}
-        return names.has_both([name for i, name in enumerate(table.names or ()) if holds_words(table, i)])
+            return {*normalize_names(wanted)} <= {*table.names}
+        return names.has_both([name for i, name in enumerate(table.names) if holds_words(table, i)])
 
     fitting = [table for table in tables if fits(table)]
     return max(with_texts(fitting) or fitting, key=lambda table: len(table.rows), default=None)
 
 
 def with_texts(tables: Iterable[Table]) -> list[Table]:
-    """Return the tables with two columns of texts, the longest first; rows that differ in numbers alone are figures."""
+    """Return the tables with two columns of texts, the longest first; rows that differ in numbers are figures."""
     spoken = [table for table in tables if PAIRS in table.kind or len(spaced(table)) > 1]
     spoken = [of for of in spoken if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in of.rows}) > 1]
     return sorted(spoken, key=lambda table: -len(table.rows))
 
 
 def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return words before colons, arrows or hyphens that begin several lines, the most frequent first, for messages.
+    """Return possible labels of several lines, the most frequent first, and those of them before texts, for messages.
 
-    And those of them before texts, of two words at least, on half of their lines or on the lines below. Words that
-    differ only in a number are one label: the number is of the sample.
+    Half of these texts have two words. Labels that differ in a number are one: the number is of the sample.
     """
     written: dict[str, str] = {}
     counts, spoken = Counter[str](), Counter[str]()

@@ -1,4 +1,4 @@
-"""Make predictions of a table whose columns are known: cells become texts, what is not stated becomes "unknown"."""
+"""Make predictions of a table whose columns are known; what it does not state is "unknown"."""
 
 import contextlib
 import hashlib
@@ -28,35 +28,35 @@ FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
 JOINED = "are lists of tokens; they are joined by spaces"
 SAMPLED = 200  # rows whose texts tell phonemes from words
-# Words that are no words of a text, and a note on them.
+# Marks that are no words, and a note on them.
 BAR = re.compile(r"\|"), "'|' stands between the phonemes of words; it is no phoneme and is left out"
 PADDING = re.compile(r"\*+"), "asterisks alone ('***') stand for words of the other text; they are left out"
 ALONE = re.compile(r"(?<!\S)\*\*+(?!\S)")
 SEPARATORS = ("<>", "||", " | ")  # between several references in a cell
-FEWEST_WITH_MARKS = 4  # rows with fewer may have them by chance
+FEWEST_WITH_MARKS = 4  # rows; fewer may have them by chance
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
 CONTROLS = ("noise", "random", "random_noise", "gaussian_noise", "shuffled", "random_eeg", "zero", "zero_eeg", "zeros")
-RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # signals other than EEG
-MOST_CONDITIONS = 12  # a column with more distinct values is not read as conditions
-MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a missing value
+RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # other than EEG
+MOST_CONDITIONS = 12  # values of a column
+MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}
 YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
-Changed = dict[str, set[int]]  # note on converted texts -> their rows
+Changed = dict[str, set[int]]  # note on converted texts -> rows
 
 
 def parse_list(cell: str) -> list | None:
-    """Return the list that a cell holds in the notation of JSON, Python or NumPy; None if it holds text."""
+    """Return the list that a cell holds in JSON, Python or NumPy; None if it holds text."""
     text = cell.strip()
     if not (text[:1] == "[" and text[-1:] == "]") or text[1:-1].strip().isdecimal():  # "[4]" marks a footnote
         return None
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    # NumPy prints no commas; without commas, Python would join adjacent strings.
+    # NumPy prints no commas; Python would join the strings.
     items = literal(re.sub(r"(?<=['\"])\s+(?=b?['\"])", ", ", text))
     return items and [item.decode("utf8", "replace") if isinstance(item, bytes) else item for item in items]
 
 
 def candidate_text(item: Any) -> Any:
-    """Return the text of a candidate in a list of the n best, an object with a text and a score; None without text."""
+    """Return a candidate's text, perhaps of an object with a score; None without one text."""
     if not isinstance(item, dict):
         return item
     usual = [item[name] for name in ("text", "sentence", "hypothesis", "caption") if isinstance(item.get(name), str)]
@@ -67,8 +67,8 @@ def candidate_text(item: Any) -> Any:
 def text_of(value: Any, what: str, where: str) -> tuple[str, str]:
     """Return a cell as one text, and a note on its conversion.
 
-    Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
-    first counts, because the audit compares scores against one text of a sentence.
+    Texts without spaces are tokens and are joined. Of others (references, hypotheses of a beam) the first counts: the
+    audit compares scores against one text of a sentence.
     """
     if isinstance(value, FirstText):
         return str(value), FIRST_OF_SEVERAL
@@ -88,8 +88,8 @@ def text_of(value: Any, what: str, where: str) -> tuple[str, str]:
 
 
 def texts(table: Table, index: int, side: str, changed: Changed, rows: Sequence[int] | None = None) -> list[str]:
-    """Return the texts of a column, or of some rows of it."""
-    whole, column = table.layout in ("P", "K"), []  # a line is a text even if it begins and ends with a bracket
+    """Return the texts of a column, or of some rows."""
+    whole, column = table.layout in ("P", "K"), []  # a line in brackets is a text
     place = f"{table.path}, {table.unit}"  # of a bucket, this takes time
     what = f"{side} {table.shown(index)}"
     for row in range(len(table.rows)) if rows is None else rows:
@@ -109,7 +109,7 @@ def conversions(changed: Changed) -> list[str]:
 
 
 def is_spelled(cells: Sequence[Any]) -> bool:
-    """Return whether texts are phonemes or single letters: nearly all parts between spaces are short."""
+    """Return whether texts are phonemes or letters: nearly all parts between spaces are short."""
     texts = (" ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells[:SAMPLED])
     texts = [unicodedata.normalize("NFD", text) for text in texts]  # a syllable of Hangul has several letters
     parts = [re.sub(r"[\d\W]", "", part) for text in texts for part in text.split()]
@@ -117,16 +117,16 @@ def is_spelled(cells: Sequence[Any]) -> bool:
 
 
 def padded(one: str, other: str) -> bool:
-    """Return whether two texts have as many words, and asterisks stand only where the other has a word."""
+    """Return whether two texts have as many words, and asterisks only where the other has a word."""
     pairs = [*zip(one.split(), other.split(), strict=False)]
     alone = [(a.strip("*"), b.strip("*")) for a, b in pairs]
     return len(one.split()) == len(other.split()) and all(map(any, alone))
 
 
 def without_marks(references: list[str], outputs: Sequence[list[str]], changed: Changed) -> None:
-    """Leave out of the texts what is no word of them, and all references of a cell but the first.
+    """Leave out marks that are no words, and all references of a cell but the first.
 
-    Asterisks are padding in a file of alignments: if they are in several rows, they are so in each.
+    Asterisks are padding if they are so in each row that has some.
     """
     sides, spelled = [references, *outputs], is_spelled(references)
     rows = [row for side in sides for row, text in enumerate(side) if "**" in text and ALONE.search(text)]
@@ -148,47 +148,48 @@ def without_marks(references: list[str], outputs: Sequence[list[str]], changed: 
             changed.setdefault(f"references {FIRST_OF_SEVERAL}", set()).update(held)
 
 
+def values_of(table: Table, places: Sequence[int]) -> list[str]:
+    """Return the values of a field, those of several columns joined by `/` without missing ones; [] without columns."""
+    columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
+    rows = zip(*columns, strict=True)
+    return ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
+
+
 def stated(table: Table, about: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
-    """Return field -> the values of its columns; those of several columns are joined by `/`, without missing ones."""
-    values = {}
-    for name, places in about.items():
-        columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
-        rows = zip(*columns, strict=True)
-        values[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
-    return values
+    """Return field -> its values."""
+    return {name: values_of(table, places) for name, places in about.items()}
 
 
 def condition_name(value: str) -> str:
-    """Return our name of a condition, such as "eeg" for "Real EEG"; other values become lower case with `_`."""
+    """Return our name of a condition, "eeg" for "Real EEG", or the value in the form of `normalize`."""
     word = normalize(value)
     return EEG_NAMES.get(word, word)
 
 
 def fed_word(value: str) -> str:
-    """Return the condition if a value is surely the name of EEG or a control, else ""."""
+    """Return the condition if a value surely names EEG or a control, else ""."""
     word = condition_name(value) if len(value) < 20 else ""
     return word if word == "eeg" or word in CONTROLS else ""
 
 
 def conditions_of(table: Table, columns: Columns) -> tuple[list[str], bool]:
-    """Return what a column such as `input` says was fed, and whether these are a few conditions, EEG among them."""
+    """Return what a column such as `input` says was fed, and whether these are a few, EEG among them."""
     if columns.named or "condition" not in columns.about:
         return [], False
-    (values,) = stated(table, {"condition": columns.about["condition"]}).values()
-    fed = [*map(condition_name, values)]
+    fed = [*map(condition_name, values_of(table, columns.about["condition"]))]
     few = 2 <= len({*fed}) <= min(MOST_CONDITIONS, len(fed) * len(columns.predictions) // 2)
     return fed, few and "eeg" in fed and "" not in fed
 
 
 def refuse_rows(table: Table, columns: Columns) -> None:
-    """Raise UserError for an object that lacks a column, and for a header among the rows of a CSV."""
+    """Raise UserError for an object that lacks a column or a header among the rows."""
     for index in sorted(columns.used()):
         if ABSENT in table.column(index):
             said = f"has no {table.titles[index]!r}, but the first {table.unit} has it"
             row = table.column(index).index(ABSENT)
             raise table.error(f"{said}; add the name, or remove the {table.unit}", row)
     places = [columns.reference, *columns.predictions.values()]
-    head = table.names and [table.names[i] for i in places]
+    head = [table.names[i] for i in places] if table.names else []
     for i, row in enumerate(table.rows if table.layout in ("F", "H") else ()):
         cells = normalize_names(row[k] for k in places) if len(str(row[places[0]])) < 60 else []
         if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
@@ -198,7 +199,7 @@ def refuse_rows(table: Table, columns: Columns) -> None:
 
 
 def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Prediction]:
-    """Return a prediction for each predicted text of each row; missing values become "unknown", a missing seed 0."""
+    """Return a prediction for each predicted text of each row; a missing value is "unknown", a seed 0."""
     refuse_rows(table, columns)
     references = texts(table, columns.reference, "reference", changed)
     outputs = {key: texts(table, index, "prediction", changed) for key, index in columns.predictions.items()}
@@ -236,7 +237,7 @@ def predictions_of(table: Table, columns: Columns, changed: Changed) -> list[Pre
 def fields_of(
     about: Mapping[str, str], row: int, where: str, sentence: tuple[str, int], shared: Shared
 ) -> dict[str, Any]:
-    """Return the fields that all predictions of a row have in common, but the reference."""
+    """Return the fields that predictions of a row have in common, but the reference."""
     seed = about.get("seed", "0")
     if not (seed.isascii() and seed.isdigit() and len(seed) < 19):
         raise UserError(f"{where}: seed is {seed!r:.40}; expected a whole number.")
@@ -258,11 +259,11 @@ def fields_of(
 
 
 def mode_of(about: Mapping[str, str], mode: str, where: str) -> str:
-    """Return the mode that a row's fields or else `mode` state, or "unknown". Raises UserError for another mode."""
+    """Return the mode that a row's fields or else `mode` state, or "unknown"."""
     stated = mode_name(about.get("mode", mode)) or UNKNOWN
     if stated not in (*MODES, UNKNOWN):
         raise UserError(f"{where}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
-    if stated == UNKNOWN and "decoding" in about:  # this field may name a search instead of a mode
+    if stated == UNKNOWN and "decoding" in about:  # or a search
         stated = mode_name(about["decoding"])
     if stated not in MODES and "forced" in about:
         forced = about["forced"].strip().lower()

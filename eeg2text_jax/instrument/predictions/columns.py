@@ -1,4 +1,4 @@
-"""The one place that decides which columns of a table are what: for one file and for each of two."""
+"""Decide what the columns of a table hold, of one file or of two."""
 
 import csv
 import dataclasses
@@ -22,52 +22,50 @@ from eeg2text_jax.instrument.predictions._names import (
     normalize,
     normalize_names,
 )
-from eeg2text_jax.instrument.predictions._samples import SAMPLED, fed_word, is_spelled, stated
+from eeg2text_jax.instrument.predictions._samples import SAMPLED, fed_word, is_spelled, values_of
 from eeg2text_jax.instrument.predictions.file import MODES, UNKNOWN, mode_name
 from eeg2text_jax.instrument.predictions.packed import read_text
 
 TIME = ("recording", "onset", "duration", "order")
-METADATA = ("n_words", *TIME)  # further columns of a metadata CSV
+METADATA = ("n_words", *TIME)
 NAME_BOTH = "--columns=REFERENCE,PREDICTION"
-# What a description says of other columns -> their fields.
+# What a description calls columns -> their fields.
 SAID = {
     **{name: (name,) for name in ("subject", "task")},
     **{"condition": ("condition", "eval_condition", "train_condition"), "mode": ("mode", "forced", "decoding")},
     **{"time": TIME, "ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",), "part": ("part",)},
 }
-# Value in a column that names the split of each row -> test, dev or train.
+# Value in a column of splits -> test, dev or train.
 SPLITS = {
     **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
     **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
     **dict.fromkeys(("train", "training"), "train"),
 }
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
-NUMBERS = re.compile(rf"{NUMBER.pattern}|\[({NUMBER.pattern}(, *|(?=\])))+\]", re.IGNORECASE)  # or a list of them
-MOST_SYSTEMS = 50  # values of a column that may be systems
-FILE_NAME = re.compile(r".*\.(?=\w*[a-z])\w{2,4}", re.IGNORECASE)  # such as a/b_1.wav
+NUMBERS = re.compile(rf"{NUMBER.pattern}|\[({NUMBER.pattern}(, *|(?=\])))+\]", re.IGNORECASE)  # or a list
+MOST_SYSTEMS = 50  # values of a column
+FILE_NAME = re.compile(r".*\.(?=\w*[a-z])\w{2,4}", re.IGNORECASE)
 CODE = re.compile(r"[\w.:-]*\d[\w.:-]*", re.ASCII)  # of a reader, an image
-MOST_COMPARED = 40  # columns of a table that are compared with each other
+MOST_COMPARED = 40  # columns, each with each
 
 
 def roles(table: Table, names: Names, stated: Sequence[str] | None = None, groups: Sequence[str] = ()) -> Columns:
-    """Return what the columns of a file with both sides hold, as `stated` (`--columns`) or by their known names."""
+    """Return what columns of a file with both sides hold, as `stated` (`--columns`) or by known names."""
     columns = stated_columns(table, names, stated) if stated else table.roles or known_columns(table, names)
     return dataclasses.replace(columns, about=columns.about | group_positions(table, groups))
 
 
 def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
-    """Return `group NAME` -> position of the column NAME, for those of `groups` that the table has."""
-    names = table.names or []
+    """Return `group NAME` -> position of the column NAME, if the table has it."""
+    names = table.names
     return {f"group {name}": [names.index(normalize(name))] for name in groups if normalize(name) in names}
 
 
 class Meanings:
-    """The columns of a table by what their names may mean; a column of numbers has no text."""
+    """What the names of columns may mean; a column of numbers has no text."""
 
     def __init__(self, table: Table, names: Names) -> None:
-        self.plain = [
-            name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names or ())
-        ]
+        self.plain = [name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names)]
         self.modes = [names.split_mode(name) for name in self.plain]  # name without its mode, mode
         self.bases = [base for base, _ in self.modes]
         self.pairs = [pair for pair in names.pairs if pair[0] in self.plain and pair[1] in self.bases]
@@ -84,7 +82,7 @@ class Meanings:
             self.references = self.maybe
 
     def choice(self) -> tuple[str, dict[str, str]] | None:
-        """Return the reference, and prediction -> its condition; None if no pair of columns fits, or several do."""
+        """Return the reference, and prediction -> condition; None if no pair of columns fits, or several do."""
         references, predictions = self.references, self.predictions
         if self.spoken and not (references and predictions) and (self.heard or not references):
             references, predictions = self.spoken[:1], self.heard[:1] or predictions
@@ -95,8 +93,8 @@ class Meanings:
 
 
 def known_columns(table: Table, names: Names) -> Columns:
-    """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
-    if table.names is None:
+    """Return the columns with known names. Raises UserError if no pair fits, or several do."""
+    if table.titles is None:
         raise table.error(unnamed(table, names))
     meanings = Meanings(table, names)
     if (taken := meanings.choice()) is None:
@@ -109,7 +107,7 @@ def known_columns(table: Table, names: Names) -> Columns:
     reference, notes = of_one_form(table, reference, [*predicted], meanings.spoken)
     forced = {condition for condition, mode in predicted.values() if mode == "teacher_forced"}
     predictions = {
-        # a column without a mode is free-running if there is a teacher-forced column of the same condition
+        # without a mode, beside a teacher-forced column of the same condition, it is free-running
         (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): i
         for i, (condition, mode) in predicted.items()
     }
@@ -117,13 +115,13 @@ def known_columns(table: Table, names: Names) -> Columns:
 
 
 def holds_words(table: Table, index: int) -> bool:
-    """Return whether a column may hold texts: not all its cells are numbers, lists of numbers, yes or no, or empty."""
+    """Return whether not all cells of a column are numbers, lists of numbers, yes or no."""
     cells = filled(table, index)
     return not cells or not all(NUMBERS.fullmatch(cell) or cell in ("True", "False") for cell in cells)
 
 
 def filled(table: Table, index: int) -> list[str]:
-    """Return the cells of a column that are not empty, as text."""
+    """Return the cells with content, as text."""
     cells = (str(cell).strip() for cell in table.column(index) if cell is not None and cell is not ABSENT)
     return [cell for cell in cells if cell]
 
@@ -131,7 +129,7 @@ def filled(table: Table, index: int) -> list[str]:
 def of_one_form(
     table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the name of the reference in the form of the predictions, of `spoken` for phonemes, and a note on it."""
+    """Return the reference in the form of the predictions, one of `spoken` for phonemes, and a note on it."""
     place = table.names.index(reference)
     if reference in spoken or is_spelled(table.column(place)) or not all(map(is_spelled, map(table.column, predicted))):
         return reference, ()
@@ -142,11 +140,11 @@ def of_one_form(
     return reference, (f"{titles} holds phonemes or single letters, and the reference {title} holds words",)
 
 
-# Messages about unclear columns, with a proposal of two.
+# Messages about unclear columns.
 
 
 def unnamed(table: Table, names: Names) -> str:
-    """Return the message for a table in which no column has a known name, with its first rows and their columns."""
+    """Return the message for a table without known names."""
     if table.layout == "K" or table.width < 2:
         what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
         other = "if these are references, give the file of outputs, and this one with --reference"
@@ -160,7 +158,7 @@ def unnamed(table: Table, names: Names) -> str:
 
 
 def ways(table: Table, two: Sequence[int]) -> str:
-    """Return a proposal to name two columns, the first of which may be the reference or the prediction."""
+    """Return a proposal to name two columns in either order."""
 
     def either(cells: Sequence[str]) -> str:
         return f"{option('--columns', cells)} or {option('--columns', cells[::-1])}"
@@ -176,14 +174,14 @@ def ways(table: Table, two: Sequence[int]) -> str:
 
 
 def spaced(table: Table) -> list[int]:
-    """Return the positions of columns in which half of the cells that are not empty, a third at least, have a space."""
+    """Return the columns in which half of the filled cells, and a third of all, have a space."""
     columns = [filled(table, i) for i in range(table.width)]
     counts = [(sum(" " in cell for cell in cells), len(cells)) for cells in columns]
     return [i for i, (count, some) in enumerate(counts) if 2 * count >= some and 3 * count >= len(table.rows)]
 
 
 def letter_pairs(table: Table) -> dict[int, list[set[str]]]:
-    """Return position -> pairs of letters in the first cells; without columns of numbers, codes and names of files."""
+    """Return position -> pairs of letters in the first cells, but of numbers, codes and names of files."""
     pairs = {}
     for i in range(min(table.width, MOST_COMPARED)):
         cells = [str(cell).strip() for cell in table.column(i)[table.titles is None :][:SAMPLED]]
@@ -193,10 +191,9 @@ def letter_pairs(table: Table) -> dict[int, list[set[str]]]:
 
 
 def likely(table: Table, other: Table | None = None) -> list[int]:
-    """Return the two columns whose rows share most pairs of letters, the second perhaps of another table.
+    """Return the two columns whose rows share most pairs of letters, or else the first with spaces.
 
-    Columns of the same texts are left out. If no pair shares any, the first with spaces count. Rows of two tables may
-    be in any order, so that their columns are compared as a whole.
+    They are not equal. Of two tables, whose rows may be in any order, columns are compared as a whole.
     """
     parts, others = letter_pairs(table), letter_pairs(other or table)
     if other:
@@ -254,26 +251,25 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
 
 
 def option(name: str, values: Sequence[str]) -> str:
-    """Return an option with a list of values as it is typed in a shell."""
+    """Return an option as it is typed in a shell."""
     text = ",".join(f'"{value}"' if "," in value else value for value in values)
     text = text if re.fullmatch(r"[\w.,:/=-]*", text) else f"'{text}'"
     return f"{name}={text}"
 
 
 def split_list(text: str | None) -> list[str] | None:
-    """Return the values of an option, separated by commas; a value with a comma is in double quotes."""
+    """Return values between commas; one with a comma is in double quotes."""
     rows = csv.reader([text or ""], skipinitialspace=True)
     return None if text is None else [value.strip() for value in next(rows, [])]
 
 
 def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
-    """Return field, such as "subject" -> positions of its columns, by their names.
+    """Return field, such as "subject" -> its first column, or all of `task` (a data set and a key in it).
 
-    The first column of a field counts. Of `task`, all columns count: a data set and a key in it may identify a task.
     Columns of time count if one of them says when a sample was recorded.
     """
     positions: dict[str, list[int]] = {}
-    for index, name in enumerate(table.names or ()):
+    for index, name in enumerate(table.names):
         field = names.fields.get(name, "") or ("split" if holds_splits(table, index) else "")
         first = next(iter(filled(table, index)), "") if field in TIME else ""
         holds = field not in TIME or (first and (field == "recording" or NUMBER.fullmatch(first)))
@@ -285,7 +281,7 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
 
 
 def holds_splits(table: Table, index: int) -> bool:
-    """Return whether a column names the split of each row, by its values: two or three of `SPLITS`, and no others."""
+    """Return whether the values of a column are several of `SPLITS` and no others."""
     if not table.rows or normalize(str(table.rows[0][index])) not in SPLITS:
         return False
     values = {*map(normalize, filled(table, index))}
@@ -293,14 +289,11 @@ def holds_splits(table: Table, index: int) -> bool:
 
 
 def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:
-    """Return the columns that `--columns` names: the reference, then predictions, by name or by number from 1.
-
-    `CONDITION=COLUMN` names the condition of a prediction.
-    """
+    """Return the columns that `--columns` names: the reference, then predictions or `CONDITION=PREDICTION`."""
     shown = option("--columns", stated)
     if len(stated) < 2:
         raise UserError(f"{shown}: expected the reference and at least one prediction.")
-    split = [("", c) if "=" not in c or normalize(c) in (table.names or ()) else c.partition("=")[::2] for c in stated]
+    split = [("", c) if "=" not in c or normalize(c) in table.names else c.partition("=")[::2] for c in stated]
     refuse_doubtful_header(table, [column for _, column in split])
     reference, *predictions = (find_column(table, column) for _, column in split)
     titles = [normalize(fed) or names.condition(normalize(column)) or normalize(column) for fed, column in split[1:]]
@@ -312,7 +305,7 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
 
 
 def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
-    """Raise UserError if the first line of a table may be a header or a sample: names, or no number above numbers."""
+    """Raise UserError if the first line may be a header or a sample: names, or no number above numbers."""
     if table.samples or table.layout != "H" or len(table.rows) < 2:
         return
     places = [find_column(table, column) for column in stated]
@@ -327,8 +320,8 @@ def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
 
 
 def find_column(table: Table, column: str) -> int:
-    """Return the position from 0 of a column given by name or by number from 1. Raises UserError if it is missing."""
-    name, names = normalize(column), table.names or []
+    """Return the position from 0 of a column by name or number from 1. Raises UserError if it is missing."""
+    name, names = normalize(column), table.names
     if names.count(name) > 1:
         raise table.error(f"two columns are named {column!r}; name the columns by number, from 1")
     if name in names:
@@ -340,7 +333,7 @@ def find_column(table: Table, column: str) -> int:
 
 
 def side_column(table: Table, side: str, stated: str | None, names: Names, other: Table) -> int:
-    """Return the position of the texts in one of two files, which holds the `side` "reference" or "prediction"."""
+    """Return the position of the texts of a `side` ("reference" or "prediction") in one of two files."""
     if stated is not None:
         return find_column(table, stated)
     if table.titles is None and table.coded:
@@ -356,7 +349,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
         if len(offered) == 1:
             return (meanings.bases if side == "prediction" else meanings.plain).index(offered[0])
     beside = [i for i in range(table.width) if not is_id(table.column(i))]
-    if table.names is None and len(beside) == 1 == table.width - 1:  # the texts beside the ids
+    if table.titles is None and len(beside) == 1 == table.width - 1:  # the texts beside the ids
         return beside[0]
     known = names.fields.keys() | names.keys.keys()
     words = [i for i in letter_pairs(table) if not table.names or table.names[i] not in known]
@@ -376,9 +369,8 @@ def side_column(table: Table, side: str, stated: str | None, names: Names, other
 
 
 def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
-    """Return the rows of the test part (dev if there is none; all without a column of splits), and a note."""
-    values = stated(table, {"split": columns.about["split"]})["split"] if "split" in columns.about else []
-    parts = [SPLITS.get(normalize(value), "") for value in values]
+    """Return the rows of test, else of dev, else all, and a note."""
+    parts = [SPLITS.get(normalize(value), "") for value in values_of(table, columns.about.get("split", ()))]
     counts = Counter(parts)
     used = next((part for part in ("test", "dev") if counts[part]), "")
     if used and counts[used] < len(parts):
@@ -391,9 +383,9 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
 
 
 def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
-    """Return the table with `blocks` by the columns that are not used and whose values have the same references each.
+    """Return the table with `blocks` by the unused columns whose values have the same references each.
 
-    A column that tells EEG from controls is refused.
+    Raises UserError for one that tells EEG from controls.
     """
     systems: dict[int, int] = {}  # position of such a column -> number of distinct references
     for index in sorted({*range(table.width)} - used):
@@ -421,7 +413,7 @@ def divided(table: Table, used: set[int], references: Sequence[str]) -> Table:
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:
-    """Return a layout in words: its kind, the used and the unused columns; fields in `dropped` count as unused."""
+    """Return the layout, with used and unused columns, in words; fields in `dropped` count as unused."""
     if table.layout in ("P", "K"):
         return f"{table.layout} ({table.kind})"
     used = columns.used(dropped)
@@ -436,7 +428,7 @@ def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = 
 
 
 def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
-    """Open a CSV of metadata; usual names of its columns become `reference`, `subject`, `task` or one of `METADATA`."""
+    """Open a CSV of metadata; usual names become `reference`, `subject`, `task` or one of `METADATA`."""
     names = built_in()
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     titles = reader.fieldnames or ()

@@ -1,7 +1,7 @@
-"""The predictions file, which `decode` writes and `score` and `audit` read; a normal form to compare sentences.
+"""The predictions file, which `decode` writes and `score` and `audit` read; a normal form of sentences.
 
-JSON lines. The first line is a header (`{"header": {...}}`: config hash, split hash, tokenizer, decode settings),
-each further line one prediction of one sample in one cell (training condition, evaluation condition and seed) and mode.
+JSON lines: a header (`{"header": {...}}`: config hash, split hash, tokenizer, decode settings), then one prediction a
+line, of one sample in one cell (training condition, evaluation condition and seed) and mode.
 """
 
 import dataclasses
@@ -23,23 +23,22 @@ from eeg2text_jax.instrument.predictions.packed import Lines
 
 UNKNOWN = "unknown"  # a value that a file does not state
 MODES = ("teacher_forced", "free_running")
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # our rows have most of these
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # most are in our rows
 SURROGATE = re.compile("[\ud800-\udfff]")
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-# Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them
+# Han, kana and bopomofo, with radicals, strokes and full-width punctuation
 SPACELESS = re.compile(f"[{HAN}\u2e80-\u2fdf\u3000-\u312f\u31a0-\u31ff\uff00-\uffef]")
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One decoded sample under one training and evaluation condition; a field is None if its value is not known.
+    """One decoded sample under one training and evaluation condition; what is not known is None.
 
-    `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens. `nll` is the summed
-    negative log-likelihood of the reference in nats over `n_tokens` tokens (teacher-forced rows only). If a sample has
-    several texts (`decode.num_return_sequences`), `hypothesis` is the number of the text, from 0 for the best.
-    `recording`, `onset`, `duration` (seconds) and `order` say when the sample was recorded. Under `shuffled`, `donor`
-    is the `sentence_id` of the sentence whose recording the encoder got. `story_time` is the start and end of a window
-    of a scan, in seconds of the stimulus.
+    `reference_tokens` and `prediction_tokens` are token ids without special tokens. `nll` is the summed negative
+    log-likelihood of the reference in nats over `n_tokens` tokens (teacher-forced rows only). Of several texts
+    (`decode.num_return_sequences`), `hypothesis` is the number, 0 for the best. `recording`, `onset`, `duration`
+    (seconds) and `order` say when the sample was recorded. Under `shuffled`, `donor` is the `sentence_id` whose
+    recording the encoder got. `story_time` is the start and end of a window of a scan, in seconds of the stimulus.
     """
 
     sample_id: str
@@ -79,9 +78,9 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 class PredictionSet:
     """The content of one predictions file.
 
-    `predictions` has the first hypothesis of every sample, which is scored and audited, `further` has later hypotheses.
-    `notes` are sentences on the file for the user. `groups` maps a column of labels and a `sentence_key` to
-    the number of rows with each label. `digest` is the file's SHA-256. `seeds_stated`: whether the file has seeds.
+    `predictions` has the first hypothesis of every sample, which is scored and audited, `further` the others. `notes`
+    are for the user. `groups`: column of labels -> `sentence_key` -> number of rows with each label. `digest` is the
+    file's SHA-256. `seeds_stated`: the file has seeds.
     """
 
     predictions: list[Prediction]
@@ -96,12 +95,12 @@ class PredictionSet:
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
-    """Read a file of `write_predictions`. Raises UserError with the line of an invalid or repeated prediction."""
+    """Read a file of `write_predictions`. Raises UserError for an invalid or repeated prediction."""
     return parse_predictions(Lines(path))
 
 
 def is_own(lines: Lines) -> bool:
-    """Return whether a file is in our format: its first line is a header or a row with most of our names, in JSON."""
+    """Return whether the first line is our header or a row with most of our names."""
     first = next((line for line in lines if line.strip()), "")
     try:
         row = DECODER.decode(first) if first.lstrip().startswith("{") else []
@@ -111,9 +110,9 @@ def is_own(lines: Lines) -> bool:
 
 
 class Shared:
-    """A cache through which rows share equal texts, token ids and lists of ids; a million rows then fit in a gigabyte.
+    """A cache through which rows share equal texts, token ids and lists: a million rows fit in a gigabyte.
 
-    The cache is freed after the file is read; on Python 3.12, strings of `sys.intern` would never be freed.
+    It is freed after the file is read; strings of `sys.intern` never are on Python 3.12.
     """
 
     def __init__(self) -> None:
@@ -134,7 +133,7 @@ class Shared:
 
 
 def parse_predictions(lines: Lines) -> PredictionSet:
-    """Return the content of a file in our format; see `read_predictions`."""
+    """Return the content of a file in our format."""
     header: dict[str, Any] = {}
     first: list[Prediction] = []
     further: list[Prediction] = []
@@ -151,16 +150,14 @@ def parse_predictions(lines: Lines) -> PredictionSet:
         previous = places.setdefault((*cell, prediction.hypothesis or 0), {}).setdefault(sample, number)
         if previous != number:
             said = f"sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} already"
-            raise UserError(
-                f"{where}: {said}; expected each hypothesis once with these conditions, seed and mode; remove one."
-            )
+            wanted = "expected each hypothesis once with these conditions, seed and mode"
+            raise UserError(f"{where}: {said}; {wanted}; remove one.")
         (further if prediction.hypothesis else first).append(prediction)
     for p in further:
         *cell, sample = row_key(p)
         if sample not in places.get((*cell, 0), {}):
-            said = (
-                f"is hypothesis {p.hypothesis} of sample {p.sample_id!r}, whose first (hypothesis 0) is not in the file"
-            )
+            said = f"is hypothesis {p.hypothesis} of sample {p.sample_id!r}"
+            said += ", whose first (hypothesis 0) is not in the file"
             where = f"{lines.path}, line {places[*cell, p.hypothesis][sample]}"
             raise UserError(f"{where}: {said}; decode again, or number hypotheses from 0.")
     if not first:
@@ -170,7 +167,7 @@ def parse_predictions(lines: Lines) -> PredictionSet:
 
 
 def row_key(prediction: Prediction) -> tuple:
-    """Return conditions, seed, mode and sample id, which all hypotheses of one sample have in common."""
+    """Return what hypotheses of one sample have in common: conditions, seed, mode and sample id."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
@@ -181,12 +178,12 @@ def normalize(name: str) -> str:
 
 
 def sentence_key(text: str) -> str:
-    """Return a key of a sentence that ignores white space and the Unicode form (é as one character or two)."""
+    """Return a key of a sentence without its white space and Unicode form."""
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 def count_labels(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter]:
-    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
+    """Return `sentence_key` -> label -> number of pairs (reference, label)."""
     counts: dict[str, Counter] = defaultdict(Counter)
     for reference, label in pairs:
         counts[sentence_key(reference)][label.strip()] += 1
@@ -194,12 +191,12 @@ def count_labels(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter]:
 
 
 def characters_apart(text: str) -> str:
-    """Put spaces around Han and kana characters, so that each counts as a word, as with sacrebleu's tokenizer `zh`."""
+    """Put spaces around Han and kana, each of which counts as a word, as in sacrebleu's tokenizer `zh`."""
     return text if text.isascii() else SPACELESS.sub(r" \g<0> ", text)
 
 
 def refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the names and values of a JSON object as a dict. Raises ValueError if a name occurs twice."""
+    """Return names and values as a dict. Raises ValueError if a name occurs twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
@@ -211,7 +208,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=refuse_repeated_names)
 
 
 def parse_object(line: str, where: str) -> dict[str, Any]:
-    """Return the JSON object on a line; `where` begins messages. Raises UserError if it is no object."""
+    """Return the JSON object on a line; `where` begins messages."""
     try:
         row = DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -221,7 +218,7 @@ def parse_object(line: str, where: str) -> dict[str, Any]:
 
 
 def objects_of(lines: Lines) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield the number of each line with content, its place for messages, and its JSON object."""
+    """Yield number, place for messages, and JSON object of each line with content."""
     path = str(lines.path)  # of a bucket, this takes time
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -229,8 +226,8 @@ def objects_of(lines: Lines) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Prediction)}
-LARGEST = sys.float_info.max  # an integer may exceed it; math.isfinite would raise for such an integer
-# Field of numbers -> its type, least and largest value, and what is expected.
+LARGEST = sys.float_info.max  # math.isfinite would raise for a larger integer
+# Field -> type, least and largest value, what is expected.
 NUMBERS: dict[str, tuple[Any, float, float, str]] = {
     **dict.fromkeys(("n_words", "seed", "n_tokens", "order"), (int, 0, MOST_WHOLE, "a whole number, 0 to 2^63 - 1")),
     "hypothesis": (int, 0, MOST_WHOLE, "0 for the first, 1 for the next"),
@@ -241,7 +238,7 @@ SHARED_TEXT = ("subject", "task", "sentence_id", "train_condition", "eval_condit
 
 
 def own_row(row: dict[str, Any], where: str, shared: Shared, modes: Sequence[str] = MODES) -> Prediction:
-    """Return a line's JSON object as a prediction. Raises UserError if a field is missing, unknown or invalid."""
+    """Return a JSON object as a prediction. Raises UserError if a field is missing, unknown or invalid."""
     if missing := [name for name, f in FIELDS.items() if name not in row and f.default is dataclasses.MISSING]:
         raise UserError(f"{where}: the field {missing[0]!r} is missing.")
     if unknown := [name for name in row if name not in FIELDS]:
@@ -260,7 +257,6 @@ def own_row(row: dict[str, Any], where: str, shared: Shared, modes: Sequence[str
 
 
 def _value(name: str, value: Any, where: str) -> Any:
-    """Return the value of the field `name`. Raises UserError if its type is wrong or it is out of range."""
     if value is None and FIELDS[name].default is None:
         return None
     if name == "story_time":
@@ -279,7 +275,7 @@ def _value(name: str, value: Any, where: str) -> Any:
 
 
 def _typed(name: str, value: Any, kind: type | tuple[type, ...], where: str) -> Any:
-    """Return `value` unchanged. Raises UserError if it is not of `kind`, is a boolean, or has a broken character."""
+    """Return `value`. Raises UserError for a boolean, another kind, or a broken character."""
     if not isinstance(value, kind) or isinstance(value, bool):
         names: dict[Any, str] = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
         raise UserError(f"{where}: {name} is {json.dumps(value)[:60]}; expected {names.get(kind, 'a number')}.")
@@ -289,7 +285,7 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], where: str) -> 
 
 
 def refuse_surrogates(text: str, what: str) -> None:
-    """Raise UserError if a text has half of a UTF-16 surrogate pair (no valid character); `what` begins the message."""
+    """Raise UserError for half of a UTF-16 surrogate pair; `what` begins the message."""
     if broken := SURROGATE.search(text):
         said = f"the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}"
         raise UserError(f"{what} holds {said}; correct or remove the character.")
@@ -301,6 +297,6 @@ FREE = {"free_running", "autoregressive", "ar", "generate", "generated", "no_tf"
 
 
 def mode_name(text: str) -> str:
-    """Return the mode that a text such as "with TF" means, or the text itself if it is no known name."""
+    """Return the mode that a text such as "with TF" means, or the text itself."""
     word = normalize(text)
     return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text

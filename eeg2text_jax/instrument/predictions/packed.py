@@ -21,13 +21,13 @@ from etils import epath
 from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.packages import library, parquet_errors
 
-LARGEST = 2**31  # largest number of bytes of an unpacked file; a million predictions have a tenth of it
-CELLS = 50_000_000  # most cells of an Excel, Parquet or HDF5 table, with the empty ones before a row's last cell
-SECONDS = 300  # longest time in which such a table is read
-TEXT = "CSV"  # kind of a file that is text already
+LARGEST = 2**31  # bytes of an unpacked file; a million predictions have a tenth of it
+CELLS = 50_000_000  # of a table, with the empty ones before a row's last cell
+SECONDS = 300  # for such a table
+TEXT = "CSV"  # kind of a file of text
 PICKLE = "a Python pickle, which can run code and is not opened"
 AS_TEXT = "write its texts as CSV or JSON"
-# First bytes of unsupported files -> their kind, and the user's remedy.
+# First bytes of unsupported files -> kind, and remedy.
 OTHERS = {
     b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), (PICKLE, AS_TEXT)),
@@ -36,22 +36,20 @@ OTHERS = {
     b"%PDF": ("a PDF", AS_TEXT),
     **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
-PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # of any protocol; the first ones have no mark of their own
-DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries for damaged files
-    OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error,
-    SyntaxError,  # among them the ParseError of XML
-)  # fmt: skip
+PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # the first protocols have no mark
+# Errors of libraries for damaged files; the ParseError of XML is a SyntaxError.
+DAMAGE = (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, SyntaxError)
+DAMAGE += (zipfile.BadZipFile, zlib.error)
 UTF_7 = re.compile(rb"\+[A-Za-z0-9/][A-Za-z0-9+/]+")
-TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
+TITLES = 20  # rows of a sheet with a header, below titles
 Rows = Iterator[Sequence[Any]]
 
 
 class Lines:
     """The lines of a UTF-8 file without their ends (`\n`, `\r\n` or `\r`) and byte order mark.
 
-    Other kinds of files are converted first, see `as_text`; `kind` names the kind, `digest` is the SHA-256. The file is
-    read once (it may be a pipe) and kept as bytes; each pass decodes one line at a time, so a large file is never in
-    memory as text.
+    Other files are converted by `as_text`; `kind` names the kind, `digest` is the SHA-256. The file is read once (it
+    may be a pipe) and kept as bytes; each pass decodes line by line, so a large file is never in memory as text.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -80,12 +78,12 @@ class Lines:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a file with `\n` as line ends; see `Lines`."""
+    """Return the text of a file with `\n` as line ends."""
     return "\n".join(Lines(path))
 
 
 def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the content of a file as UTF-8 text, and its kind in words."""
+    """Return a file as UTF-8 text, and its kind."""
     if data.startswith(b"\x1f\x8b"):
         with damaged(path, "a gzip file that cannot be unpacked", "copy it again"):
             data = unpacked(gzip.GzipFile(fileobj=io.BytesIO(data)), path)
@@ -106,15 +104,14 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     if data.startswith(b"PK\x03\x04"):
         return zip_text(data, path)
     if 4 * max(data[::2].count(0), data[1::2].count(0)) > len(data) > 8:
-        raise UserError(
-            f"{path}: UTF-16 text without a mark; convert it with `iconv -f UTF-16LE -t UTF-8`, or UTF-16BE."
-        )
+        how = "convert it with `iconv -f UTF-16LE -t UTF-8`, or UTF-16BE"
+        raise UserError(f"{path}: UTF-16 text without a mark; {how}.")
     return data, TEXT
 
 
 @contextlib.contextmanager
 def damaged(path: epath.Path, what: str, cure: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn the errors of libraries for damaged files, and `more`, into one sentence."""
+    """Turn errors of libraries for damaged files, and `more`, into one sentence."""
     try:
         yield
     except (*DAMAGE, *more) as error:
@@ -122,7 +119,7 @@ def damaged(path: epath.Path, what: str, cure: str, *more: type[Exception]) -> I
 
 
 def unpacked(file: Any, path: epath.Path) -> bytes:
-    """Return the content of a file in an archive, which may have up to `LARGEST` bytes."""
+    """Return the content of a file in an archive, of up to `LARGEST` bytes."""
     with file:
         content = file.read(LARGEST + 1)
     refuse_large(path, len(content))
@@ -130,7 +127,7 @@ def unpacked(file: Any, path: epath.Path) -> bytes:
 
 
 def refuse_large(path: epath.Path, size: int = 0, cells: int = 0) -> None:
-    """Raise UserError for more than `LARGEST` bytes or `CELLS` cells: one text, repeated, is small if packed."""
+    """Raise UserError for more than `LARGEST` bytes or `CELLS` cells; packed, these may be small."""
     if cells > CELLS:
         raise UserError(f"{path}: the table has more than {CELLS:,} cells; save its columns of texts as CSV.")
     if size > LARGEST:
@@ -149,7 +146,7 @@ def parquet_rows(data: bytes, path: epath.Path) -> Rows:
 
 
 def hdf5_rows(data: bytes, path: epath.Path) -> Rows:
-    """Yield names and rows of the texts of an HDF5 file: attributes of its groups (a trial each), or its own."""
+    """Yield names and rows of texts: attributes of groups (a trial each), or data sets."""
     h5py = library("h5py", "h5py")
     with damaged(path, "cannot be read as HDF5", "copy it again"), h5py.File(io.BytesIO(data), "r") as file:
         trials = [item.attrs for item in file.values() if isinstance(item, h5py.Group)]
@@ -169,7 +166,7 @@ def hdf5_rows(data: bytes, path: epath.Path) -> Rows:
 
 
 def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the text of an Excel workbook, or of the only file in a zip archive, and its kind in words."""
+    """Return the text of a workbook, or of the only file in a zip archive, and its kind."""
     with (
         damaged(path, "a zip archive that cannot be read", "copy it again"),
         zipfile.ZipFile(io.BytesIO(data)) as archive,
@@ -193,12 +190,12 @@ def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read."""
+    """Return the first sheet with a table as CSV, and which one it is."""
     openpyxl = library("openpyxl", "xlsx")
     with damaged(path, "cannot be read as an Excel file", "save it as CSV"):
         sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets
         for sheet in sheets:
-            sheet.reset_dimensions()  # rows end at their last cell; the size that a file states may be anything
+            sheet.reset_dimensions()  # a file may state any size
         heads = {sheet.title: head for sheet in sheets if (head := _header(sheet))}
         sheet = next((sheet for sheet in sheets if sheet.title in heads), sheets[0])
         alike = [repr(title) for title, (_, names) in heads.items() if names == heads[sheet.title][1]]
@@ -212,10 +209,9 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """Return (rows above the header, header) of a sheet, or None.
+    """Return the number of rows above the header of a sheet, and the header; None without one.
 
-    The header is the first row with two filled cells, or with one that is not in the first column, as pandas writes the
-    name of a column beside its index.
+    It is the first row with two filled cells, or with one beside the empty name of an index.
     """
     for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
         if (names := tuple(cell for cell in row if cell is not None)) and (len(names) > 1 or row[0] is None):
@@ -224,7 +220,7 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
 
 
 def _filled(rows: Rows, above: int) -> Rows:
-    """Yield the rows below the first `above` ones, as wide as the first row with a filled cell; others are empty."""
+    """Yield the rows below the first `above` ones, as wide as the first filled one; others are empty."""
     width = 0
     for row in itertools.islice(rows, above, None):
         width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
@@ -234,7 +230,7 @@ def _filled(rows: Rows, above: int) -> Rows:
 
 
 def as_csv(rows: Rows, path: epath.Path) -> bytes:
-    """Return rows of cells as CSV; None becomes "", a list becomes JSON. An empty row counts as one cell."""
+    """Return rows as CSV; None becomes "", a list JSON. An empty row counts as one cell."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     cells, end = 0, time.monotonic() + SECONDS

@@ -1,15 +1,14 @@
-"""Files of candidates: the scores of sentences that a decoder chose from, and rankings.
+"""Rankings: for each recording, the score of every sentence that a decoder chose from.
 
-The file of rankings, which `decode` writes, has for each recording the score of every candidate sentence. It is JSON
-lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
-(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); each further line is one recording
+`decode` writes them as JSON lines, which `score` and `audit` read: a header whose `candidates` are lists of sentences
+by name (`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`), then one recording a line,
 under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 
     "list": "test", "scores": [0.31, ...]   one number per candidate, higher is likelier
     "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the true sentence
     "stratum_n": 7, "stratum_rank": 1.0     n and rank among the candidates of the true sentence's stratum
 
-`list` and `scores` are required. Each other number may be missing; if present, it must agree with the scores.
+`list` and `scores` are required; other numbers must agree with the scores if they are present.
 """
 
 import dataclasses
@@ -39,15 +38,15 @@ from eeg2text_jax.instrument.predictions.file import (
 from eeg2text_jax.instrument.predictions.packed import Lines, read_text
 
 MODES = ("contrastive", "likelihood")
-MOST = 2**53  # largest number; float64, and thus every JSON reader, is exact for whole numbers up to it
-DIGITS = 6  # significant digits of a score in the file; ranks are computed from the rounded scores
-_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")  # fields that only a ranking has
+MOST = 2**53  # up to it, float64 and thus every JSON reader is exact for whole numbers
+DIGITS = 6  # of a score in the file; ranks are of the rounded scores
+_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")  # of rankings alone
 CANDIDATE: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """A named list of `N` sentences that are ranked. Raises UserError if a sentence occurs twice."""
+    """A named list of `N` distinct sentences that are ranked."""
 
     name: str
     references: Sequence[str]
@@ -66,7 +65,7 @@ class Candidates:
         return {sentence_key(text): place for place, text in enumerate(self.references)}
 
     def place(self, reference: str) -> int:
-        """Return the index of a sentence in the list. Raises KeyError if it is missing."""
+        """Return the index of a sentence. Raises KeyError if it is missing."""
         return self._places[sentence_key(reference)]
 
     def __len__(self) -> int:
@@ -75,28 +74,28 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ranking(Prediction):
-    """A prediction whose text is the candidate with the highest score; `scores` `[N]` has all candidates' scores."""
+    """A prediction whose text is the candidate with the highest of the `scores` `[N]`."""
 
     scores: np.ndarray | None = None
     candidates: Candidates | None = None
 
     @property
     def right(self) -> int:
-        """Index of the true sentence (the reference) among the candidates."""
+        """Index of the reference among the candidates."""
         return self.candidates.place(self.reference)
 
 
 def rank_of(scores: np.ndarray, right: int, among: np.ndarray | None = None) -> float:
-    """Return the rank, from 1, of candidate `right` by `scores` `[N]`; tied candidates share the mean of their ranks.
+    """Return the rank from 1 of candidate `right` by `scores` `[N]`, if ties share the mean of their ranks.
 
-    `among` (bool `[N]`) marks the candidates to rank; None ranks all.
+    `among` (bool `[N]`): the candidates to rank.
     """
     others = scores if among is None else scores[among]
     return float(np.sum(others > scores[right]) + (np.sum(others == scores[right]) + 1) / 2)
 
 
 def rounded(scores: np.ndarray) -> np.ndarray:
-    """Return scores rounded to `DIGITS` significant digits, float64 of the same shape."""
+    """Return float64 scores rounded to `DIGITS` significant digits."""
     scores = np.asarray(scores, np.float64)
     size = np.floor(np.log10(np.maximum(np.abs(scores), 1e-300)))
     unit = 10.0 ** (DIGITS - 1 - size)
@@ -104,7 +103,7 @@ def rounded(scores: np.ndarray) -> np.ndarray:
 
 
 def write_rankings(path: str | os.PathLike[str], header: dict[str, Any], rows: Iterable[Ranking]) -> None:
-    """Write a file of rankings atomically; the rows' lists of candidates are added to the header."""
+    """Write a file of rankings atomically; the header gets the lists of candidates."""
     rows = list(rows)
     lists = {}
     for c in {row.candidates.name: row.candidates for row in rows}.values():
@@ -143,7 +142,7 @@ class RankingSet:
 
 
 def describe_rankings(read: RankingSet) -> str:
-    """Return a line that describes a file: its numbers of rankings, sentences and candidates, modes and conditions."""
+    """Describe a file in a line: numbers of rankings, sentences and candidates, modes and conditions."""
     rows = read.rows
     sizes = sorted({len(row.candidates) for row in rows})
     conditions = ", ".join(dict.fromkeys(f"{row.train_condition} → {row.eval_condition}" for row in rows))
@@ -155,7 +154,7 @@ def describe_rankings(read: RankingSet) -> str:
 
 
 def is_rankings(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins with the header of rankings; False for a pipe, which can be read once only."""
+    """Return whether a file begins with a header of rankings; False for a pipe, which can be read once only."""
     path = epath.Path(path)
     if not path.is_file():
         return False
@@ -171,7 +170,7 @@ def is_rankings(path: str | os.PathLike[str]) -> bool:
 
 
 def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
-    """Read a file of `write_rankings`. Raises UserError with the number of an invalid line."""
+    """Read a file of `write_rankings`. Raises UserError for an invalid line."""
     lines = Lines(path)
     objects = objects_of(lines)
     _, where, first = next(objects, (1, f"{path}, line 1", {}))
@@ -238,7 +237,7 @@ def _ranking(row: dict[str, Any], lists: dict[str, Candidates], where: str, shar
 
 
 def read_choices(path: Path) -> list[str]:
-    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
+    """Return the sentences that a decoder chose from, one a line. Raises UserError if there are none."""
     choices = read_text(path).splitlines()
     if not any(map(str.strip, choices)):
         raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")

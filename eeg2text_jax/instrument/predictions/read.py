@@ -1,7 +1,7 @@
 """Read a predictions file of any layout, recognised by its content, and describe it in words.
 
-`Lines` of any file become a `Table` (_containers, _printed, _labelled), two tables one (_joins); `Columns` say what it
-holds (columns); its rows become predictions (_samples). Each of these steps raises UserError for what it cannot read.
+`Lines` become a `Table` (_containers, _printed, _labelled), two tables one (_joins); `Columns` say what it holds
+(columns); its rows become predictions (_samples). Each step raises UserError for what it cannot read.
 """
 
 import argparse
@@ -26,7 +26,9 @@ from eeg2text_jax.instrument.predictions._containers import (
     Table,
     csv_table,
     json_table,
+    line_texts,
     lines_table,
+    text_lines,
 )
 from eeg2text_jax.instrument.predictions._joins import Side, join_files, lines_of_ids
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table
@@ -38,6 +40,7 @@ from eeg2text_jax.instrument.predictions._samples import (
     conversions,
     predictions_of,
     stated,
+    values_of,
 )
 from eeg2text_jax.instrument.predictions.columns import (
     SAID,
@@ -63,8 +66,8 @@ from eeg2text_jax.instrument.predictions.file import (
 )
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
-FORMATS = ("jsonl", *LAYOUTS, "F", "H", "J", "P", "K")
-SIDE_FORMATS = ("P", "K", "F", "H", "J")  # layouts of files of references alone or predictions alone
+SIDE_FORMATS = ("F", "H", "J", "P", "K")  # of files of references or predictions alone
+FORMATS = ("jsonl", *LAYOUTS, *SIDE_FORMATS)
 REFERENCE = (
     "the true texts of files with outputs alone: lines, a table, JSON or HDF5, in the same order or by the same ids"
 )
@@ -84,7 +87,7 @@ class Once(argparse.Action):
 
 
 def add_options(add: Any) -> None:
-    """Add the options that say how files are read to a command; `add` is `add_argument` of its parser."""
+    """Add the options of reading to a command; `add` is `add_argument` of its parser."""
     add = functools.partial(add, action=Once)
     add("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
     add("--format", choices=FORMATS, help="layout of the files, if it is recognised wrongly")
@@ -97,7 +100,7 @@ def add_options(add: Any) -> None:
 
 
 def options_of(flags: Any) -> dict[str, Any]:
-    """Return the arguments of `read_any` that the options of `add_options` state."""
+    """Return the arguments of `read_any` that these options state."""
     return {"layout": flags.format, **{name: getattr(flags, name) for name in OPTIONS}}
 
 
@@ -160,9 +163,8 @@ def read_any(
     if reference is None and id is not None:
         raise UserError(f"--id={','.join(id)}: joins two files; give the references with --reference=FILE.")
     if reference is None and layout in ("P", "K"):
-        raise UserError(
-            f"--format={layout}: the file has only predictions; give their references with --reference=FILE."
-        )
+        how = "give their references with --reference=FILE"
+        raise UserError(f"--format={layout}: the file has only predictions; {how}.")
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_one_form(parse_predictions(lines), mode)
     if beside is None:
@@ -176,7 +178,7 @@ def read_any(
 def set_of(
     table: Table, used: Columns, mode: str | None, digest: str = "", block: str | int | None = None
 ) -> PredictionSet:
-    """Return the rows of a table whose columns are known, of one mode and block, in one Unicode form."""
+    """Return the rows of a table, of one mode and block, in one Unicode form."""
     table, part = test_part(without_footer(table, used), used)
     table = in_block(table, used, block)
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
@@ -205,15 +207,15 @@ def table_of_file(
     *,
     alone: bool = True,
 ) -> Table:
-    """Return the table that a file holds: JSON, a CSV with a known header, printed text, another CSV, lines.
+    """Return the table of a file: JSON, a CSV with a known header, printed text, another CSV, or lines.
 
-    `alone`: the file has both sides; else it is one of two files, and `columns` has its column.
+    `alone`: the file has both sides; else `columns` has the column of its side.
     """
     plain = lines.kind == TEXT
     if not plain and (layout in ("P", "K") or not lines.kind.startswith("Excel")):
-        layout = None  # a table whose columns have names, whatever the other file is
+        layout = None  # it has columns with names, whatever the other file has
     if layout == "P" and plain:
-        return lines_table(lines, names, "P")
+        return text_lines(lines.path, line_texts(lines))
     printed = Text(lines)
     if printed.kind and not alone:
         if tables := [table for table in tables_among(printed, names) if table.titles]:
@@ -240,11 +242,11 @@ def table_of_file(
         raise labelled.error(f"{said}; leave --reference out, or give a file that has only predictions")
     if not (labelled or table) and (refusal or alone):
         raise refusal or UserError(f"{lines.path}: {no_layout(printed, layout, labels, names)}")
-    return labelled or table or lines_table(lines, names)
+    return labelled or table or lines_table(lines, names, by_id=layout == "K")
 
 
 def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, names: Names) -> str:
-    """Return the message for a text that is no table and has no known labels."""
+    """Return the message for a text without a table and known labels."""
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     (heads, before_texts), kind = recurring_heads(printed.lines), printed.kind
@@ -270,9 +272,9 @@ def no_layout(printed: Text, layout: str | None, labels: Sequence[str] | None, n
 
 
 def without_footer(table: Table, columns: Columns) -> Table:
-    """Return a CSV up to a row of empty cells below which no row has both texts, with a note.
+    """Return a CSV up to an empty row below which no row has both texts, with a note.
 
-    Rows without a reference and without a prediction are no samples of a table whose columns have names.
+    In a table with names, rows without a reference and a prediction are no samples.
     """
     sides, notes = [[columns.reference], columns.predictions.values()], [*table.notes]
     filled = [[any(str(row[k] or "").strip() for k in side) for side in sides] for row in table.rows]
@@ -295,7 +297,7 @@ NAMED = "; if they are systems, conditions or readers, name the column eval_cond
 
 
 def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
-    """Return the rows of one part of the file (an epoch, a system, a table, a cell), or all with a note."""
+    """Return the rows of one part (an epoch, a system, a table, a cell), or all with a note."""
     references = [str(row[used.reference]) for row in table.rows]
     table = in_parts(table, used, references)
     rows: dict[str, list[int]] = {}
@@ -337,13 +339,13 @@ def in_block(table: Table, used: Columns, block: str | int | None) -> Table:
 def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
     """Return the table with `blocks`, or a note that rows share references and nothing says why.
 
-    Parts are those that the layout or a column of epochs states; the values of columns that are not used and divide the
-    rows into sets of equal references; or passes. `why` is set if the parts may be readers.
+    Blocks are parts that the layout or a column of epochs states, values of unused columns with the same references
+    each, or passes. `why` is set if they may be readers.
     """
-    if "part" in used.about:
-        values, place = stated(table, {"part": used.about["part"]})["part"], used.about["part"][0]
-        if 1 < len({*values}) <= len(values) / 2:
-            table = dataclasses.replace(table, blocks=[f"{table.shown(place)} {value}" for value in values])
+    values = values_of(table, used.about.get("part", ()))
+    if 1 < len({*values}) <= len(values) / 2:
+        title = table.shown(used.about["part"][0])
+        table = dataclasses.replace(table, blocks=[f"{title} {value}" for value in values])
     table = dataclasses.replace(table, blocks=in_passes(table.blocks, references))
     if used.named or conditions_of(table, used)[1]:
         return table
@@ -357,7 +359,7 @@ def in_parts(table: Table, used: Columns, references: Sequence[str]) -> Table:
 
 
 def in_passes(blocks: Sequence[str], references: Sequence[str]) -> list[str]:
-    """Return the block of each row, cut where a block holds one list of references several times, as validations."""
+    """Return each row's block, cut where a block repeats its list of references, as validations do."""
     passes: dict[str, list[list[str]]] = {}
     places: list[int] = []
     for name, text in zip(blocks, references, strict=False):
@@ -371,9 +373,9 @@ def in_passes(blocks: Sequence[str], references: Sequence[str]) -> list[str]:
 
 
 def repeated(table: Table, used: Columns) -> list[str]:
-    """Return a sentence if references recur and nothing says why."""
+    """Return why rows are pooled, if references recur and nothing says why."""
     about, references = stated(table, used.about), [str(row[used.reference]) for row in table.rows]
-    readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # what tells rows of one sentence apart
+    readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # of one sentence
     keys = [*zip(references, *(about[name] for name in readers if name in about), strict=True)]
     rows, subjects = sum(n for n in Counter(keys).values() if n > 1), "subject" in about
     why = f"{rows} rows share their {'subject and ' * subjects}reference with another row, and no known column says why"
@@ -384,7 +386,7 @@ def read_two(
     lines: Lines, reference: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str],
     ids: Sequence[str] | None, names: Names,
 ) -> tuple[Table, Columns]:  # fmt: skip
-    """Return the table of a file of predictions joined with a file of their references, and what its columns hold."""
+    """Return predictions and references as one table, and what its columns hold."""
     if layout not in (None, *SIDE_FORMATS):
         said, expected = "files of this layout hold references themselves", " or ".join(SIDE_FORMATS)
         raise UserError(f"--format={layout}: {said}; with --reference, expected {expected}, or leave --reference out.")
@@ -412,10 +414,9 @@ def read_two(
 
 
 def in_one_form(read: PredictionSet, mode: str | None) -> PredictionSet:
-    """Return the rows of one mode (None: of all), with texts in the Unicode form NFC and a note on those in another.
+    """Return the rows of one mode (None: of all), in the Unicode form NFC, with a note on those in another.
 
-    Rows of unknown mode get the mode. An é may be one character or two (NFC, NFD), which look the same and count as
-    different in every metric.
+    Rows of unknown mode get the mode. For a metric, an é of one character differs from one of two, which looks alike.
     """
     changed, rows = set(), []
     for row in read.predictions:
@@ -447,7 +448,7 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
         if place in places:
             raise UserError(f"{path}: the file is given twice; give each file once.")
         places.add(place)
-        if os.path.isfile(place) and (reference or len(paths) > 1):  # not a pipe, which can be read once only
+        if os.path.isfile(place) and (reference or len(paths) > 1):  # a pipe can be read once only
             other = digests.setdefault(file_digest(path), path)
             if other != path:
                 notes.append(f"{path}: the file has the same bytes as {other}; one of them may be a copy.")
@@ -455,7 +456,7 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
 
 
 def describe(read: PredictionSet) -> str:
-    """Return a description of a file: a line with layout, counts, modes and conditions, then a line per note."""
+    """Describe a file: a line with layout, counts, modes and conditions, then a line per note."""
     rows = read.predictions
     modes = ", ".join(dict.fromkeys(p.mode for p in rows))
     conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in rows))
@@ -475,12 +476,12 @@ def describe(read: PredictionSet) -> str:
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
 
 
-FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
-MARKS = (",", ";", "|", "/")  # marks that may stand between several references in a cell, and within one
+FEW = 10  # distinct texts whose frequencies and lack of spaces are judged
+MARKS = (",", ";", "|", "/")  # between references in a cell, or within one
 SPECIAL = re.compile(r"</?s>|<pad>|(?<!<)<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
-PIECES = re.compile("@@ |\u2581| ##\\w")  # marks of word pieces
+PIECES = re.compile("@@ |\u2581| ##\\w")  # of words
 QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
-HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters only, with bopomofo
+HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters, with bopomofo
 
 
 def possible_faults(read: PredictionSet) -> Iterator[str]:
@@ -511,7 +512,7 @@ def possible_faults(read: PredictionSet) -> Iterator[str]:
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
-    """Return notes on conditions and modes whose predictions are all empty; no note if all predictions are empty."""
+    """Return notes on conditions and modes without a text, if others have some."""
     cells = {(p.train_condition, p.eval_condition, p.mode): False for p in read.predictions}
     cells |= {(p.train_condition, p.eval_condition, p.mode): True for p in read.predictions if p.prediction.strip()}
     return [
@@ -522,7 +523,7 @@ def empty_halves(read: PredictionSet) -> list[str]:
 
 
 def exchanged_columns(read: PredictionSet) -> Iterator[str]:
-    """Yield a note if reference and prediction seem exchanged, by repeated predictions or by special tokens."""
+    """Yield a note if both sides seem exchanged: predictions recur, or references hold special tokens."""
     rows = read.predictions
     references, predictions = (Counter(getattr(p, side) for p in rows) for side in SIDES)
     usual = sorted(predictions.values())[len(predictions) // 2]
@@ -541,7 +542,7 @@ def exchanged_columns(read: PredictionSet) -> Iterator[str]:
 
 
 def other_marks(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield notes on quotes that differ, which metrics treat as different, and on references without spaces."""
+    """Yield notes on quotes that differ, word pieces, and references without spaces."""
     texts = {side: [getattr(p, side) for p in rows] for side in SIDES}
     curly, straight = ({side: sum(map(bool, map(kind.search, texts[side]))) for side in SIDES} for kind in QUOTES)
     for side, other in (SIDES, SIDES[::-1]):
@@ -565,12 +566,12 @@ def other_marks(rows: Sequence[Prediction]) -> Iterator[str]:
 
 
 def is_spaceless(text: str) -> bool:
-    """Return whether half of the letters of a text are Han or kana, which are written without spaces."""
+    """Return whether half of the letters are Han or kana, which are written without spaces."""
     return not text.isascii() and 2 * len(HAN_OR_KANA.findall(text)) >= max(1, sum(map(str.isalpha, text)))
 
 
 def several_references(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield a note if a mark in nearly all references, and in no prediction, stands between texts of the same words."""
+    """Yield a note on a mark between texts of the same words in nearly all references and no prediction."""
 
     def alike(text: str, mark: str) -> bool:
         first, *others = [{*part.casefold().split()} for part in text.split(mark)]
@@ -594,11 +595,11 @@ FIGURES = re.compile(rf"[\s,]\(?{FIGURE}(?:[,;]?\s*{FIGURE})*\)?\W*$")
 
 
 def ends(rows: Sequence[Prediction]) -> Iterator[str]:
-    """Yield notes on a word, such as `endseq`, with which nearly all predictions or all texts begin or end.
+    """Yield notes on a word, such as `endseq`, at the begin or end of nearly all predictions or all texts.
 
-    And on marks, numbers or figures there, such as of a log, on one side alone.
+    And on marks or figures there, as of a log, on one side alone.
     """
-    shapes = []  # of each side: first words without letters, figures at the end
+    shapes = []  # of each side: first words, figures at the end
     for side in SIDES:
         texts = [getattr(p, side) for p in rows]
         heads = (re.sub(r"\d+", "0", text.split()[0]) if " " in text.strip() else "" for text in texts)

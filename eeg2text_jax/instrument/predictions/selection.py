@@ -1,4 +1,4 @@
-"""Group predictions by condition, from one file or several; add metadata; labels (class, topic) of references."""
+"""Predictions by condition, of files or Python; metadata; labels (class, topic) of references."""
 
 import contextlib
 import dataclasses
@@ -32,22 +32,21 @@ from eeg2text_jax.instrument.predictions.read import read_any as read_file
 
 CLOCK_ARM = "the arm trained on clock"
 Row = TypeVar("Row", bound=Prediction)
-# Usual names of columns with the class, topic or story of a reference.
+# Usual columns with the class, topic or story of a reference.
 LIKELY = tuple(
     f"{first}{second}"
     for second in ("class", "object", "category", "topic", "story", "label", "genre")
     for first in ("", "expected ", "true ", "target ", "gold ")
 )
-MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
+MOST_DIVIDED = 0.1  # share of references with several labels; above it, labels describe rows
 Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
     """Return evaluation condition -> rows of one arm (training condition): EEG first, then each control.
 
-    `arm` None takes the arm `eeg`, or the only arm. Other arms are left out, because their scores do not show whether
-    this model uses its EEG. Beside the arm `eeg`, the arm trained and tested on `clock` is kept: its input is only the
-    recording and the time of a sample, so it shows what time alone tells.
+    `arm` None takes the arm `eeg`, or the only arm. Scores of other arms do not show whether this model uses its EEG;
+    beside `eeg`, only the arm trained and tested on `clock` is kept, which shows what time alone tells.
     """
     rows = list(rows)
     arms = list(dict.fromkeys(row.train_condition for row in rows))
@@ -75,8 +74,8 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
 def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Return condition -> rows of all arms (training conditions): EEG first, then two kinds of controls.
 
-    The arm trained on EEG gives a control for each other evaluation condition. Every other arm gives the control `the
-    arm trained on NAME`, evaluated with its training condition (`label_shuffle` with EEG).
+    Those are the other evaluation conditions of the arm trained on EEG, and `the arm trained on NAME`, evaluated with
+    its training condition (`label_shuffle` with EEG).
     """
     conditions: dict[str, list[Row]] = {"eeg": []}
     arms: dict[str, list[Row]] = {}
@@ -94,11 +93,10 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def read_conditions(
     eeg: Path, controls: Sequence[Path], read: Callable[[Path], Any], arm: str | None = None
 ) -> dict[str, list[Any]]:
-    """Return condition -> rows, from several files, EEG first; `read` returns the rows of a file.
+    """Return condition -> rows of several files, EEG first; `read` returns the rows of a file.
 
-    A condition has the name of its file; if the file `eeg` has several evaluation conditions, their names are used. A
-    control file with several pairs (training condition, evaluation condition) gives a control for each pair that was
-    not evaluated with EEG.
+    A condition has the name of its file, or its own if the file `eeg` has several. A control file with several pairs
+    (training condition, evaluation condition) gives a control for each that was not evaluated with EEG.
     """
     paths = [eeg, *controls]
     if twice := [path for path, n in Counter(path.resolve() for path in paths).items() if n > 1]:
@@ -122,7 +120,7 @@ def read_conditions(
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """Return short distinct names of files: without suffix, and without the common beginning up to a `_`."""
+    """Return short distinct names of files, without suffix and common beginning up to a `_`."""
     stems = [path.stem for path in paths]
     if len(set(stems)) < len(stems):
         return [str(path) for path in paths]
@@ -134,7 +132,7 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def account(read: PredictionSet) -> list[str]:
-    """Return what of a file is used and how: columns and joins, texts, mode, conditions, time, groups; then notes."""
+    """Return what of a file is used and how, a line each; then notes."""
     first, *notes = describe(read).split("\n")
     rows = read.predictions
     modes = Counter(row.mode for row in rows)
@@ -157,9 +155,9 @@ def account(read: PredictionSet) -> list[str]:
 
 
 def ten_rows(read: PredictionSet) -> list[tuple[str, str, str, str]]:
-    """Return subject, condition, reference and prediction of ten rows, in order: the first five, the last two, others.
+    """Return subject, condition, reference and prediction of the first five, the last two and three other rows.
 
-    These are the rows whose texts differ most in length: where a text was cut, or has more than its words, it is there.
+    Their texts differ most in length: one may be cut, or have more than its words.
     """
     rows, sides = read.predictions, [[len(getattr(p, side)) + 10 for side in SIDES] for p in read.predictions]
     unlike = sorted(range(len(rows)), key=lambda i: min(sides[i]) / max(sides[i]))
@@ -172,8 +170,8 @@ def join_metadata(
 ) -> list[Prediction]:
     """Return rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV with a column `reference`.
 
-    A reference has one line in the CSV, or one line for each of its rows within one mode, pair of conditions and seed
-    (line k belongs to row k). The CSV has a column to add, or one of `groups`.
+    A reference has one line in the CSV, or one for each of its rows, in order, of one mode, pair of conditions and
+    seed. The CSV has a column to add, or one of `groups`.
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)
@@ -215,7 +213,7 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
 def groups_of(
     read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
 ) -> tuple[Labels, list[str]]:
-    """Return column of `meta`, or else of the file -> reference -> label, and notes on references with several."""
+    """Return column (of `meta`, or else of the file) -> reference -> label, and notes on several labels."""
     lines = list(read_metadata(meta)) if meta else []
     by_column: Labels = {}
     notes = []
@@ -241,7 +239,7 @@ def groups_of(
 
 
 def likely_groups(read: PredictionSet) -> list[str]:
-    """Return the `LIKELY` columns with one label per reference, and with 2 to (references / 2) distinct labels."""
+    """Return the `LIKELY` columns with one label per reference, and 2 to (references / 2) distinct ones."""
     columns = []
     for column, counts in read.groups.items():
         labels = {label for counter in counts.values() for label in counter}
@@ -251,16 +249,16 @@ def likely_groups(read: PredictionSet) -> list[str]:
     return columns
 
 
-# Predictions in Python: paths, `Prediction`s, pandas tables and lists of texts become rows of a predictions file.
+# Predictions in Python.
 
 Given = Any  # predictions as a path, `Prediction`s, a pandas DataFrame, or texts
-ARGUMENTS = {"format": "layout"}  # option of the command -> argument, where the names differ
+ARGUMENTS = {"format": "layout"}  # option -> argument of another name
 LISTS = ("columns", "id", "labels", "groups")
 
 
 @contextlib.contextmanager
 def arguments() -> Iterator[None]:
-    """Let errors of the readers speak of arguments, `columns=["a", "b"]`, and not of `--columns=a,b`."""
+    """Let errors speak of arguments, `columns=["a", "b"]`, and not of `--columns=a,b`."""
     try:
         yield
     except UserError as error:
@@ -290,11 +288,11 @@ def as_set(
     columns: Sequence[str] | None = None,
     groups: Sequence[str] = (),
 ) -> PredictionSet:
-    """Return the `PredictionSet` of predictions given in Python; messages call the argument `name`.
+    """Return the `PredictionSet` of predictions given in Python; messages call them `name`.
 
     They are a path, what `read_any` returned, `Prediction`s, a table (a DataFrame, a dict of columns, or a list of
-    dicts) with columns that `read_any` recognises, or texts. `references` are the true texts, or the path of their file
-    beside a path. Other arguments are those of `read_any`.
+    dicts) with columns as of a file, or texts. `references` are the true texts, or beside a path the path of their
+    file. Other arguments are those of `read_any`.
     """
     path, kinds = epath.Path(name), "expected predictions, texts, a DataFrame or the path of a file"
     if isinstance(predictions, str | os.PathLike):
@@ -324,9 +322,8 @@ def as_set(
         return set_of(table, used, mode)
     predictions = list(predictions) if isinstance(predictions, Iterable) else predictions
     if not isinstance(predictions, list) or not predictions:
-        raise UserError(
-            f"{name} {'holds no predictions' if predictions == [] else f'is {predictions!r:.60}'}; {kinds}."
-        )
+        said = "holds no predictions" if predictions == [] else f"is {predictions!r:.60}"
+        raise UserError(f"{name} {said}; {kinds}.")
     if isinstance(predictions[0], str):
         references = [] if references is None else list(references)
         if len(references) != len(predictions):
@@ -340,17 +337,11 @@ def as_set(
 
 
 def as_conditions(
-    eeg: Given,
-    controls: Any,
-    references: Any,
-    mode: str | None,
-    name: str,
-    columns: Sequence[str] | None = None,
+    eeg: Given, controls: Any, references: Any, mode: str | None, name: str, columns: Sequence[str] | None = None
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool, Labels, list[str]]:
-    """Return the rows under EEG, control -> its rows, whether all training seeds are stated, labels, and notes.
+    """Return the rows under EEG, control -> rows, whether all training seeds are stated, labels, and notes.
 
-    `controls` is a mapping from names to predictions, or the predictions of one control. If it is empty, the other
-    conditions of a table or file `eeg` are the controls.
+    `controls`: name -> predictions, or those of one control; if empty, the other conditions of `eeg` are the controls.
     """
     if not isinstance(controls, Mapping) or is_columns(controls, references):
         controls = {"control": controls}
@@ -375,7 +366,7 @@ def as_conditions(
 
 
 def _records(data: Any, references: Any, name: str) -> list[dict[str, Any]] | None:
-    """Return the rows of a table: a DataFrame, a dict of columns, or dicts; None for rows and texts."""
+    """Return the rows of a DataFrame, a dict of columns, or dicts; None for rows and texts."""
     if hasattr(data, "convert_dtypes") and hasattr(data, "columns"):
         if not data.columns.is_unique:
             twice = data.columns[data.columns.duplicated()][0]
@@ -394,7 +385,7 @@ def _records(data: Any, references: Any, name: str) -> list[dict[str, Any]] | No
 
 
 def is_columns(data: Any, references: Any = None) -> bool:
-    """Return whether a mapping holds the columns of a table, not conditions: texts, no references beside them."""
+    """Return whether a mapping holds columns of texts, not conditions."""
     if not isinstance(data, Mapping) or references is not None or len(data) < 2:
         return False
     lists = all(isinstance(column, list | tuple) or hasattr(column, "tolist") for column in data.values())
@@ -407,7 +398,7 @@ def _as_written(value: Any) -> str | list:
 
 
 def _own_rows(records: Iterable[Mapping[str, Any]], path: epath.Path) -> list[Prediction]:
-    """Return the rows of a table with the columns of a predictions file; of a sample, its first hypothesis only."""
+    """Return the rows of a table with the columns of a predictions file, without further hypotheses."""
     shared = Shared()
     filled = ({key: value for key, value in row.items() if value is not None} for row in records)
     predictions = [own_row(row, f"{path}, line {number}", shared) for number, row in enumerate(filled, 1)]
