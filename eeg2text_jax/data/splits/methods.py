@@ -17,7 +17,7 @@ from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.kinds import shares
 from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock, sessions_of, stretches
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.split import PARTS, Split, normalize, part_sizes, read_split_file, text_units
+from eeg2text_jax.data.splits.split import PARTS, Split, part_sizes, read_split_file, text_units
 
 LEFT_OUT = NONE = -1  # in place of a part: a discarded sample (or edge of a graph); a node without a part yet
 TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
@@ -31,7 +31,7 @@ TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
 # picks a story (C and the matrix of Algorithm 2), in `f_prose` each story picks a subject, which keeps fewer samples
 # (on the graph of Narratives 83.9 % of the windows in place of 88.2 %, means of 20 seeds).
 
-ORDER = ("test", "dev", "train")  # of parts that claim edges; with train first, dev and test would get hardly any
+ORDER = (TEST, DEV, TRAIN)  # of parts that claim edges; with train first, dev and test would get hardly any
 
 
 def f(data: DataFile, ratio: Sequence[float], rng: Generator, name: str = "f") -> np.ndarray:
@@ -60,15 +60,12 @@ def check_enough(data: DataFile, setting: str, what: str, n: int, units: str = "
         )
 
 
-def split_graph(
-    u: np.ndarray, v: np.ndarray, ratio: Sequence[float], rng: Generator, *, cut: str, order: Sequence[str] = ORDER
-) -> np.ndarray:
+def split_graph(u: np.ndarray, v: np.ndarray, ratio: Sequence[float], rng: Generator, *, cut: str) -> np.ndarray:
     """Divide the edges of a bipartite graph so that no node has edges in two parts.
 
     `u` and `v` are the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
-    Each node v picks a node u, which owns it. The nodes of the side `cut`, "u" or "v", are divided at `ratio`. Parts
-    claim edges without a part in `order`. Returns the part of every edge, -1 if discarded, int `[E]`; no discarded edge
-    could be added to any part.
+    Each node v picks a node u, which owns it. The nodes of the side `cut`, "u" or "v", are divided at `ratio`. Returns
+    the part of every edge, -1 if discarded, int `[E]`; no discarded edge could be added to any part.
     """
     owner = pick_owners(u, v, rng)
     if cut == "u":
@@ -76,20 +73,18 @@ def split_graph(
         part_v = part_u[owner]
     else:
         part_v = cut_nodes(len(owner), ratio, rng)
-        part_u = inherit(u.max() + 1, owner, part_v, np.bincount(v[u == owner[v]]), order)
-    extend(u, v, part_u, part_v, order, rng)
+        part_u = inherit(u.max() + 1, owner, part_v, np.bincount(v[u == owner[v]]))
+    extend(u, v, part_u, part_v, rng)
     is_kept = part_u[u] == part_v[v]
     part_u[np.bincount(u, is_kept) == 0] = NONE  # a node is free again if none of its edges was kept
     part_v[np.bincount(v, is_kept) == 0] = NONE
-    extend(u, v, part_u, part_v, order, rng)
+    extend(u, v, part_u, part_v, rng)
     return np.where(part_u[u] == part_v[v], part_u[u], NONE)
 
 
-def extend(
-    u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: Generator
-) -> None:
+def extend(u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, rng: Generator) -> None:
     """Let each part in turn claim, in place, all edges without a node in another part; one pass suffices."""
-    for k in map(PARTS.index, order):
+    for k in ORDER:
         for edge in rng.permutation(len(u)).tolist():
             if part_u[u[edge]] in (k, NONE) and part_v[v[edge]] in (k, NONE):
                 part_u[u[edge]] = part_v[v[edge]] = k
@@ -125,16 +120,15 @@ def cut_nodes(n: int, ratio: Sequence[float], rng: Generator) -> np.ndarray:
     return rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio)))
 
 
-def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: Sequence[str]) -> np.ndarray:
+def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return the part of every node u, int `[U]`: the part of the nodes v with `owner[v] == u`; -1 if there are none.
 
-    If they are in several parts, the largest sum of `weight` wins; in a tie, the first of `order` (the paper has no
+    If they are in several parts, the largest sum of `weight` wins; in a tie, the first of `ORDER` (the paper has no
     rule).
     """
     total = np.zeros((n_u, len(PARTS)))
     np.add.at(total, (owner, part_v), weight)
-    preferred = [PARTS.index(name) for name in order]
-    part = np.asarray(preferred)[np.argmax(total[:, preferred], axis=1)]
+    part = np.array(ORDER)[np.argmax(total[:, ORDER], axis=1)]
     return np.where(total.any(axis=1), part, NONE)
 
 
@@ -217,7 +211,7 @@ def places(clock: Clock) -> np.ndarray:
 
 def text_names(data: DataFile) -> np.ndarray:
     """Return a name of each sample's text, `[N]`: the normalized text; for windows, stimulus and first segment."""
-    return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
+    return data.sentence_id.astype(str) if data.is_windows else text_units(data)
 
 
 def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
