@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from eeg2text_jax.judge.pairs import Pair, is_exact, normalize
+from eeg2text_jax.judge.pairs import Pair, normalize
 
 # Word lists behind controlled edits of English sentences. All are lower case.
 
@@ -350,11 +350,9 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
         if len(done) < harmless and (changed := HARMLESS[name](words, rng, corpus)) is not None:
             words = changed
             done.append(name)
-    hypothesis = " ".join(words)
-    if is_exact(text, hypothesis) or not normalize(hypothesis) or not (kind or done):
-        return None
     rated = "2" if breaking else "1" if set(done) & set(MILD) else "0"
-    return Pair(text, hypothesis, not breaking, rated, kind=kind)
+    pair = Pair(text, " ".join(words), not breaking, rated, kind=kind)
+    return None if pair.is_exact or not normalize(pair.hypothesis) or not (kind or done) else pair
 
 
 def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float, seed: int) -> list[Pair]:
@@ -374,8 +372,16 @@ def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float,
 # Synthetic speakers: share of utterances with an error, harmless edits in such an utterance, and the share of such
 # utterances whose meaning is lost. Some speakers have many harmless errors, some have few severe ones.
 SPEAKERS = (
-    *((0.9, 2, 0.65), (0.95, 3, 0.75), (0.95, 4, 0.08), (0.85, 2, 0.08), (0.6, 0, 0.85)),
-    *((0.62, 0, 0.8), (0.85, 1, 0.6), (0.6, 1, 0.1), (0.5, 2, 0.15), (0.9, 4, 0.1)),
+    (0.9, 2, 0.65),
+    (0.95, 3, 0.75),
+    (0.95, 4, 0.08),
+    (0.85, 2, 0.08),
+    (0.6, 0, 0.85),
+    (0.62, 0, 0.8),
+    (0.85, 1, 0.6),
+    (0.6, 1, 0.1),
+    (0.5, 2, 0.15),
+    (0.9, 4, 0.1),
 )
 
 

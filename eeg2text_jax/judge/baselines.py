@@ -13,7 +13,7 @@ from scipy import optimize, special, stats
 
 from eeg2text_jax.instrument.metrics.metric import edit_counts
 from eeg2text_jax.judge._meaning import BertScore, Similarity
-from eeg2text_jax.judge.pairs import Pair, Parts, is_exact, normalize
+from eeg2text_jax.judge.pairs import Pair, Parts, normalize, preserved_of
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 
@@ -153,7 +153,7 @@ def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
     """Return each pair's word deletions, insertions and substitutions per word of the ground truth, `[N, 3]`."""
     rates = []
     for pair in pairs:
-        reference, hypothesis = (normalize(text).split() for text in (pair.reference, pair.hypothesis))
+        reference, hypothesis = (normalize(text).split() for text in pair.texts)
         replaced, deleted, inserted, words = edit_counts(hypothesis, reference)
         rates.append(np.array([deleted, inserted, replaced]) / max(words, 1))
     return np.array(rates, float).reshape(-1, 3)
@@ -168,7 +168,7 @@ def bertscore_features(pairs: Sequence[Pair], metric: BertScore) -> np.ndarray:
 def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray:
     """Return the cosine of the two texts' sentence embeddings and the word counts of both texts, `[N, 3]`."""
     cosine = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])[:, :1]
-    lengths = [[len(normalize(text).split()) for text in (pair.reference, pair.hypothesis)] for pair in pairs]
+    lengths = [[len(normalize(text).split()) for text in pair.texts] for pair in pairs]
     return np.concatenate([cosine, np.array(lengths, float).reshape(-1, 2)], axis=1)
 
 
@@ -189,7 +189,7 @@ def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[
         made["meaning[lr-similarity]"] = similarity_features, Similarity(whole), whole
     scores = {}
     for label, (features, metric, encoder) in made.items():
-        train, dev = ((features(p, metric), np.array([pair.preserved for pair in p])) for p in (parts.train, parts.dev))
+        train, dev = ((features(pairs, metric), preserved_of(pairs)) for pairs in (parts.train, parts.dev))
         scores[label] = fit_best(train, dev)(features(parts.test, metric)), count(encoder.loaded.params)
     return scores
 
@@ -241,7 +241,7 @@ def speakers_table(
     A pair without an error has the score 1, and `scores` is not asked; `exact="exclude"` leaves it out. `threshold` is
     the lowest score that counts as preserved.
     """
-    wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
+    wrong = [i for i, pair in enumerate(pairs) if not pair.is_exact]
     score = np.ones(len(pairs))
     if wrong:
         score[wrong] = scores([pairs[i] for i in wrong])
@@ -256,7 +256,7 @@ def speakers_table(
             name,
             len(rows),
             word_accuracy=100.0 - min(100.0, 100.0 * float(edits[rows].sum()) / float(words[rows].sum())),
-            human=100.0 * float(np.mean([pair.preserved for pair in members])),
+            human=100.0 * float(preserved_of(members).mean()),
             latte=100.0 * float(yes.mean()),
             latte_mean=100.0 * float(score[rows].mean()),
         )

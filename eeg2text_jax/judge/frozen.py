@@ -33,7 +33,7 @@ from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.instrument.metrics.score import describe_tokenizer
 from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.pairs import block
-from eeg2text_jax.judge.wording import Encoder, Labels, Wording, read_labels
+from eeg2text_jax.judge.wording import Encoder, Labels, Wording
 from eeg2text_jax.models.backbones.build import backbone_of
 from eeg2text_jax.models.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -256,10 +256,6 @@ class Frozen(NamedTuple):
             return Encoder(self.tokenizer, wording, limit, truncate, self.alone)
         least, what = (widest, "config.batch.widths has") if widest < limit else (limit, Encoder.limit)
         return Encoder(self.tokenizer, wording, least, truncate, self.alone, what, "--config.truncate=True")
-
-    def labels(self, words: Sequence[str], wording: Wording) -> Labels:
-        """Return the two answers, yes first, with their token ids; see `read_labels`."""
-        return read_labels(words, self.tokenizer, wording if self.alone else None)
 
     def max_tokens(self, wording: Wording, labels: Labels, prompt: int) -> int:
         """Return the largest number of tokens of a pair that follows a prompt of `prompt` vectors."""

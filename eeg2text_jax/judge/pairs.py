@@ -53,16 +53,26 @@ class Pair:
     id: str = ""
     kind: str = ""  # for a controlled edit: the edit that breaks the meaning
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The reference and the hypothesis."""
+        return self.reference, self.hypothesis
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the transcript has no error: both texts are equal after `normalize`."""
+        return normalize(self.reference) == normalize(self.hypothesis)
+
 
 @functools.lru_cache(1 << 16)
 def normalize(text: str) -> str:
-    """Lower-case a text and remove punctuation and extra white space; texts equal after this have no error."""
+    """Lower-case a text and remove punctuation and extra white space."""
     return _simplify(text)
 
 
-def is_exact(reference: str, hypothesis: str) -> bool:
-    """Return whether the transcript has no error: both texts are equal after `normalize`."""
-    return normalize(reference) == normalize(hypothesis)
+def preserved_of(pairs: Sequence[Pair]) -> np.ndarray:
+    """Return whether each pair keeps the meaning, bool `[N]`."""
+    return np.array([pair.preserved for pair in pairs])
 
 
 def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
@@ -177,7 +187,7 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
     `ratio` is of `PARTS`; `where` names the pairs' origin. Raises UserError if a part lacks a class.
     """
     first, twice = _first_ratings(pairs)
-    wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
+    wrong = [pair for pair in first if not pair.is_exact]
     if (n := len({normalize(pair.reference) for pair in wrong})) < FEWEST:
         raise UserError(
             f"{where}: has {n} different references whose hypothesis has an error; expected at least {FEWEST}; give "
@@ -195,7 +205,7 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
         if len(kinds) < 2:
             only = f"only pairs that {'keep' if True in kinds else 'lose'} the meaning" if kinds else "no pair"
             raise UserError(f"{where}: the {name} part ({len(part)} pairs) has {only}; expected both; give more pairs.")
-    exact = [pair for pair in first if is_exact(pair.reference, pair.hypothesis)]
+    exact = [pair for pair in first if pair.is_exact]
     tested = [pair for pair in exact if part_of[normalize(pair.reference)] == "test"]
     return Parts(**parts, exact=len(exact), exact_test=tested, rated_twice=twice)
 
@@ -205,7 +215,7 @@ def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, 
     first: dict[tuple, Pair] = {}
     twice, firsts = [], []
     for pair in pairs:
-        before = first.setdefault((pair.reference, pair.hypothesis, pair.speaker, pair.id), pair)
+        before = first.setdefault((*pair.texts, pair.speaker, pair.id), pair)
         if before is not pair and before.rater != pair.rater:
             twice.append((before, pair))
         else:

@@ -42,14 +42,14 @@ from eeg2text_jax.judge.pairs import (
     Parts,
     data_tables,
     divide,
-    is_exact,
     normalize,
     pairs_digest,
+    preserved_of,
     read_pairs,
     write_pairs,
 )
 from eeg2text_jax.judge.tune import Task, Tuned, prompt_with_examples, tune
-from eeg2text_jax.judge.wording import choose_wording
+from eeg2text_jax.judge.wording import choose_wording, read_labels
 
 # The results of a judge: tables for `results.json` and `results.md`, results on a second test file, and curves.
 
@@ -60,7 +60,7 @@ def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> li
     Slices: all, each type of speech, each severity, and each kind of edit, which breaks the meaning, with all pairs
     that keep it. `auc` has "value" and "interval" (95 %), None on a slice with one class only.
     """
-    labels = np.array([pair.preserved for pair in pairs])
+    labels = preserved_of(pairs)
     sentences = np.array([normalize(pair.reference) for pair in pairs], object)
     slices = {"all": [True] * len(pairs)}
     for field in ("speech_type", "severity"):
@@ -96,7 +96,7 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
 
     Raises UserError if train or dev then lacks a class, or the test file `where` has no pair with an error.
     """
-    if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
+    if all(pair.is_exact for pair in tested):
         raise UserError(
             f"{where}: every hypothesis equals its reference but for case and punctuation; give another file."
         )
@@ -115,8 +115,8 @@ def second_results(
     path: str, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float, exact: str
 ) -> dict[str, Any]:
     """Return `second_test` of `results.json` for `tested`, the pairs of a file; `before`: parts before `hold_out`."""
-    wrong = [pair for pair in tested if not is_exact(pair.reference, pair.hypothesis)]
-    labels, values = np.array([pair.preserved for pair in wrong]), scores(wrong)
+    wrong = [pair for pair in tested if not pair.is_exact]
+    labels, values = preserved_of(wrong), scores(wrong)
     spoken = [pair for pair in tested if pair.speaker]
     references, trained = ({normalize(pair.reference) for pair in side} for side in (tested, parts.train + parts.dev))
     return {
@@ -250,7 +250,7 @@ def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, A
         parts = hold_out(whole, tested, config.test) if config.test else whole
         frozen = frozen_model(config, workdir)
         wording = toy.toy_wording() if config.checkpoint == TOY else choose_wording(config.wording, frozen.tokenizer)
-        answers = frozen.labels(config.labels, wording)
+        answers = read_labels(config.labels, frozen.tokenizer, wording if frozen.alone else None)
         task = Task(frozen, wording, answers, parts, pairs_digest([*pairs, *tested]))
         counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in parts.counts().items())
         arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
@@ -348,7 +348,7 @@ def finish(
     best, prompt = tuned.task(task, best_arm), tuned.prompts[best_arm]
     scores = functools.partial(_scores, best, prompt)
     dev, test = scores(parts.dev), scores(parts.test)
-    on_dev, on_test = (np.array([pair.preserved for pair in pairs]) for pairs in (parts.dev, parts.test))
+    on_dev, on_test = preserved_of(parts.dev), preserved_of(parts.test)
     threshold = baselines.choose_threshold(dev, on_dev, config.threshold.precision)
     encoders = config.bertscore_encoder or config.encoder, config.encoder
     fitted = baselines.baseline_scores(encoders, task.frozen.folder, parts)
@@ -407,13 +407,18 @@ def finish(
 
 def _scores(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
     asker = Asker(task.frozen, prompt, task.wording, task.labels, truncate=True)
-    return asker.scores([(pair.reference, pair.hypothesis) for pair in pairs])
+    return asker.scores([pair.texts for pair in pairs])
 
 
 def _judge(
-    config: JudgeSettings, task: Task, prompt: np.ndarray, threshold: Threshold, source: str, about: dict[str, Any],
+    config: JudgeSettings,
+    task: Task,
+    prompt: np.ndarray,
+    threshold: Threshold,
+    source: str,
+    about: dict[str, Any],
     folder: epath.Path,
-) -> Judge:  # fmt: skip
+) -> Judge:
     """Return the judge to write for `folder`; its checkpoint is a Hub name, or a path relative to that folder."""
     frozen, place = task.frozen, config.checkpoint
     if place == TOY:

@@ -23,7 +23,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.judge.fields import ToySettings
-from eeg2text_jax.judge.pairs import Pair, block, is_exact
+from eeg2text_jax.judge.pairs import Pair, block
 from eeg2text_jax.judge.wording import Wording
 from eeg2text_jax.models.backbones.build import describe, random_config
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -92,7 +92,7 @@ def toy_pairs(count: int, seed: int) -> list[Pair]:
     rng, pairs = random.Random(seed), list[Pair]()
     while len(pairs) < count:
         pair, _ = toy_pair(rng)
-        if not is_exact(pair.reference, pair.hypothesis):
+        if not pair.is_exact:
             pairs.append(pair)
     return pairs
 
@@ -224,7 +224,7 @@ def _batch(rng: random.Random, size: int, tokenizer: Any) -> dict[str, np.ndarra
     for _ in range(size):
         pair, answers = toy_pair(rng)
         question = rng.choice(QUESTIONS)
-        ids.append(toy_ids(tokenizer, pair.reference, pair.hypothesis, question))
+        ids.append(toy_ids(tokenizer, *pair.texts, question))
         yes.append(answers[question])
     return block(ids, np.array(yes), range(size), WIDTH, size, tokenizer.pad_token_id)
 

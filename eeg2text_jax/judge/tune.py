@@ -38,7 +38,7 @@ from eeg2text_jax.judge.frozen import (
     weights_shardings,
     with_dropout,
 )
-from eeg2text_jax.judge.pairs import Pair, PairBatches, Parts, block, slices
+from eeg2text_jax.judge.pairs import Pair, PairBatches, Parts, block, preserved_of, slices
 from eeg2text_jax.judge.wording import Encoder, Labels, Wording
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog
@@ -105,8 +105,8 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
     program = make_program(config, task.frozen.model, task.labels, mesh)
     widths, length = config.batch.widths, config.prompt.length
     encode = task.frozen.encoder(task.wording, task.labels, length, config.truncate, max(widths))
-    texts = [(pair.reference, pair.hypothesis) for pair in task.parts.train]
-    yes, pad = np.array([pair.preserved for pair in task.parts.train]), task.frozen.model.pad_token
+    texts = [pair.texts for pair in task.parts.train]
+    yes, pad = preserved_of(task.parts.train), task.frozen.model.pad_token
     batches = PairBatches(encode(texts, "train pair"), yes, widths, config.batch.size, pad, config.split.seed)
     seeds = [seed for seed, _ in arms]
     first = initial_prompts(task.frozen, seeds, config.prompt, task.labels, [*itertools.chain(*texts)])
@@ -206,8 +206,7 @@ def dev_scores(
 ) -> Callable[[jax.Array, Any], np.ndarray]:
     """Return a function of prompts `[A, P, D]` and weights: accuracy and AUC of every arm on dev, float32 `[A, 2]`."""
     pairs, pad = task.parts.dev, task.frozen.model.pad_token
-    yes = np.array([pair.preserved for pair in pairs])
-    ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "dev pair")
+    yes, ids = preserved_of(pairs), encode([pair.texts for pair in pairs], "dev pair")
     size = functools.partial(dev_rows, config, program)
     batches = [
         (rows, put_batch(block(ids, yes, rows, width, size(width), pad), placement.mesh))
@@ -245,14 +244,14 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
             )
         drawn += examples
     shuffled = (drawn[i] for i in rng.permutation(len(drawn)))
-    lines = [wording.answered(pair.reference, pair.hypothesis, words[not pair.preserved]) for pair in shuffled]
+    lines = [wording.answered(*pair.texts, words[not pair.preserved]) for pair in shuffled]
     return dataclasses.replace(wording, before="\n".join([*lines, ""]))
 
 
 def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
     """Evaluate the model on dev with the examples of each seed, which is an arm with an empty prompt."""
-    pairs = [(pair.reference, pair.hypothesis) for pair in task.parts.dev]
-    yes, n = np.array([pair.preserved for pair in task.parts.dev]), len(config.seeds)
+    pairs = [pair.texts for pair in task.parts.dev]
+    yes, n = preserved_of(task.parts.dev), len(config.seeds)
     prompts, wordings, best = np.zeros((n, 0, task.frozen.model.spec.d_model), np.float32), [], []
     for prompt, seed in zip(prompts, config.seeds, strict=True):
         wording = with_examples(task.wording, task.parts.train, task.labels.words, config.shots, seed)
