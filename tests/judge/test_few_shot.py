@@ -75,11 +75,6 @@ def test_a_text_that_is_continued_has_no_end_token():
     assert whole.tolist() == [*open_end.tolist(), tokenizer.eos_token_id]
 
 
-def test_a_text_that_ends_gets_no_second_full_stop():
-    plain = Wording("plain", "{reference} {hypothesis} same:")
-    assert plain.text("the boy", "a girl!") == "the boy. a girl! same:"
-
-
 def test_a_long_text_beside_a_short_one_is_cut_as_far_as_it_must():
     encoder = Encoder(toy_tokenizer(), toy_wording(), 12, truncate=True)
     (ids,) = encoder([("boy", " ".join(["girl"] * 30))])

@@ -152,7 +152,6 @@ CASES = {
     "numeral": ("He has three small dogs here.", {"He has 3 small dogs here."}),
     "negation": ("The film is a great success.", {"The film is not a great success."}),
     "antonym": ("She was born on a farm.", {"She was buried on a farm."}),
-    "number": ("It has two doors and windows.", None),
 }
 
 
@@ -161,8 +160,7 @@ def test_single_edits(kind):
     text, expected = CASES[kind]
     corpus = Corpus.of([text, *sentences(30)])
     changed = " ".join((HARMLESS | BREAKING)[kind](text.split(), random.Random(0), corpus))
-    assert changed != text
-    assert expected is None or changed in expected
+    assert changed in expected
 
 
 def test_a_typo_is_no_word_of_the_corpus():

@@ -46,11 +46,7 @@ def judged(finished, tmp_path):
     """A copy of the judge's folder that a test may spoil, beside the toy."""
     root, _ = finished
     (tmp_path / "toy").symlink_to(root / "toy")
-    copy = tmp_path / "judge"
-    copy.mkdir()
-    for path in (root / "judge").iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    return copy
+    return shutil.copytree(root / "judge", tmp_path / "judge")
 
 
 def contents(root):
@@ -233,7 +229,7 @@ def test_killed_while_tuning_and_while_scoring_it_ends_with_the_same_bytes(finis
         with pytest.raises(KeyboardInterrupt):
             judge(tiny_config(), str(again))
     with monkeypatch.context() as patched:  # on the dev part, which is scored after the tuning
-        patched.setattr(Asker, "_read", dies(Asker._read, after=1))
+        patched.setattr(Asker, "scores", dies(Asker.scores, after=0))
         with pytest.raises(KeyboardInterrupt):
             judge(tiny_config(), str(again))
     assert not (again / "judge").exists()
@@ -299,7 +295,7 @@ def test_a_score_that_is_killed_writes_nothing_and_then_the_same(finished, tmp_p
 
     whole = score("whole")
     with monkeypatch.context() as patched:
-        patched.setattr(Asker, "_read", dies(Asker._read, after=1))
+        patched.setattr(Asker, "scores", dies(Asker.scores, after=0))
         score("again", status=130)
     assert not list(tmp_path.glob("again*"))
     assert score("again") == whole
