@@ -110,15 +110,15 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
 
 
 def second_results(
-    path: str, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float, exact: str
+    config: JudgeSettings, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float
 ) -> dict[str, Any]:
-    """Return `second_test` of `results.json` for the pairs of a file; `before` are the parts before `hold_out`."""
+    """Return `second_test` of `results.json` for the pairs of that file; `before` are the parts before `hold_out`."""
     wrong = [pair for pair in tested if not pair.is_exact]
     labels, values = preserved_of(wrong), scores(wrong)
     spoken = [pair for pair in tested if pair.speaker]
     references, trained = ({normalize(pair.reference) for pair in side} for side in (tested, parts.train + parts.dev))
     return {
-        "file": os.path.basename(path),
+        "file": os.path.basename(config.test),
         "pairs": len(tested),
         "with_an_error": len(wrong),
         "references": len(references),
@@ -126,7 +126,7 @@ def second_results(
         "references_in_training": len(references & trained),
         "auc": auc(values, labels),
         "auc_interval": auc_interval(values, labels, [normalize(pair.reference) for pair in wrong]),
-        "speakers": baselines.speakers_table(spoken, scores, threshold, exact=exact) if spoken else None,
+        "speakers": baselines.speakers_table(spoken, scores, threshold, exact=config.exact) if spoken else None,
     }
 
 
@@ -394,9 +394,7 @@ def finish(
         **data_tables([*before.train, *before.dev, *before.test]),
     }
     if tested:
-        content["second_test"] = second_results(
-            config.test, before, parts, tested, scores, threshold.value, config.exact
-        )
+        content["second_test"] = second_results(config, before, parts, tested, scores, threshold.value)
     write_text(workdir.root / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     write_text(workdir.root / "results.md", to_markdown(content))
     write_curves(workdir.root / "curves.png", classifiers, on_test)

@@ -252,7 +252,8 @@ def test_a_second_file_asks_about_errors_alone_and_counts_sentences():
         asked.append(pairs)
         return np.array([float(pair.hypothesis.split()[-2]) if pair.speaker else 0.3 for pair in pairs])
 
-    found = second_results("at/second.tsv", before, kept, [*tested, *known], scores, 0.58, "preserved")
+    config = tiny_config(test="at/second.tsv")
+    found = second_results(config, before, kept, [*tested, *known], scores, 0.58)
     assert asked == [[*tested[5:], *known], tested[5:]]
     assert (found["file"], found["pairs"], found["with_an_error"]) == ("second.tsv", 88, 83)
     references = {normalize(pair.reference) for pair in known}
@@ -265,8 +266,8 @@ def test_a_second_file_asks_about_errors_alone_and_counts_sentences():
     assert found["auc_interval"] == pytest.approx((low, high), abs=0.06)
     first, second = found["speakers"]["speakers"]
     assert (first["latte"], second["latte"]) == (100, 50)
-    excluded = second_results("s.tsv", before, kept, tested, scores, 0.58, "exclude")["speakers"]["speakers"]
-    assert [line["name"] for line in excluded] == ["S2"]
+    excluded = second_results(dataclasses.replace(config, exact="exclude"), before, kept, tested, scores, 0.58)
+    assert [line["name"] for line in excluded["speakers"]["speakers"]] == ["S2"]
 
 
 def test_the_caption_has_the_figures_of_the_chosen_prompt():
