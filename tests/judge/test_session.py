@@ -362,6 +362,7 @@ def test_sentences_are_the_filled_lines_of_a_file(tmp_path):
     path.write_bytes("élan".encode("latin-1"))
     with pytest.raises(UserError, match=r"texts\.txt: cannot be read as UTF-8 text, a sentence a line"):
         sentences_of(config)
+    assert sentences_of(tiny_config()) == list(sentences(1000))
 
 
 def test_controlled_edits_have_settings_and_a_seed_of_their_own(tmp_path):

@@ -14,7 +14,7 @@ from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.data.splits.methods import make_split
-from eeg2text_jax.data.splits.split import check_same_data
+from eeg2text_jax.data.splits.split import check_same_data, check_same_split
 from eeg2text_jax.instrument.predictions.file import Prediction, write_predictions
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.runs.pipeline import score
@@ -81,3 +81,4 @@ def test_predictions_of_another_split_are_not_scored(tmp_path):
         with pytest.raises(UserError, match=f"carries {carried}, expected split {ours}"):
             score(SimpleNamespace(workdir=workdir, split=split, config=tiny_settings()))
     assert not workdir.results.exists()
+    check_same_split(ours, ours, "predictions.jsonl")
