@@ -107,7 +107,7 @@ class Corpus:
     sentences: tuple[str, ...]
     counts: Counter  # frequency of each word in lower case
     content: tuple[str, ...]  # content words in lower case
-    names: tuple[str, ...]  # words that are capitalized within sentences and never in lower case
+    names: tuple[str, ...]  # words capitalized within sentences, never in lower case
 
     @classmethod
     def of(cls, sentences: Sequence[str]) -> "Corpus":
@@ -122,7 +122,7 @@ class Corpus:
 
 
 def core(word: str) -> str:
-    """Return a word without the punctuation around it."""
+    """Return a word without punctuation around it."""
     return _WORD.match(word)[2]
 
 
@@ -133,7 +133,7 @@ def put(word: str, new: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Return whether a word looks like a name: capitalized, longer than two letters, no function word."""
+    """Whether a word looks like a name: capitalized, longer than two letters, no function word."""
     inside = core(word)
     return len(inside) > 2 and inside[0].isupper() and inside[1:].islower() and inside.lower() not in STOP
 
@@ -244,7 +244,7 @@ def negation(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] 
 
 
 def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a number by another one."""
+    """Replace a number by another."""
 
     def new(word: str) -> str:
         if not word.isdecimal():

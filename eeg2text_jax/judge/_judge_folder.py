@@ -45,7 +45,7 @@ class Judge:
     wording: Wording
     labels: Labels
     prompt: np.ndarray  # float32 [P, D]
-    threshold: float  # the lowest score that counts as preserved
+    threshold: float  # lowest score that counts as preserved
     threshold_how: str  # how the threshold was chosen, in words
     exact: str  # predictions without an error are "preserved", or left out ("exclude")
     source: str  # origin of the labels, one of `SOURCES`
@@ -70,7 +70,7 @@ class Judge:
 def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
     """Write a judge's folder atomically, in place of an older one."""
     fields = dataclasses.asdict(judge)
-    for name in ("prompt", "prompt_digest", "intact"):  # kept elsewhere, or found on reading
+    for name in ("prompt", "prompt_digest", "intact"):  # elsewhere, or found on reading
         del fields[name]
     fields |= {"weights_sha256": fields.pop("weights"), "data_sha256": fields.pop("data")}
     fields["wording"]["full_stop"] = judge.wording.full_stop
@@ -82,7 +82,7 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         content["prompt_sha256"] = file_digest(partial / PROMPT)
         content["sha256"] = content_digest(content)
         write_text(partial / FILE, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        remove(folder)  # a folder cannot be renamed onto one that has files
+        remove(folder)  # no folder is renamed onto one with files
 
 
 def read_judge(folder: str | os.PathLike[str]) -> Judge:

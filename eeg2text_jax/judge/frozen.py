@@ -43,7 +43,7 @@ from eeg2text_jax.models.pretrained.encoders import MODEL_TYPES, plan_batches, w
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, read_tensors
 from eeg2text_jax.training.step import summed_loss
 
-# Shapes: `A` arms (seeds times learning rates), `P` vectors of a prompt, `D` width of the model, `B` pairs, `S` tokens.
+# Shapes: `A` arms (seeds times learning rates), `P` vectors of a prompt, `D` model width, `B` pairs, `S` tokens.
 
 Batch = Mapping[str, jax.Array]  # ids int32 [B, S], length int32 [B], yes bool [B], weight float32 [B]
 LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # token ids of the answers yes and no
@@ -68,7 +68,7 @@ class TuneProgram:
     labels: LabelIds
     rates: tuple[float, ...]  # peak learning rate of each arm
     optimizer: Callable[[Any], optax.GradientTransformation]  # learning rate -> optimizer of one prompt
-    mapping: str = "vmap"  # how several arms run on one device, see `base.devices.arms.each_arm`
+    mapping: str = "vmap"  # of arms on one device, see `base.devices.arms.each_arm`
     mesh: Mesh | AbstractMesh | None = None  # None: a single device
     # Most tokens that a device processes together, over its parallel arms; gradients of a larger batch are accumulated
     # over micro-batches. 0: no limit.
@@ -159,7 +159,7 @@ class TuneProgram:
         return min(fits, default=allowed[-1]) if self.at_once else 1
 
     def score_step(self, prompt: jax.Array, batch: Batch, frozen: Params) -> jax.Array:
-        """Return the log-likelihoods of both labels under every prompt `[A, P, D]`: `[A, B, 2]`, yes first."""
+        """Return the log-likelihoods of both labels, yes first, under prompts `[A, P, D]`: `[A, B, 2]`."""
 
         def score(prompt, shared):
             return label_scores(self.model, shared[0], prompt, shared[1], self.labels)
@@ -229,7 +229,7 @@ def stored_as(params: Params, dtype: str) -> Params:
 
 
 class Frozen(NamedTuple):
-    """A language model whose weights are not trained."""
+    """A language model that is not trained."""
 
     name: str  # last part of the checkpoint's name
     folder: Path

@@ -80,7 +80,7 @@ def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> li
 
 
 def raters(parts: Parts) -> dict[str, Any] | None:
-    """Return Cohen's kappa of two raters, of labels as rated and of preserved or not; None without second ratings."""
+    """Return Cohen's kappa of labels as rated, and of preserved or not; None without second ratings."""
     if not parts.rated_twice:
         return None
     sides = list(zip(*parts.rated_twice, strict=True))

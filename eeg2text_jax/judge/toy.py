@@ -116,7 +116,7 @@ _WORDS = {  # field of a pattern -> its possible words
 
 
 def sentences(count: int, seed: int = 0) -> Iterator[str]:
-    """Yield `count` distinct sentences, for controlled edits when no corpus is given."""
+    """Yield `count` distinct sentences, for controlled edits without a corpus."""
     rng, seen = random.Random(seed), set[str]()
     while len(seen) < count:
         pattern = rng.choice(_PATTERNS)
@@ -128,7 +128,7 @@ def sentences(count: int, seed: int = 0) -> Iterator[str]:
 
 
 TOKEN_IDS = {word: i for i, word in enumerate(TOY_WORDS)}
-WIDTH = 32  # most tokens of a pair
+WIDTH = 32  # tokens of a pair at most
 CARD = "# A toy T5\n\nTrained on pairs of template sentences to demonstrate `eeg2text judge`; not a real judge.\n"
 
 

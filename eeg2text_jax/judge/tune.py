@@ -46,7 +46,7 @@ from eeg2text_jax.training.step import make_optimizer
 
 
 class Task(NamedTuple):
-    """A frozen model, the wording of its question, its two answers, and the pairs."""
+    """A frozen model, its question and answers, and the pairs."""
 
     frozen: Frozen
     wording: Wording
@@ -61,12 +61,12 @@ class Tuned(NamedTuple):
     arms: list[tuple[int, float]]  # seed and learning rate
     first: np.ndarray  # float32 [A, P, D], before the first step
     prompts: np.ndarray  # float32 [A, P, D], the best on dev
-    best: np.ndarray  # [A, 2], accuracy and AUC of `prompts` on dev
-    steps: np.ndarray  # [A], steps after which `prompts` were reached
+    best: np.ndarray  # [A, 2], their accuracy and AUC on dev
+    steps: np.ndarray  # [A], steps after which they were reached
     wordings: tuple[Wording, ...] = ()  # of each arm; empty: that of the task
 
     def task(self, task: Task, arm: int) -> Task:
-        """Return the task with the wording of an arm."""
+        """Return the task in the wording of an arm."""
         return task._replace(wording=self.wordings[arm]) if self.wordings else task
 
     @property

@@ -22,7 +22,7 @@ from eeg2text_jax.data.splits.split import PARTS, Split, part_sizes, read_split_
 LEFT_OUT = NONE = -1  # no part: a discarded sample or edge; a node without one yet
 TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
 
-# Splitting method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
+# Method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
 #
 # Samples are the edges of a bipartite graph of subjects and texts (for windows, text groups). The paper's pseudo-code
 # leaks: its extension step tests only one endpoint of an edge and does not record the other; here both are tested. For
@@ -129,7 +129,7 @@ def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray)
     return np.where(total.any(axis=1), part, NONE)
 
 
-# Splitting method `blocks`: dev and test are each a stretch of every recording, with a gap in time between parts.
+# Method `blocks`: dev and test are each a stretch of every recording, with a gap in time between parts.
 #
 # A text is in one part only: its samples in stretches of other parts are discarded, few if all subjects read the texts
 # in the same order, many if the orders differ.
@@ -198,7 +198,7 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
 
 
 def places(clock: Clock) -> np.ndarray:
-    """Return each sample's place in its recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
+    """Return places in the recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
     place = np.zeros(len(clock))
     for rows in clock.recordings().values():
         rows = rows[clock.timed[rows]]
@@ -286,7 +286,7 @@ def by_sentence(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def by_block(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of (e): in each task a run of sentences is dev, another test. Windows there share text."""
+    """Return the parts of (e): of each task a run of sentences is dev, another test. Windows share text."""
     part = np.zeros(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
         inside = np.flatnonzero(data.task == task)
@@ -330,7 +330,7 @@ def unique_sent(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def unique_subj(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
+    """Return the parts of task SR by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
     tasks = np.unique(data.task.astype(str)).tolist()
     sr = [task for task in tasks if _SR.search(task)]
     if not sr:

@@ -94,7 +94,7 @@ def _told(score: Mapping[str, Any], judged: str) -> str:
 
 
 def place_lines(places: Mapping[str, Any]) -> list[str]:
-    """Return each part's `place_accuracy` in words, with a finding if it is far above chance."""
+    """Return each part's `place_accuracy` in words, with a finding if far above chance."""
     lines, high = [], False
     for judged, origins in places.items():
         if not origins:
@@ -134,7 +134,7 @@ def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
 def recordings_of_texts(readings: Readings) -> dict[str, list[np.ndarray]]:
     """Return the rows of recordings, in order, by task and run; runs of mostly the same texts are one."""
     clock, text = readings.clock, texts_of(readings)
-    home: dict[str, str] = {}  # run -> the first run with its texts
+    home: dict[str, str] = {}  # run -> first run with its texts
     texts: dict[str, set[str]] = {}
     recordings: dict[str, list[np.ndarray]] = {}
     for rows in clock.recordings().values():
@@ -201,7 +201,7 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
 
 
 def time_lines(time: Mapping[str, Any] | None) -> list[str]:
-    """Return the `time_leakage` in words, as a list of sentences."""
+    """Return the `time_leakage` in sentences."""
     if time is None:
         return [f"time: {NO_TIME}"]
     unit = time["unit"]

@@ -31,7 +31,7 @@ def normalize(text: str) -> str:
 
 
 def tokens(text: str) -> list[str]:
-    """Return the normalized words of a text that have letters or digits."""
+    """Return a text's normalized words that have letters or digits."""
     return [word for word in map(normalize, text.split()) if word]
 
 
@@ -43,16 +43,16 @@ NORMALIZATIONS: dict[str, Callable[[str], str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Who read which sentence: one entry per sample in every column, object arrays `[N]`."""
+    """Who read which sentence: columns of samples, object arrays `[N]`."""
 
     sample_id: np.ndarray  # unique, see `sample_ids`
     subject: np.ndarray
     task: np.ndarray
     sentence_id: np.ndarray
     text: np.ndarray | None  # None if only ids are known
-    segments: Stretches | None = None  # for windows: which segments of the stimulus each covers
-    text_group: np.ndarray | None = None  # for windows: the story of each
-    clock: Clock | None = None  # recording and time of each sample
+    segments: Stretches | None = None  # of windows: segments of the stimulus
+    text_group: np.ndarray | None = None  # of windows: the story
+    clock: Clock | None = None  # recording and time
 
     def __len__(self) -> int:
         return len(self.sample_id)
@@ -114,7 +114,7 @@ class Split:
 
     @property
     def kept(self) -> int:
-        """Number of samples in all parts together."""
+        """Number of samples in all parts."""
         return sum(len(self.parts[name]) for name in PARTS)
 
 
@@ -205,7 +205,7 @@ class SplitFile:
         return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
 
     def check_same_data(self, data: "DataFile", *, other_texts: bool = False) -> None:
-        """Raise UserError unless this certificate is of the same columns (but sentences with `other_texts`)."""
+        """Raise UserError unless the certificate is of the same columns (but sentences with `other_texts`)."""
         if self.record.get("format") != FORMAT:
             raise UserError(f"{self.path}: does not say which data file it was made from; take another --workdir.")
         stated = self.record["data"]
