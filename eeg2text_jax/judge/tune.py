@@ -241,7 +241,7 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
             )
         drawn += examples
     shuffled = (drawn[i] for i in rng.permutation(len(drawn)))
-    lines = [wording.answered(*pair.texts, words[not pair.preserved]) for pair in shuffled]
+    lines = [wording.answered(pair.reference, pair.hypothesis, words[not pair.preserved]) for pair in shuffled]
     return dataclasses.replace(wording, before="\n".join([*lines, ""]))
 
 
