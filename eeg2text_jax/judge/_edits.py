@@ -1,6 +1,6 @@
-"""Single edits of an English sentence, grouped by their effect on the meaning: severity 0, 1 or 2.
+"""Edits of an English sentence, by their effect on the meaning: severity 0, 1 or 2.
 
-An edit maps the words of a sentence to the edited words, or to None if the sentence does not allow the edit.
+An edit maps a sentence's words to the edited words, or to None if the sentence does not allow it.
 """
 
 import dataclasses
@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from eeg2text_jax.judge.pairs import Pair, is_exact, normalize
+from eeg2text_jax.judge.pairs import Pair, normalize
 
-# Word lists behind controlled edits of English sentences. All are lower case.
+# Word lists, all in lower case.
 
 
 def _pairs_of(listed: str) -> dict[str, str]:
-    """Map each word of the list "word counterpart,..." to its first counterpart, and one-word counterparts back."""
+    """Map each word of "word counterpart,..." to its first counterpart, and one-word counterparts back."""
     counterparts: dict[str, str] = {}
     for entry in listed.split(","):
         left, _, right = entry.strip().partition(" ")
@@ -36,7 +36,7 @@ _CONTRACTIONS = (
 )
 CONTRACTIONS = dict(entry.split(":") for entry in _CONTRACTIONS.split(","))
 
-# Spelling variants, and synonyms that are interchangeable in most sentences.
+# Spelling variants, and synonyms that fit most sentences.
 VARIANTS = _pairs_of(
     "color colour,favorite favourite,honor honour,humor humour,labor labour,theater theatre,center centre,gray grey,"
     "program programme,traveled travelled,organized organised,realize realise,recognize recognise,film movie,films "
@@ -102,16 +102,16 @@ _WORD = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)  # groups: punctuation, word
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The sentences to edit, with all their words and names, from which edits take replacements."""
+    """The sentences to edit, with their words and names, which edits put in."""
 
     sentences: tuple[str, ...]
     counts: Counter  # frequency of each word in lower case
     content: tuple[str, ...]  # content words in lower case
-    names: tuple[str, ...]  # words that are capitalized within sentences and never in lower case
+    names: tuple[str, ...]  # words capitalized within sentences, never in lower case
 
     @classmethod
     def of(cls, sentences: Sequence[str]) -> "Corpus":
-        """Make a corpus from the distinct sentences of 5 to 40 words."""
+        """Make a corpus of the distinct sentences of 5 to 40 words."""
         spaced = dict.fromkeys(" ".join(text.split()) for text in sentences)
         usable = [text for text in spaced if 5 <= len(text.split()) <= 40]
         counts = Counter(core(word).lower() for text in usable for word in text.split())
@@ -122,7 +122,7 @@ class Corpus:
 
 
 def core(word: str) -> str:
-    """Return a word without the punctuation around it."""
+    """Return a word without punctuation around it."""
     return _WORD.match(word)[2]
 
 
@@ -133,20 +133,20 @@ def put(word: str, new: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Return whether a word looks like a name: capitalized, longer than two letters, and not a function word."""
+    """Whether a word looks like a name: capitalized, longer than two letters, no function word."""
     inside = core(word)
     return len(inside) > 2 and inside[0].isupper() and inside[1:].islower() and inside.lower() not in STOP
 
 
 def _places(words: Sequence[str], fits: Callable[[str], bool]) -> list[int]:
-    """Return the positions of the words for which `fits` is true, given the word in lower case without punctuation."""
+    """Return the positions of the words that fit; `fits` gets a word in lower case without punctuation."""
     return [i for i, word in enumerate(words) if fits(core(word).lower())]
 
 
 def _replace_one(
     words: Sequence[str], places: Sequence[int], rng: random.Random, new: Callable[[str], str | None]
 ) -> list[str] | None:
-    """Replace the word at one of `places`, drawn at random, by `new(word)`, or drop it if that is ""; None: cannot."""
+    """Replace the word at one of `places`, drawn at random, by `new(word)`; "" drops it, None makes no edit."""
     if not places:
         return None
     at = rng.choice(places)
@@ -155,7 +155,7 @@ def _replace_one(
 
 
 def _exchange(table: dict[str, str]) -> Edit:
-    """Return an edit that replaces one word by its counterpart in `table`; names are not replaced."""
+    """Return an edit that replaces a word, but no name, by its counterpart in `table`."""
 
     def edit(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
         places = [i for i in _places(words, table.__contains__) if i == 0 or not _is_name(words[i])]
@@ -165,7 +165,7 @@ def _exchange(table: dict[str, str]) -> Edit:
 
 
 def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Contract two words (`do not` becomes `don't`), or expand a contraction to two words."""
+    """Contract two words (`do not` to `don't`), or expand a contraction."""
     lowered = [core(word).lower() for word in words]
     back = {short: long for long, short in CONTRACTIONS.items() if not short.endswith("'s")}
     edits = []  # position, number of words to replace, replacement
@@ -218,7 +218,7 @@ def inflect(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] |
 
 
 def typo(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Drop a letter of a long word, or swap two neighboring letters; the result is not a word of the corpus."""
+    """Drop a letter of a long word, or swap two neighbors; the result is no word of the corpus."""
 
     def new(word: str) -> str | None:
         for _ in range(8):
@@ -232,7 +232,7 @@ def typo(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | No
 
 
 def negation(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Remove `not` or `never`, or else insert `not` after an auxiliary."""
+    """Remove `not` or `never`, else insert `not` after an auxiliary."""
     if nots := _places(words, ("not", "never").__contains__):
         return _replace_one(words, nots, rng, lambda _: "")
     places = [i for i in _places(words, AUXILIARIES.__contains__) if core(words[i]) == words[i]]
@@ -244,7 +244,7 @@ def negation(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] 
 
 
 def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a number by another one."""
+    """Replace a number by another."""
 
     def new(word: str) -> str:
         if not word.isdecimal():
@@ -257,7 +257,7 @@ def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a name by one from another sentence; a reader would correct names that are also words (`World War`)."""
+    """Replace a name by that of another sentence, but none that is also a word (`World War`): readers correct it."""
     here = {core(word) for word in words}
     others = [name for name in corpus.names if name not in here]
     places = [i for i in range(1, len(words)) if core(words[i]) in corpus.names] if others else []
@@ -265,7 +265,7 @@ def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a content word by one that sounds similar; a listener would correct one other letter (`song`, `son`)."""
+    """Replace a content word by a similar one; more than a letter differs, as listeners correct one (`song`, `son`)."""
     places = [i for i in _places(words, corpus.content.__contains__) if not _is_name(words[i])]
     rng.shuffle(places)
     for at in places[:4]:
@@ -284,7 +284,7 @@ def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str]
 
 
 def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Drop the rarest third of the content words (at least two); None if there are fewer than three content words."""
+    """Drop the rarest third of three or more content words, at least two."""
     places = _places(words, lambda word: len(word) > 2 and word.isalpha() and word not in STOP)
     if len(places) < 3:
         return None
@@ -294,7 +294,7 @@ def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | No
 
 
 def other(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Return another sentence of similar length, as a decoder that ignores its input would."""
+    """Take another sentence of similar length, as a decoder that ignores its input would."""
     near = [s for s in corpus.sentences if abs(len(s.split()) - len(words)) <= 1 and s.split() != words]
     return rng.choice(near).split() if near else None
 
@@ -319,23 +319,23 @@ BREAKING: dict[str, Edit] = {  # severity 2, meaning lost
     "antonym": _exchange(ANTONYMS),
     "confusion": confusion,
     "drop": drop,
-    # Keep only the first 40 to 65 % of the words.
+    # keep the first 40 to 65 % of the words
     "cut": lambda words, rng, _: words[: max(1, int(len(words) * rng.uniform(0.40, 0.65)))],
     "other": other,
 }
 HARMLESS = SLIGHT | MILD
 
 
-# Controlled edits: pairs of a sentence and its edited copy, labelled by the kind of edit instead of by people.
+# Controlled edits: pairs of a sentence and its edited copy, labelled by the kind of edit.
 #
-# A pair that keeps the meaning has 1 to 4 harmless edits; a pair that loses it has one breaking edit and 0 to 3
-# harmless ones. The word error rates of the two classes therefore overlap.
+# A pair that keeps the meaning has 1 to 4 harmless edits; one that loses it has a breaking edit and 0 to 3 harmless
+# ones. So the word error rates of the classes overlap.
 
 
 def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, corpus: Corpus) -> Pair | None:
-    """Return a sentence paired with its edited copy, or None if the sentence does not allow these edits.
+    """Return a sentence with its edited copy, or None if it does not allow these edits.
 
-    A copy has at most `harmless` harmless edits, each of another kind, after one breaking edit if `breaking`.
+    The copy has a breaking edit if `breaking`, then at most `harmless` harmless ones of different kinds.
     """
     words, kind = text.split(), ""
     if breaking:
@@ -350,15 +350,13 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
         if len(done) < harmless and (changed := HARMLESS[name](words, rng, corpus)) is not None:
             words = changed
             done.append(name)
-    hypothesis = " ".join(words)
-    if is_exact(text, hypothesis) or not normalize(hypothesis) or not (kind or done):
-        return None
     rated = "2" if breaking else "1" if set(done) & set(MILD) else "0"
-    return Pair(text, hypothesis, not breaking, rated, kind=kind)
+    pair = Pair(text, " ".join(words), not breaking, rated, kind=kind)
+    return None if pair.is_exact or not normalize(pair.hypothesis) or not (kind or done) else pair
 
 
 def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float, seed: int) -> list[Pair]:
-    """Return `per_sentence` pairs or fewer of each sentence of 5 to 40 words; `preserved` is the share of kept ones."""
+    """Return up to `per_sentence` pairs of each sentence of 5 to 40 words; a share `preserved` keeps the meaning."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     pairs = []
     for text in corpus.sentences:
@@ -371,16 +369,24 @@ def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float,
     return pairs
 
 
-# Synthetic speakers: share of utterances with an error, harmless edits in such an utterance, and the share of such
-# utterances whose meaning is lost. Some speakers have many harmless errors, some have few severe ones.
+# Synthetic speakers: share of utterances with an error; of such utterances, number of harmless edits and share whose
+# meaning is lost. Some have many harmless errors, some few severe ones.
 SPEAKERS = (
-    *((0.9, 2, 0.65), (0.95, 3, 0.75), (0.95, 4, 0.08), (0.85, 2, 0.08), (0.6, 0, 0.85)),
-    *((0.62, 0, 0.8), (0.85, 1, 0.6), (0.6, 1, 0.1), (0.5, 2, 0.15), (0.9, 4, 0.1)),
+    (0.9, 2, 0.65),
+    (0.95, 3, 0.75),
+    (0.95, 4, 0.08),
+    (0.85, 2, 0.08),
+    (0.6, 0, 0.85),
+    (0.62, 0, 0.8),
+    (0.85, 1, 0.6),
+    (0.6, 1, 0.1),
+    (0.5, 2, 0.15),
+    (0.9, 4, 0.1),
 )
 
 
 def make_speakers(sentences: Sequence[str], *, speakers: int, utterances: int, seed: int) -> list[Pair]:
-    """Return at most `utterances` pairs for each of `speakers` synthetic speakers; some pairs have no error."""
+    """Return at most `utterances` pairs of each synthetic speaker; some have no error."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     pairs = []
     for n in range(speakers):

@@ -1,4 +1,4 @@
-"""Write a tuned judge to its folder (`judge.json`, `prompt.safetensors`), and read it again with all its checks."""
+"""The folder of a tuned judge (`judge.json`, `prompt.safetensors`), and its score LATTEScore as a metric."""
 
 import dataclasses
 import functools
@@ -35,9 +35,9 @@ CHOICES = {  # field -> its possible values
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """A tuned judge: its soft prompt, and all else that its scores depend on."""
+    """A tuned judge: all that its scores depend on."""
 
-    checkpoint: str  # a folder (relative to the judge's folder if it begins with a dot), or a name on the Hub
+    checkpoint: str  # a folder (relative to the judge's if it begins with a dot), or a name on the Hub
     weights: str  # SHA-256 of the model's weights
     tokenizer: str  # class, vocabulary size and hash of the tokenizer
     dtype: str  # of the computation
@@ -45,18 +45,18 @@ class Judge:
     wording: Wording
     labels: Labels
     prompt: np.ndarray  # float32 [P, D]
-    threshold: float  # the lowest score that counts as preserved
-    threshold_how: str  # a phrase that says how the threshold was chosen
-    exact: str  # "preserved": predictions without an error count as preserved; "exclude": they are left out
+    threshold: float  # lowest score that counts as preserved
+    threshold_how: str  # how the threshold was chosen, in words
+    exact: str  # predictions without an error are "preserved", or left out ("exclude")
     source: str  # origin of the labels, one of `SOURCES`
     data: str  # SHA-256 of the pairs
-    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC etc.; no score depends on them
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC etc.
     fsdp: bool = False  # the model's weights are divided over the devices
     prompt_digest: str = ""  # SHA-256 of the prompt file; "" before it is written
-    intact: bool = True  # judge.json matches its SHA-256: nobody edited it
+    intact: bool = True  # judge.json matches its SHA-256
 
     def signature(self, name: str) -> str:
-        """Return a text that names all that this judge's scores depend on; `name` is the name of its language model."""
+        """Return a text that names all that scores depend on; `name` is that of the language model."""
         wording = self.wording.name
         if before := self.wording.before:
             wording += f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]"
@@ -68,9 +68,9 @@ class Judge:
 
 
 def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
-    """Write a judge's folder atomically; an existing folder is replaced."""
+    """Write a judge's folder atomically, in place of an older one."""
     fields = dataclasses.asdict(judge)
-    for name in ("prompt", "prompt_digest", "intact"):  # kept elsewhere, or found on reading
+    for name in ("prompt", "prompt_digest", "intact"):  # elsewhere, or found on reading
         del fields[name]
     fields |= {"weights_sha256": fields.pop("weights"), "data_sha256": fields.pop("data")}
     fields["wording"]["full_stop"] = judge.wording.full_stop
@@ -82,11 +82,11 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         content["prompt_sha256"] = file_digest(partial / PROMPT)
         content["sha256"] = content_digest(content)
         write_text(partial / FILE, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        remove(folder)  # a folder cannot be renamed onto one that has files
+        remove(folder)  # no folder is renamed onto one with files
 
 
 def read_judge(folder: str | os.PathLike[str]) -> Judge:
-    """Read a judge's folder without its language model. Raises UserError if it is no judge, or a file is damaged."""
+    """Read a judge without its language model. Raises UserError if a file is missing, damaged or of something else."""
     folder = Path(at_hand(folder))
     path = folder / FILE
     try:
@@ -127,7 +127,7 @@ _KINDS = {dict: "an object", list: "a list", str: "text", float: "a number"}
 
 
 def _field(path: Path, content: dict[str, Any], name: str, kind: type = str) -> Any:
-    """Return a field of a JSON object. Raises UserError if it has another type, or is not among its `CHOICES`."""
+    """Return a field of a JSON object. Raises UserError if its type is wrong, or it is not among its `CHOICES`."""
     value = content.get(name)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -149,7 +149,7 @@ def _labels(path: Path, content: dict[str, Any]) -> Labels:
 
 
 def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
-    """Return the prompt, float32 `[P, D]`; `P` may be 0 if `empty`. Raises UserError if content or SHA-256 is wrong."""
+    """Return the prompt, float32 `[P, D]`; P may be 0 if `empty`. Raises UserError if content or SHA-256 is wrong."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; copy the judge again.")
     tensors = open_safetensors(path)
@@ -166,7 +166,7 @@ def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
 
 
 def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
-    """Load a judge with its language model. Raises UserError if it cannot be read, was edited, or does not fit."""
+    """Load a judge with its language model. Raises UserError if it cannot be read, was edited, or does not fit it."""
     judge, path = read_judge(folder), Path(folder) / FILE
     place = judge.checkpoint
     if place.startswith("."):
@@ -192,16 +192,16 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
     return judge, frozen
 
 
-# LATTEScore as a metric: the percentage of samples whose meaning is kept, according to a tuned judge.
+# LATTEScore: the percentage of samples whose meaning is kept, according to a judge.
 #
-# A prediction that equals its reference after `normalize` counts as kept, or is left out (`exact` of the judge).
-# `lattescore-mean` is 100 times the mean score; the audit uses it, because it varies even if the percentage is 0.
+# A prediction that equals its reference after `normalize` is kept or left out, as `exact` says. `lattescore-mean` is
+# 100 times the mean score; the audit uses it, as it varies even if the percentage is 0.
 
 REMEMBERED = 1 << 20  # cache size in pairs
 
 
 class LatteScore(Metric):
-    """LATTEScore by a judge; a pair with a blank side counts as lost. `truncate` cuts pairs too long for the model."""
+    """LATTEScore; a pair with a blank side counts as lost, and `truncate` cuts pairs too long for the model."""
 
     name = "lattescore"
     columns = ("lattescore", "lattescore-mean")
@@ -216,7 +216,7 @@ class LatteScore(Metric):
         self._blank: set[tuple[str, str]] = set()
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """Return this metric with its cache of pairs, whatever the references; `MeaningMetrics` makes them anew."""
+        """Return this metric with its cache, whatever the references."""
         return [self]
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -247,7 +247,7 @@ class LatteScore(Metric):
         return messages
 
     def _rows(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Return (preserved, score, 1) of every (reference, prediction), `[N, 3]`; equal pairs are judged once."""
+        """Return (preserved, score, 1) of every (reference, prediction), `[N, 3]`."""
         if len(self._known) > REMEMBERED:
             self._known.clear()
         asked = []

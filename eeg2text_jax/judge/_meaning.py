@@ -1,7 +1,4 @@
-"""Sentence similarity (Reimers and Gurevych 2019), and the factory of metrics that need a text encoder.
-
-Importing this module loads JAX, so it is imported only for these metrics.
-"""
+"""Metrics of a text encoder: BERTScore and sentence similarity (Reimers and Gurevych 2019). It loads JAX."""
 
 import csv
 import os
@@ -18,11 +15,10 @@ from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder, 
 
 # BERTScore (Zhang et al. 2020): match every token to the most similar token of the other text.
 #
-# It equals the package bert-score 0.3.13 except for the following. A padding token is never the best match (in the
-# package its similarity is 0, so a row may depend on its batch). RoBERTa's first word has a space before it (in the
-# package it has none under transformers 5). Weights that make a figure 0/0 raise an error (package: 0). Blank text
-# scores 0 (package: an error under transformers 5). As in the package, `[CLS]` and `[SEP]` have weight 0, but tokens of
-# the other text may match them. Shapes: `N` pairs, `T` tokens, `D` width of the encoder.
+# It equals the package bert-score 0.3.13, but: A padding token is never the best match (package: similarity 0, so a row
+# may depend on its batch). RoBERTa's first word has a space before it (package: none under transformers 5). Weights
+# that make a figure 0/0 raise an error (package: 0). Blank text scores 0 (package: an error under transformers 5). As
+# there, `[CLS]` and `[SEP]` have weight 0, but tokens may match them. Shapes: `N` pairs, `T` tokens, `D` width.
 
 FIGURES = ("p", "r", "f")
 SIMILARITIES = 1 << 24  # number of similarities computed at once: 64 MB
@@ -34,11 +30,11 @@ class BertScore(Metric):
 
     Args:
       embedder: provides tokens and hidden states.
-      references: texts from which inverse document frequencies are counted, duplicates included; None: equal weights.
+      references: texts to count inverse document frequencies in, with duplicates; None: equal weights.
       baseline: P, R and F of unrelated texts, from `read_baseline`; a figure x becomes (x - b) / (1 - b).
-      blank: a set to which (prediction, reference) is added if a side is blank; several metrics may share it.
+      blank: the set, perhaps shared, of pairs (prediction, reference) with a blank side.
 
-    Raises UserError if, with idf weights, all tokens of some reference occur in every reference.
+    Raises UserError if all tokens of some reference are in every reference.
     """
 
     name = "bertscore"
@@ -57,7 +53,7 @@ class BertScore(Metric):
         tokenizer = embedder.loaded.tokenizer
         special = {int(i): 0.0 for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None}
         self._blank = len(embedder.tokens([""])[0])  # number of tokens of a blank text, all special
-        # Weights of tokens, and the weight of all others.
+        # weights of tokens, and of all others
         self._weights, self._other = (special, 1.0) if references is None else self._idf(references)
         self._known: dict[str, Embedded] = {}
         self._blank_pairs = set() if blank is None else blank
@@ -114,7 +110,7 @@ class BertScore(Metric):
         ]
 
     def _idf(self, references: Sequence[str]) -> tuple[dict[int, float], float]:
-        """Return the weights log((M + 1) / (df + 1)) of tokens, in `df` of `M` references, and that of all others."""
+        """Return the weights log((M + 1) / (df + 1)) of tokens in `df` of `M` references, and of all others."""
         texts = dict.fromkeys(references)
         tokens = dict(zip(texts, self._embedder.tokens(list(texts)), strict=True))
         n = len(references)
@@ -125,7 +121,7 @@ class BertScore(Metric):
         return {token: float(np.log((n + 1) / (count + 1))) for token, count in df.items()}, float(np.log(n + 1))
 
     def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
-        """Return the embedding of every distinct text; embeddings are cached, up to `CACHE_BYTES`."""
+        """Return text -> its embedding; up to `CACHE_BYTES` are cached."""
         embedded = {text: self._known.get(text) for text in texts}
         new = [text for text, cached in embedded.items() if cached is None]
         tokens = self._embedder.tokens(new)
@@ -144,12 +140,12 @@ class Embedded(NamedTuple):
     """The embedding of one text."""
 
     states: np.ndarray  # unit vectors of the tokens, [T, D]
-    weights: np.ndarray  # weights of the tokens, which sum to 1, [T]
-    blank: bool = False  # whether no token of the text has a weight above 0
+    weights: np.ndarray  # of the tokens, sum 1, [T]
+    blank: bool = False  # no token has a weight above 0
 
 
 def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
-    """Return P, R and F of `N` predictions against `M` references, `[N, M, 3]`: a matrix product without padding."""
+    """Return P, R and F of `N` predictions against `M` references, `[N, M, 3]`."""
     starts = [np.cumsum([0, *(len(text.states) for text in side[:-1])]) for side in (predictions, references)]
     states, weights = (
         [np.concatenate([getattr(text, what) for text in side]) for side in (predictions, references)]
@@ -164,7 +160,7 @@ def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]
 
 
 def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:
-    """Return P, R and F of a layer from a baseline file of bert-score (lines `LAYER,P,R,F`), and its signature."""
+    """Return P, R and F of a layer in a baseline file of bert-score (lines `LAYER,P,R,F`), and its signature."""
     path = Path(path)
     try:
         rows = list(csv.DictReader(path.read_text("utf8").splitlines()))
@@ -183,7 +179,7 @@ def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray,
 
 
 class Similarity(Metric):
-    """Mean cosine of sentence embeddings in percent, as in sentence-transformers; 0 for a sample with a blank side."""
+    """Mean cosine of sentence embeddings in percent, as in sentence-transformers; 0 if a side is blank."""
 
     name = "similarity"
     columns = ("similarity",)
@@ -219,12 +215,12 @@ class Similarity(Metric):
 
 
 class MeaningMetrics:
-    """A factory of BERTScore and sentence similarity that loads the encoder once; call it with the references.
+    """A maker of BERTScore and sentence similarity for references; the encoder is loaded once.
 
     `names` are `bertscore`, `similarity` or both; `encoder` is a checkpoint's folder, its name on the Hub, or `minilm`.
-    For BERTScore, `layer` is compared (None: the one that bert-score recommends), `idf` weights tokens by inverse
-    document frequency in the references, and `rescale` is a baseline file of bert-score. Raises UserError if encoder,
-    layer or baseline does not exist.
+    Of BERTScore are `layer` (None: that which bert-score recommends), `idf` (weights by inverse document frequency in
+    the references), and `rescale` (a baseline file of bert-score). Raises UserError if encoder, layer or baseline does
+    not exist.
     """
 
     def __init__(
@@ -256,7 +252,6 @@ class MeaningMetrics:
         self._metrics: list[Metric] = []
 
     def __call__(self, references: Sequence[str]) -> list[Metric]:
-        """Return the metrics for these references."""
         self._metrics = [make(references) for make in self._made]
         return self._metrics
 

@@ -1,4 +1,4 @@
-"""The paper's two baselines for a judge: logistic regression on BERTScore and error rates, and on sentence similarity.
+"""Evaluation of a judge; its two baselines, logistic regression on BERTScore with error rates, and on similarity.
 
 Shapes: `N` pairs, `C` features.
 """
@@ -13,19 +13,17 @@ from scipy import optimize, special, stats
 
 from eeg2text_jax.instrument.metrics.metric import edit_counts
 from eeg2text_jax.judge._meaning import BertScore, Similarity
-from eeg2text_jax.judge.pairs import Pair, Parts, is_exact, normalize
+from eeg2text_jax.judge.pairs import Pair, Parts, normalize, preserved_of
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 
-# Evaluation of scores of a yes/no question: AUC, curves, thresholds, and the agreement of raters.
-#
 # Scores are float `[N]`, labels bool `[N]`: whether the meaning was kept.
 
 DRAWS = 1000  # resamples of a bootstrap interval
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the probability that a preserved pair scores above a lost one, ties half; None without both classes."""
+    """Return the probability that a preserved pair scores above a lost one, ties half; None for one class."""
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     n_yes, n_no = int(labels.sum()), int((~labels).sum())
     if not n_yes or not n_no:
@@ -35,7 +33,7 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
 
 
 def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Iterable[str]) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval of the AUC over `groups` (ground truths); None if there is only one class."""
+    """Return the 95 % bootstrap interval of the AUC over `groups` (ground truths); None for one class."""
     if auc(scores, labels) is None:
         return None
     rng, members = np.random.default_rng(0), list(members_of(groups).values())
@@ -48,7 +46,7 @@ def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Iterable[str]) 
 
 
 def members_of(groups: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return group -> its row numbers, in order of first appearance; `groups` names the group of every row."""
+    """Return group -> its rows, in order of first appearance, from the group of every row."""
     members: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
         members.setdefault(group, []).append(row)
@@ -56,7 +54,7 @@ def members_of(groups: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 class Curve(NamedTuple):
-    """Precision, recall and false-positive rate at every distinct score as the threshold, the highest first."""
+    """Figures of the rule `score >= threshold` at every distinct score, the highest first."""
 
     thresholds: np.ndarray
     precision: np.ndarray
@@ -65,7 +63,6 @@ class Curve(NamedTuple):
 
 
 def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
-    """Return precision, recall and false-positive rate of the rule `score >= threshold` at every distinct score."""
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     order = np.argsort(-scores, kind="stable")
     scores, hits = scores[order], np.cumsum(labels[order])
@@ -76,7 +73,7 @@ def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
 
 
 class Threshold(NamedTuple):
-    """A decision threshold, its precision and recall, and a phrase that says how it was chosen."""
+    """A decision threshold, its precision and recall, and how it was chosen, in words."""
 
     value: float
     precision: float
@@ -85,7 +82,7 @@ class Threshold(NamedTuple):
 
 
 def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -> Threshold:
-    """Return the lowest threshold with at least this precision; 0.5 if no threshold reaches it."""
+    """Return the lowest threshold with at least this precision, else 0.5."""
     points = curve(scores, labels)
     good = np.flatnonzero(points.precision >= precision)
     if len(good):
@@ -98,7 +95,7 @@ def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -
 
 
 def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of pairs that the threshold 0.5 classifies correctly."""
+    """Return the share of pairs that the threshold 0.5 classifies right."""
     return float(((np.asarray(scores) >= 0.5) == np.asarray(labels, bool)).mean())
 
 
@@ -110,11 +107,11 @@ def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     return None if chance == 1.0 else float((np.trace(table) - chance) / (1 - chance))
 
 
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # inverse weights of the L2 penalty; the best AUC on the dev part chooses one
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # inverse weights of the L2 penalty
 
 
 class Logistic(NamedTuple):
-    """A fitted logistic regression: sigmoid(bias + weights · (x - mean) / spread)."""
+    """A logistic regression: sigmoid(bias + weights · (x - mean) / spread)."""
 
     mean: np.ndarray  # [C]
     spread: np.ndarray  # [C], standard deviation
@@ -128,7 +125,7 @@ class Logistic(NamedTuple):
 
 
 def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
-    """Fit w and b by BFGS: minimize `|w|²/2 + strength · Σ log(1 + exp(∓(b + w·z)))`; z: features, standardized."""
+    """Minimize `|w|²/2 + strength · Σ log(1 + exp(∓(b + w·z)))` by BFGS; z: features, standardized."""
     mean, spread = features.mean(0), features.std(0)
     spread = np.where(spread > 0, spread, 1.0)
     z = np.insert((features - mean) / spread, 0, 1.0, axis=1)
@@ -144,16 +141,16 @@ def fit(features: np.ndarray, labels: np.ndarray, strength: float) -> Logistic:
 
 
 def fit_best(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.ndarray]) -> Logistic:
-    """Return the fit on `train` (features, labels) with the best AUC on `dev`; ties: the strongest penalty."""
+    """Return the fit on `train` (features, labels) of the best AUC on `dev`; ties: the strongest penalty."""
     fits = [fit(*train, strength) for strength in STRENGTHS]
     return max(fits, key=lambda model: (auc(model(dev[0]), dev[1]) or 0.0, -model.strength))
 
 
 def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
-    """Return each pair's word deletions, insertions and substitutions per word of the ground truth, `[N, 3]`."""
+    """Return each pair's deletions, insertions and substitutions per word of the ground truth, `[N, 3]`."""
     rates = []
     for pair in pairs:
-        reference, hypothesis = (normalize(text).split() for text in (pair.reference, pair.hypothesis))
+        reference, hypothesis = (normalize(text).split() for text in pair.texts)
         replaced, deleted, inserted, words = edit_counts(hypothesis, reference)
         rates.append(np.array([deleted, inserted, replaced]) / max(words, 1))
     return np.array(rates, float).reshape(-1, 3)
@@ -166,17 +163,16 @@ def bertscore_features(pairs: Sequence[Pair], metric: BertScore) -> np.ndarray:
 
 
 def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray:
-    """Return the cosine of the two texts' sentence embeddings and the word counts of both texts, `[N, 3]`."""
+    """Return the cosine of the two sentence embeddings and the word counts of both texts, `[N, 3]`."""
     cosine = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])[:, :1]
-    lengths = [[len(normalize(text).split()) for text in (pair.reference, pair.hypothesis)] for pair in pairs]
+    lengths = [[len(normalize(text).split()) for text in pair.texts] for pair in pairs]
     return np.concatenate([cosine, np.array(lengths, float).reshape(-1, 2)], axis=1)
 
 
 def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[str, tuple[np.ndarray, int]]:
-    """Fit the baselines on train; return baseline -> (scores of the test pairs `[N]`, parameter count of its encoder).
+    """Fit the baselines; return baseline -> (scores of the test pairs `[N]`, parameter count of its encoder).
 
-    `encoders` are checkpoints for BERTScore and for sentence similarity; "own" stands for the judge's own, `own`; ""
-    leaves the baseline out.
+    `encoders` are checkpoints for BERTScore and for similarity; "own" is the judge's, `own`; "": without the baseline.
     """
     first, second = (own if name == "own" else name for name in encoders)
     embedder = TextEmbedder(load_encoder(first)) if first else None
@@ -189,7 +185,7 @@ def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[
         made["meaning[lr-similarity]"] = similarity_features, Similarity(whole), whole
     scores = {}
     for label, (features, metric, encoder) in made.items():
-        train, dev = ((features(p, metric), np.array([pair.preserved for pair in p])) for p in (parts.train, parts.dev))
+        train, dev = ((features(pairs, metric), preserved_of(pairs)) for pairs in (parts.train, parts.dev))
         scores[label] = fit_best(train, dev)(features(parts.test, metric)), count(encoder.loaded.params)
     return scores
 
@@ -202,14 +198,13 @@ def count(params: Params) -> int:
 # The paper's Table 5: LATTEScore by speaker, the decisions that follow from it, and its agreement with people.
 
 IMPAIRMENT = ("etiology", "severity")  # columns on a speaker's impairment, which may be empty
-# A speech recognizer is good enough for a speaker whose figure (percent) reaches the bar: word accuracy, pairs rated as
-# preserved by people, and LATTEScore (Tomanek et al. 2023, section 5).
+# Figures (percent) from which on a speech recognizer is good enough for a speaker (Tomanek et al. 2023, section 5).
 BARS = {"word_accuracy": 80.0, "human": 70.0, "latte": 70.0}
 Scores = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> the judge's score of each pair, [N]
 
 
 class Speaker(NamedTuple):
-    """The figures of one speaker over `n` pairs, in percent."""
+    """A speaker's figures over `n` pairs, in percent."""
 
     name: str
     n: int
@@ -219,29 +214,29 @@ class Speaker(NamedTuple):
     latte_mean: float  # mean score
 
     def decisions(self) -> dict[str, bool]:
-        """Return figure -> whether it reaches its bar, so that a speech recognizer is good enough for this speaker."""
+        """Return figure -> whether it reaches its bar."""
         return {name: getattr(self, name) >= bar for name, bar in BARS.items()}
 
 
 class Agreement(NamedTuple):
-    """The agreement of a figure with human ratings, over all speakers; correlations are None if undefined."""
+    """The agreement of a figure with human ratings over speakers; undefined correlations are None."""
 
     pearson: float | None
     spearman: float | None
     mean_gap: float  # mean absolute difference, in percentage points
-    same_decisions: int  # number of speakers for whom the figure and people decide alike
-    speakers: int  # number of all speakers
+    same_decisions: int  # speakers for whom the figure and people decide alike
+    speakers: int
 
 
 def speakers_table(
     pairs: Sequence[Pair], scores: Scores, threshold: float, *, exact: str = "preserved"
 ) -> dict[str, Any]:
-    """Return each speaker's figures and decisions, and the agreement of these figures with human ratings.
+    """Return each speaker's figures and decisions, and the agreement of the figures with human ratings.
 
-    A pair without an error has the score 1, and `scores` is not asked; `exact="exclude"` leaves it out. `threshold` is
+    A pair without an error has the score 1 without asking `scores`, or is left out (`exact="exclude"`). `threshold` is
     the lowest score that counts as preserved.
     """
-    wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
+    wrong = [i for i, pair in enumerate(pairs) if not pair.is_exact]
     score = np.ones(len(pairs))
     if wrong:
         score[wrong] = scores([pairs[i] for i in wrong])
@@ -256,7 +251,7 @@ def speakers_table(
             name,
             len(rows),
             word_accuracy=100.0 - min(100.0, 100.0 * float(edits[rows].sum()) / float(words[rows].sum())),
-            human=100.0 * float(np.mean([pair.preserved for pair in members])),
+            human=100.0 * float(preserved_of(members).mean()),
             latte=100.0 * float(yes.mean()),
             latte_mean=100.0 * float(score[rows].mean()),
         )
@@ -273,7 +268,7 @@ def speakers_table(
 
 
 def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
-    """Return figure (`latte`, `word_accuracy`) -> its agreement with human ratings; empty without speakers."""
+    """Return figure (`latte`, `word_accuracy`) -> its agreement with human ratings; {} without speakers."""
     human = np.array([line.human for line in lines])
     by_figure = {}
     for name in ("latte", "word_accuracy") if lines else ():
@@ -287,7 +282,7 @@ def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
 
 
 def decided(figures: Mapping[str, float]) -> dict[str, bool]:
-    """Return `word_accuracy`, `latte` -> whether it reaches its bar, from `wer` and `lattescore` (percent) if given."""
+    """Return `word_accuracy`, `latte` -> whether it reaches its bar, from `wer` and `lattescore` in percent."""
     reached = {}
     if "wer" in figures:
         reached["word_accuracy"] = 100.0 - min(100.0, figures["wer"]) >= BARS["word_accuracy"]
@@ -297,7 +292,7 @@ def decided(figures: Mapping[str, float]) -> dict[str, bool]:
 
 
 def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
-    """Return a `speakers_table` as lines of Markdown, by word accuracy; a star marks figures that reach their bar."""
+    """Return a `speakers_table` in Markdown, by word accuracy; a star marks figures that reach their bar."""
     bars, shown = table["bars"], [name for name in IMPAIRMENT if any(line.get(name) for line in table["speakers"])]
     rows = []
     for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):
@@ -323,5 +318,5 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 
 def three_digits(value: float | None) -> str:
-    """Format a number with three digits behind the point; a dash for None."""
+    """Format a number with three decimals; a dash for None."""
     return "–" if value is None else f"{value:.3f}"

@@ -1,4 +1,4 @@
-"""The frozen language model of a judge with its tokenizer, initial prompts, and the scores of pairs under a prompt."""
+"""The frozen language model of a judge: soft-prompt tuning (Lester et al. 2021), and scores of pairs under a prompt."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.instrument.metrics.score import describe_tokenizer
 from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.pairs import block
-from eeg2text_jax.judge.wording import Encoder, Labels, Wording, read_labels
+from eeg2text_jax.judge.wording import Encoder, Labels, Wording
 from eeg2text_jax.models.backbones.build import backbone_of
 from eeg2text_jax.models.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -43,37 +43,35 @@ from eeg2text_jax.models.pretrained.encoders import MODEL_TYPES, plan_batches, w
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, read_tensors
 from eeg2text_jax.training.step import summed_loss
 
-# Soft-prompt tuning (Lester et al. 2021) and scoring as pure functions: many prompts, one frozen language model.
-#
-# Shapes: `A` arms (seeds times learning rates), `P` vectors of a prompt, `D` width of the model, `B` pairs, `S` tokens.
+# Shapes: `A` arms (seeds times learning rates), `P` vectors of a prompt, `D` model width, `B` pairs, `S` tokens.
 
 Batch = Mapping[str, jax.Array]  # ids int32 [B, S], length int32 [B], yes bool [B], weight float32 [B]
 LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # token ids of the answers yes and no
 
 
 class TuneState(NamedTuple):
-    """The training state of `A` prompts, a pytree; the first axis of every leaf but `step` has the prompts."""
+    """The training state of `A` prompts, a pytree; they are the first axis of every leaf but `step`."""
 
     step: jax.Array  # int32 [], steps done
     prompt: jax.Array  # float32 [A, P, D]
     opt_state: optax.OptState
-    best_prompt: jax.Array  # float32 [A, P, D], the prompts with the best accuracy on dev so far
+    best_prompt: jax.Array  # float32 [A, P, D], the best on dev so far
     best: jax.Array  # float32 [A, 2], accuracy and AUC on dev of `best_prompt`
     best_step: jax.Array  # int32 [A], steps after which `best_prompt` was reached
 
 
 @dataclasses.dataclass(frozen=True)
 class TuneProgram:
-    """The functions of prompt tuning and scoring, which the caller compiles with jit; all fields are static."""
+    """The functions of tuning and scoring, for the caller to compile; all fields are static."""
 
     model: Seq2SeqModel  # the frozen language model
     labels: LabelIds
     rates: tuple[float, ...]  # peak learning rate of each arm
     optimizer: Callable[[Any], optax.GradientTransformation]  # learning rate -> optimizer of one prompt
-    mapping: str = "vmap"  # how several arms run on one device, see `base.devices.arms.each_arm`
+    mapping: str = "vmap"  # of arms on one device, see `base.devices.arms.each_arm`
     mesh: Mesh | AbstractMesh | None = None  # None: a single device
-    # Most tokens that a device processes together, over all its arms that run in parallel; gradients of a larger batch
-    # are accumulated over micro-batches. 0: no limit.
+    # Most tokens that a device processes together, over its parallel arms; gradients of a larger batch are accumulated
+    # over micro-batches. 0: no limit.
     at_once: int = 0
 
     def initial_state(self, prompt: jax.Array) -> TuneState:
@@ -83,16 +81,16 @@ class TuneProgram:
         return TuneState(jnp.zeros((), jnp.int32), prompt, opt_state, *best)
 
     def state_shapes(self, length: int) -> TuneState:
-        """Return the shapes and dtypes of the state for prompts of `length` vectors."""
+        """Return the shapes and dtypes of the state of prompts of `length` vectors."""
         shape = (len(self.rates), length, self.model.spec.d_model)
         return jax.eval_shape(self.initial_state, jax.ShapeDtypeStruct(shape, jnp.float32))
 
     def tune_step(
         self, state: TuneState, batch: Batch, frozen: Params, keys: jax.Array
     ) -> tuple[TuneState, dict[str, jax.Array]]:
-        """Update every prompt on the same batch; also return `loss` (nats per token) and `grad_norm`, each `[A]`.
+        """Update every prompt on a batch; also return `loss` (nats per token) and `grad_norm`, each `[A]`.
 
-        `frozen` are the model's parameters, `keys` the arms' PRNG keys for dropout, `[A]`.
+        `frozen` are the model's parameters, `keys` the arms' keys for dropout, `[A]`.
         """
 
         def update(prompt, opt_state, rate, key, shared):
@@ -112,7 +110,7 @@ class TuneProgram:
         return state._replace(step=state.step + 1, prompt=prompt, opt_state=opt_state), metrics
 
     def loss(self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
-        """Return the mean negative log-likelihood per token of the right label with its end token, under one prompt."""
+        """Return the mean negative log-likelihood per token of the right labels, end tokens included."""
         total, count = self._summed_loss(prompt, frozen, batch, key)
         return total / jnp.maximum(count, 1.0)
 
@@ -131,12 +129,12 @@ class TuneProgram:
     def _loss_and_gradient(
         self, prompt: jax.Array, frozen: Params, batch: Batch, key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the loss and its gradient with respect to the prompt, accumulated over micro-batches."""
+        """Return the loss and its gradient by the prompt, accumulated over micro-batches."""
         size, width = batch["ids"].shape
         pieces = self.pieces(size, width)
         if pieces == 1:
             return jax.value_and_grad(self.loss)(prompt, frozen, batch, key)
-        # Neighbouring rows, which lie on one device, go to different pieces, so each device has a share of every piece.
+        # Neighbouring rows lie on one device and go to different pieces, so each device has a share of every piece.
         parts = {name: one.reshape(size // pieces, pieces, *one.shape[1:]) for name, one in batch.items()}
         summed = jax.value_and_grad(self._summed_loss, has_aux=True)
 
@@ -153,7 +151,7 @@ class TuneProgram:
         return total / count, gradient / count
 
     def pieces(self, size: int, width: int) -> int:
-        """Return the fewest micro-batches of `size` rows of `width` tokens within `at_once`, alike on all devices."""
+        """Return the least number of micro-batches within `at_once`, alike on all devices."""
         along, divided = (1, 1) if self.mesh is None else (self.mesh.shape[DATA], self.mesh.shape[ARM])
         arms = 1 if self.mapping == "map" else len(self.rates) // divided
         allowed = [n for n in range(1, size + 1) if size % n == 0 and size // n % along == 0] or [1]
@@ -161,7 +159,7 @@ class TuneProgram:
         return min(fits, default=allowed[-1]) if self.at_once else 1
 
     def score_step(self, prompt: jax.Array, batch: Batch, frozen: Params) -> jax.Array:
-        """Return the log-likelihoods of both labels under every prompt `[A, P, D]`: `[A, B, 2]`, yes first."""
+        """Return the log-likelihoods of both labels, yes first, under prompts `[A, P, D]`: `[A, B, 2]`."""
 
         def score(prompt, shared):
             return label_scores(self.model, shared[0], prompt, shared[1], self.labels)
@@ -172,7 +170,7 @@ class TuneProgram:
 def encode_pairs(
     model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, key: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Return states `[B, P + S, D]` of prompt and pairs, and mask; of a decoder: embeddings, padded on the left."""
+    """Return states `[B, P + S, D]` of prompt and pairs (of a decoder: embeddings, padded on the left), and mask."""
     ids, (length, width) = batch["ids"], prompt.shape
     text = model.embed(frozen, ids).astype(prompt.dtype)
     before = jnp.broadcast_to(prompt[None], (ids.shape[0], length, width))
@@ -184,12 +182,12 @@ def encode_pairs(
 def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: Batch, labels: LabelIds) -> jax.Array:
     """Return log p(label | pair), summed over the label's tokens, for yes and no: float32 `[B, 2]`.
 
-    The encoder runs once. A decoder-only model processes the pair again if the labels have several tokens.
+    The encoder runs once; a decoder-only model reads the pair again if labels have several tokens.
     """
     hidden, mask = encode_pairs(model, frozen, prompt, batch)
     inputs = [(model.start_token, *ids[:-1]) for ids in labels]
     log_probs: dict[tuple[int, ...], jax.Array] = {}
-    for tokens in dict.fromkeys(inputs):  # labels of one token have the same input, so the decoder runs once
+    for tokens in dict.fromkeys(inputs):  # the decoder runs once for labels of one token
         ids = jnp.broadcast_to(jnp.asarray(tokens, jnp.int32)[None], (hidden.shape[0], len(tokens)))
         log_probs[tokens] = jax.nn.log_softmax(model.decode(frozen, ids, hidden, mask).astype(jnp.float32), axis=-1)
     sums = [
@@ -200,7 +198,7 @@ def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: 
 
 
 def keep_best(state: TuneState, figures: jax.Array) -> TuneState:
-    """Keep prompts whose accuracy, then AUC, on dev (`figures`, float32 `[A, 2]`) are above the best so far."""
+    """Keep prompts whose accuracy, then AUC, on dev (`figures`, float32 `[A, 2]`) are the best so far."""
     accuracy, auc = figures[:, 0], figures[:, 1]
     before, auc_before = state.best[:, 0], state.best[:, 1]
     better = (accuracy > before) | ((accuracy == before) & (auc > auc_before))
@@ -212,7 +210,7 @@ def keep_best(state: TuneState, figures: jax.Array) -> TuneState:
 
 
 def with_dropout(model: Seq2SeqModel, rate: float) -> Seq2SeqModel:
-    """Return a frozen model with the same dropout rate in all its layers; 0: no dropout."""
+    """Return the model with one dropout rate in all layers; 0: no dropout."""
     names = ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout", "final_dropout")
     stacks = {name: getattr(model.spec, name) for name in ("encoder", "decoder")}
     changed = {name: dataclasses.replace(s, **dict.fromkeys(names, float(rate))) for name, s in stacks.items() if s}
@@ -220,7 +218,7 @@ def with_dropout(model: Seq2SeqModel, rate: float) -> Seq2SeqModel:
 
 
 def stored_as(params: Params, dtype: str) -> Params:
-    """Cast the frozen kernels and token embeddings to `dtype`; all other parameters keep their dtype."""
+    """Cast kernels and token embeddings to `dtype`, and no other parameters."""
 
     def cast(path: Any, leaf: Any) -> Any:
         names = [part.key for part in path]
@@ -231,9 +229,9 @@ def stored_as(params: Params, dtype: str) -> Params:
 
 
 class Frozen(NamedTuple):
-    """A language model whose weights are not trained."""
+    """A language model that is not trained."""
 
-    name: str  # the last part of the checkpoint's name
+    name: str  # last part of the checkpoint's name
     folder: Path
     model: Seq2SeqModel
     params: Params
@@ -244,25 +242,21 @@ class Frozen(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """Whether the model is decoder-only, so that its answer continues the text."""
+        """Whether the model is decoder-only: its answer continues the text."""
         return self.model.spec.encoder is None
 
     def encoder(
         self, wording: Wording, labels: Labels, prompt: int, truncate: bool = False, widest: int | None = None
     ) -> Encoder:
-        """Return a tokenizer of pairs; a pair has at most `widest` tokens, and fits after `prompt` prompt vectors."""
+        """Return a tokenizer of pairs of up to `widest` tokens that fit behind `prompt` prompt vectors."""
         limit = self.max_tokens(wording, labels, prompt)
         if widest is None:
             return Encoder(self.tokenizer, wording, limit, truncate, self.alone)
         least, what = (widest, "config.batch.widths has") if widest < limit else (limit, Encoder.limit)
         return Encoder(self.tokenizer, wording, least, truncate, self.alone, what, "--config.truncate=True")
 
-    def labels(self, words: Sequence[str], wording: Wording) -> Labels:
-        """Return the two answers, yes first, with their token ids; see `read_labels`."""
-        return read_labels(words, self.tokenizer, wording if self.alone else None)
-
     def max_tokens(self, wording: Wording, labels: Labels, prompt: int) -> int:
-        """Return the largest number of tokens of a pair that follows a prompt of `prompt` vectors."""
+        """Return the most tokens of a pair behind `prompt` prompt vectors."""
         spec = self.model.spec
         positions = (spec.encoder or spec.decoder).max_positions or wording.longest
         answer = max(map(len, labels.ids)) if self.alone else 0
@@ -272,10 +266,10 @@ class Frozen(NamedTuple):
 def load_frozen(
     checkpoint: str | Path, dtype: str = "float32", param_dtype: str = "float32", fsdp: bool = False
 ) -> Frozen:
-    """Load an encoder-decoder, such as T5 or BART, or a decoder, such as Llama, from a folder or the Hub.
+    """Load an encoder-decoder (T5, BART) or a decoder (Llama) from a folder or the Hub.
 
-    `dtype` is that of the computation, `param_dtype` that of the frozen weights in memory. With `fsdp` the weights are
-    sharded over all devices. Raises UserError if there is no such checkpoint, or it has no decoder.
+    `dtype` is of the computation, `param_dtype` of the weights, which `fsdp` shards over all devices. Raises UserError
+    if there is no such checkpoint, or it has no decoder.
     """
     folder = checkpoint_folder(checkpoint)
     config = load.read_config(folder)
@@ -289,7 +283,7 @@ def load_frozen(
         spec = dataclasses.replace(spec, eos_token=tokenizer.eos_token_id)
     model = Seq2SeqModel(spec, None, dtype)
     shardings = functools.partial(weights_shardings, mesh=asking_mesh(fsdp), fsdp=True) if fsdp else None
-    # The weights are read file by file; an EEG encoder in the same checkpoint is left out.
+    # Weights are read file by file, without an EEG encoder in the checkpoint.
     shapes = model.shapes
     sources = match(load.backbone_table(spec), read_tensors(folder), load.tensor_shapes(shapes), str(folder))
     wanted = flatten(jax.eval_shape(functools.partial(stored_as, dtype=param_dtype), shapes))
@@ -303,12 +297,12 @@ def load_frozen(
 
 
 def weights_shardings(params: Params, mesh: Mesh, fsdp: bool) -> Any:
-    """Return the shardings of frozen weights: replicated, or with `fsdp` along the mesh axis `data`."""
+    """Return the shardings of frozen weights: replicated, with `fsdp` along the mesh axis `data`."""
     return frozen_shardings(params, mesh, FULLY_SHARDED if fsdp else REPLICATED)
 
 
 def asking_mesh(fsdp: bool) -> Mesh:
-    """Return the mesh for scoring pairs under one prompt: all devices with `fsdp`, else the devices of this process."""
+    """Return the mesh for one prompt: all devices with `fsdp`, else those of this process."""
     devices = jax.devices() if fsdp else jax.local_devices()
     return make_mesh(1, len(devices), devices)
 
@@ -318,9 +312,9 @@ def initial_prompts(
 ) -> np.ndarray:
     """Return an initial prompt of P = `config.length` input embeddings for each of A seeds, float32 `[A, P, D]`.
 
-    `config.init` is `vocabulary`: tokens drawn from the `population` most frequent ones in `texts` (Lester et al.
-    2021); `labels`: the mean embedding of each label's tokens first, then the same; or `uniform`: numbers from -0.5 to
-    0.5. Raises UserError if there are fewer tokens to draw from than the prompt is long.
+    `config.init` is `vocabulary`: tokens drawn from the `population` most frequent in `texts` (Lester et al. 2021);
+    `labels`: the same behind the mean embedding of each label's tokens; or `uniform`: numbers from -0.5 to 0.5. Raises
+    UserError if there are fewer tokens to draw from than the prompt is long.
     """
     length = config.length
     if config.init == "uniform":
@@ -350,9 +344,9 @@ def embeddings_of(frozen: Frozen, ids: np.ndarray) -> np.ndarray:
 
 
 def frequent_tokens(frozen: Frozen, population: int, texts: Sequence[str]) -> np.ndarray:
-    """Return ids of at most `population` tokens that are not special, the most frequent in `texts` first.
+    """Return ids of up to `population` tokens, none special, the most frequent in `texts` first.
 
-    T5's own vocabulary is ordered by frequency already.
+    T5's own vocabulary is in the order of frequency.
     """
     special, spec = set(frozen.tokenizer.all_special_ids), frozen.model.spec
     size = min(len(frozen.tokenizer), spec.vocab_size)
@@ -367,7 +361,7 @@ def frequent_tokens(frozen: Frozen, population: int, texts: Sequence[str]) -> np
 
 
 class Asker:
-    """A frozen model with one prompt, which scores pairs; equal pairs are scored once."""
+    """A frozen model with a prompt, which scores pairs, equal ones once."""
 
     def __init__(self, frozen: Frozen, prompt: np.ndarray, wording: Wording, labels: Labels, truncate: bool = False):
         self.frozen, self.labels = frozen, labels
@@ -379,7 +373,7 @@ class Asker:
     def scores(self, pairs: Sequence[tuple[str, str]], where: str = "row") -> np.ndarray:
         """Return the probability that each (reference, hypothesis) keeps the meaning, float64 `[N]`.
 
-        Raises UserError if a pair (named by `where` and its number) is too long, or a score is not finite.
+        Raises UserError if a pair (`where` and its number) is too long, or a score is not finite.
         """
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)
@@ -399,7 +393,7 @@ class Asker:
         return probabilities[[place[pair] for pair in pairs]]
 
     def _read(self, pending: tuple[np.ndarray, jax.Array] | None, probabilities: np.ndarray) -> None:
-        """Write the scores of a batch, given as its rows and their log-likelihoods, into `probabilities`."""
+        """Write the scores of a batch, from its rows and their log-likelihoods, into `probabilities`."""
         if pending is not None:
             rows, answers = pending[0], to_host(pending[1]).astype(float)[: len(pending[0])]
             probabilities[rows] = special.expit(answers[:, 0] - answers[:, 1])

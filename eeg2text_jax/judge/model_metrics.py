@@ -1,4 +1,4 @@
-"""Metrics that need a model (a text encoder or a judge): check their settings, and make the requested metrics."""
+"""Metrics that need a text encoder or a judge: their settings are checked, and the requested ones made."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the import takes 30 ms, which `eeg2text score` need not wai
 
 
 class Makers:
-    """A callable that makes metrics which need a model, for a list of references; each model is loaded once."""
+    """A maker of metrics for references; each model is loaded once."""
 
     def __init__(self, makers: Sequence[Any]):
         self._makers = makers
@@ -36,10 +36,10 @@ def makers_of(
     truncate: bool = False,
     spelled: str = "--{}",
 ) -> Makers | None:
-    """Return `Makers` of those `metrics` that need a model; None if none does, and then JAX is not imported.
+    """Return `Makers` of those `metrics` that need a model; None, without importing JAX, if none does.
 
-    `spelled` formats a setting's name in messages. Raises UserError if a metric lacks its model (`encoder` or `judge`),
-    or a setting is given without a metric that uses it.
+    `spelled` formats a setting's name in messages. Raises UserError if a metric lacks its `encoder` or `judge`, or a
+    setting lacks its metric.
     """
     encoded, judged = ([name for name in metrics if name in family] for family in (ENCODED, JUDGED))
     if encoded and not encoder:
@@ -67,7 +67,7 @@ def makers_of(
 
 
 def configured(config: "Settings") -> Makers | None:
-    """Return `Makers` of the metrics and endpoints in a configuration; None if none needs a model, see `makers_of`."""
+    """Return the `makers_of` a configuration's metrics and endpoints."""
     of = config.metrics
     layer = None if of.layer < 0 else of.layer
     return makers_of(_wanted(config), of.encoder, of.judge, layer=layer, spelled="config.metrics.{}")
@@ -79,7 +79,7 @@ def _wanted(config: "Settings") -> list[str]:
 
 
 def check_configured(config: "Settings") -> None:
-    """Raise UserError if a run needs a text encoder or a judge that does not exist; load no weights."""
+    """Raise UserError if a run needs an encoder or a judge that does not exist; load no weights."""
     from eeg2text_jax.judge._judge_folder import read_judge
     from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
@@ -95,6 +95,6 @@ def check_configured(config: "Settings") -> None:
 
 
 def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
-    """Return the endpoints (scores for an audit) with these names; `makers` makes metrics that need a model."""
+    """Return the endpoints (scores for an audit) of these names; `makers` has metrics that need a model."""
     made = {metric.name: metric for metric in makers([])} if makers else {}
     return [BY_NAME.get(name) or of_metric(ENDPOINTS[name], made[ENDPOINTS[name].metric]) for name in names]

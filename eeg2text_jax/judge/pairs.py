@@ -1,7 +1,6 @@
 """Pairs of a ground truth and a transcript, labelled by whether the transcript keeps the meaning.
 
-As in the paper of LATTEScore, severity 0 (meaning fully preserved) and 1 (some errors, meaning mostly preserved) count
-as preserved, and severity 2 does not.
+As in the paper of LATTEScore, severities 0 (fully preserved) and 1 (mostly preserved) keep it, severity 2 does not.
 """
 
 import csv
@@ -30,16 +29,16 @@ ALIASES = {
     "preserved": "label",
 }
 DELIMITERS = {".tsv": "\t", ".csv": ","}
-FEWEST = 10  # `divide` needs this many distinct references whose transcript differs
+FEWEST = 10  # distinct references with an error that `divide` needs
 PARTS = ("train", "dev", "test")
 
 _simplify = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.RemoveMultipleSpaces(), jiwer.Strip()])
-Meaning = Literal["", "severity", "preserved"]  # what the labels 0 and 1 mean, see `read_pairs`; "": not stated
+Meaning = Literal["", "severity", "preserved"]  # of the labels 0 and 1, see `read_pairs`; "": not stated
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A ground truth, its transcript, and whether the meaning was kept; all other fields may be empty."""
+    """A ground truth, its transcript, and whether it keeps the meaning; other fields may be empty."""
 
     reference: str
     hypothesis: str
@@ -51,25 +50,35 @@ class Pair:
     speech_type: str = ""
     rater: str = ""
     id: str = ""
-    kind: str = ""  # for a controlled edit: the edit that breaks the meaning
+    kind: str = ""  # the controlled edit that breaks the meaning
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The reference and the hypothesis."""
+        return self.reference, self.hypothesis
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the transcript has no error: both texts are equal after `normalize`."""
+        return normalize(self.reference) == normalize(self.hypothesis)
 
 
 @functools.lru_cache(1 << 16)
 def normalize(text: str) -> str:
-    """Lower-case a text and remove punctuation and extra white space; texts equal after this have no error."""
+    """Lower-case a text and remove punctuation and extra white space."""
     return _simplify(text)
 
 
-def is_exact(reference: str, hypothesis: str) -> bool:
-    """Return whether the transcript has no error: both texts are equal after `normalize`."""
-    return normalize(reference) == normalize(hypothesis)
+def preserved_of(pairs: Sequence[Pair]) -> np.ndarray:
+    """Return whether each pair keeps the meaning, bool `[N]`."""
+    return np.array([pair.preserved for pair in pairs])
 
 
 def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
     """Read labelled pairs from a `.tsv` or `.csv` file in UTF-8; of its `COLUMNS`, `NEEDED` must be there.
 
-    `meaning` says what the labels 0 and 1 mean in a file without 2: `severity` (0 and 1: meaning preserved) or
-    `preserved` (1: meaning preserved, 0: lost). Raises UserError, which names the line, if the file cannot be read.
+    `meaning` says what labels 0 and 1 mean in a file without 2: `severity` (both: meaning preserved) or `preserved` (1:
+    preserved, 0: lost). Raises UserError, which names the line, if the file cannot be read.
     """
     path = Path(at_hand(path))
     records = _records(path)
@@ -93,7 +102,7 @@ def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
 
 
 def _records(path: Path) -> list[tuple[int, list[str]]]:
-    """Return (number of the last line, fields) of each CSV record; empty lines are left out."""
+    """Return (number of its last line, fields) of each record that is not empty."""
     delimiter = DELIMITERS.get(path.suffix.lower())
     if delimiter is None:
         raise UserError(f"{path}: expected a file that ends in .tsv or .csv.")
@@ -133,7 +142,7 @@ def _columns(path: Path, header: Sequence[str]) -> list[str]:
 
 
 def _meanings(path: Path, labels: Sequence[tuple[int, str]], meaning: Meaning) -> dict[str, bool]:
-    """Return label -> whether it says that the meaning was kept, from all (line number, label) of a file."""
+    """Return label -> whether the meaning was kept, from all (line number, label) of a file."""
     meanings = {"yes": True, "no": False, "0": meaning != "preserved", "1": True, "2": False}
     for line, label in labels:
         if label.lower() not in meanings:
@@ -161,23 +170,23 @@ class Parts:
     train: list[Pair]
     dev: list[Pair]
     test: list[Pair]
-    exact: int  # number of pairs without an error (texts are equal after `normalize`), which are in no part
-    exact_test: list[Pair]  # pairs without an error whose ground truth is in test
-    rated_twice: list[tuple[Pair, Pair]]  # a pair as labelled by its first and second rater; parts have the first
+    exact: int  # number of pairs without an error, which are in no part
+    exact_test: list[Pair]  # those whose ground truth is in test
+    rated_twice: list[tuple[Pair, Pair]]  # pairs as labelled by the first rater, who counts, and the second
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return part -> {"pairs": number of pairs, "preserved": number of those that keep the meaning}."""
+        """Return part -> {"pairs": their number, "preserved": how many keep the meaning}."""
         parts = {name: [pair.preserved for pair in getattr(self, name)] for name in PARTS}
         return {name: {"pairs": len(kept), "preserved": sum(kept)} for name, kept in parts.items()}
 
 
 def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
-    """Split pairs by normalized ground truth; no part has pairs without an error, or second ratings of a pair.
+    """Divide pairs by normalized ground truth, without second ratings and pairs without an error.
 
-    `ratio` is of `PARTS`; `where` names the pairs' origin. Raises UserError if a part lacks a class.
+    `ratio` is of `PARTS`; `where` names the origin in messages. Raises UserError if a part lacks a class.
     """
     first, twice = _first_ratings(pairs)
-    wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
+    wrong = [pair for pair in first if not pair.is_exact]
     if (n := len({normalize(pair.reference) for pair in wrong})) < FEWEST:
         raise UserError(
             f"{where}: has {n} different references whose hypothesis has an error; expected at least {FEWEST}; give "
@@ -195,17 +204,17 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
         if len(kinds) < 2:
             only = f"only pairs that {'keep' if True in kinds else 'lose'} the meaning" if kinds else "no pair"
             raise UserError(f"{where}: the {name} part ({len(part)} pairs) has {only}; expected both; give more pairs.")
-    exact = [pair for pair in first if is_exact(pair.reference, pair.hypothesis)]
+    exact = [pair for pair in first if pair.is_exact]
     tested = [pair for pair in exact if part_of[normalize(pair.reference)] == "test"]
     return Parts(**parts, exact=len(exact), exact_test=tested, rated_twice=twice)
 
 
 def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, Pair]]]:
-    """Return the pairs as first rated, and (first rating, second rating) of each pair that two raters labelled."""
+    """Return the pairs as first rated, and (first, second rating) of each pair with two raters."""
     first: dict[tuple, Pair] = {}
     twice, firsts = [], []
     for pair in pairs:
-        before = first.setdefault((pair.reference, pair.hypothesis, pair.speaker, pair.id), pair)
+        before = first.setdefault((*pair.texts, pair.speaker, pair.id), pair)
         if before is not pair and before.rater != pair.rater:
             twice.append((before, pair))
         else:
@@ -214,14 +223,14 @@ def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, 
 
 
 def pairs_digest(pairs: Sequence[Pair]) -> str:
-    """Return the SHA-256 of the pairs' content, that of version 0.2 if no pair has an etiology, a later field."""
+    """Return the SHA-256 of the pairs, that of version 0.2 if none has an etiology, a later field."""
     new = any(pair.etiology for pair in pairs)
     rows = [[value for name, value in vars(pair).items() if new or name != "etiology"] for pair in pairs]
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
 def write_pairs(pairs: Sequence[Pair]) -> str:
-    """Return the pairs as the text of a `.tsv` file for `read_pairs`."""
+    """Return the text of a `.tsv` file for `read_pairs`."""
     out = io.StringIO()
     names = [name for name in COLUMNS if name in NEEDED or any(getattr(pair, name) for pair in pairs)]
     writer = csv.DictWriter(out, names, extrasaction="ignore", delimiter="\t", lineterminator="\n")
@@ -233,8 +242,8 @@ def write_pairs(pairs: Sequence[Pair]) -> str:
 class PairBatches:
     """Training batches: every pair once per epoch, similar lengths together; they depend on `seed` and step only.
 
-    Of every pair, `ids` are the tokens `[S]` and `yes` says whether the meaning was kept. Batches are padded with `pad`
-    to one of a few `widths`, so that few shapes are compiled, and to `size` rows.
+    Of every pair, `ids` are the tokens `[S]`, `yes` says whether the meaning was kept. Batches are padded with `pad` to
+    `size` rows of one of a few `widths`, so that few shapes are compiled.
     """
 
     def __init__(
@@ -257,7 +266,7 @@ class PairBatches:
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
     def _plan(self, epoch: int) -> list[tuple[np.ndarray, int]]:
-        """Return (indices of pairs, width) of every batch of an epoch; pairs left over at a width join the next one."""
+        """Return (indices of pairs, width) of an epoch's batches; pairs left over at a width join the next."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._ids))
         bucket = np.searchsorted(self._widths, [len(self._ids[row]) for row in order])
@@ -275,9 +284,9 @@ class PairBatches:
 def block(
     ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int] | np.ndarray, width: int, size: int, pad: int
 ) -> dict[str, np.ndarray]:
-    """Return the batch of the pairs `rows`, padded to `size` rows of `width` tokens; padding rows have `weight` 0.
+    """Return the batch of the pairs `rows`: `ids` `[size, width]`; `length` in tokens, `yes`, `weight`, `[size]`.
 
-    Keys: `ids` `[size, width]`; `length` (in tokens), `yes` (meaning kept) and `weight`, `[size]`.
+    Rows of padding have `weight` 0.
     """
     arrays = {
         "ids": np.full((size, width), pad, np.int32),
@@ -294,7 +303,7 @@ def block(
 def slices(
     lengths: Sequence[int], widths: Sequence[int], size: Callable[[int], int]
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (indices of pairs, width) of batches: every pair once, shortest first, up to `size(width)` pairs each."""
+    """Yield (indices of pairs, width) of batches of up to `size(width)` pairs: every pair once, shortest first."""
     order = np.argsort(lengths, kind="stable")
     widths = sorted(widths)
     bucket = np.searchsorted(widths, lengths)[order]
@@ -305,7 +314,7 @@ def slices(
 
 
 def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Return the paper's Tables 1 and 3: speakers by severity of their impairment; pairs by label, with examples."""
+    """Return the paper's Tables 1 and 3: speakers by severity, and pairs by label, with examples."""
     spoken: dict[str, set[str]] = {}
     labels: dict[str, list[Pair]] = {}
     for pair in pairs:

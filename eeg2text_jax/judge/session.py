@@ -1,4 +1,4 @@
-"""Train a LATTEScore judge end to end: pairs, frozen model, tuning, baselines, tables; a killed run resumes."""
+"""Train a LATTEScore judge: pairs, frozen model, tuning, baselines, tables; a killed run resumes."""
 
 import contextlib
 import dataclasses
@@ -42,25 +42,23 @@ from eeg2text_jax.judge.pairs import (
     Parts,
     data_tables,
     divide,
-    is_exact,
     normalize,
     pairs_digest,
+    preserved_of,
     read_pairs,
     write_pairs,
 )
 from eeg2text_jax.judge.tune import Task, Tuned, prompt_with_examples, tune
-from eeg2text_jax.judge.wording import choose_wording
-
-# The results of a judge: tables for `results.json` and `results.md`, results on a second test file, and curves.
+from eeg2text_jax.judge.wording import choose_wording, read_labels
 
 
 def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Return for each slice of the pairs: `slice`, `n`, `preserved` (count), and each classifier's `auc` on it.
+    """Return of each slice of the pairs its name, `n`, `preserved` (count), and each classifier's `auc`.
 
-    Slices: all, each type of speech, each severity, and each kind of edit, which breaks the meaning, with all pairs
-    that keep it. `auc` has "value" and "interval" (95 %), None on a slice with one class only.
+    Slices: all, each type of speech, each severity, each kind of edit with all pairs that keep the meaning. `auc` has
+    "value" and "interval" (95 %), None for one class.
     """
-    labels = np.array([pair.preserved for pair in pairs])
+    labels = preserved_of(pairs)
     sentences = np.array([normalize(pair.reference) for pair in pairs], object)
     slices = {"all": [True] * len(pairs)}
     for field in ("speech_type", "severity"):
@@ -82,7 +80,7 @@ def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> li
 
 
 def raters(parts: Parts) -> dict[str, Any] | None:
-    """Return Cohen's kappa of two raters, for labels as given and for preserved or not; None without second ratings."""
+    """Return Cohen's kappa of labels as rated, and of preserved or not; None without second ratings."""
     if not parts.rated_twice:
         return None
     sides = list(zip(*parts.rated_twice, strict=True))
@@ -92,11 +90,11 @@ def raters(parts: Parts) -> dict[str, Any] | None:
 
 
 def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
-    """Return the parts without train and dev pairs whose normalized reference is in a second test file.
+    """Return the parts without train and dev pairs whose normalized reference is in the second test file `where`.
 
-    Raises UserError if train or dev then lacks a class, or the test file `where` has no pair with an error.
+    Raises UserError if train or dev then lacks a class, or that file has no pair with an error.
     """
-    if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
+    if all(pair.is_exact for pair in tested):
         raise UserError(
             f"{where}: every hypothesis equals its reference but for case and punctuation; give another file."
         )
@@ -112,15 +110,15 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
 
 
 def second_results(
-    path: str, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float, exact: str
+    config: JudgeSettings, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float
 ) -> dict[str, Any]:
-    """Return `second_test` of `results.json` for `tested`, the pairs of a file; `before`: parts before `hold_out`."""
-    wrong = [pair for pair in tested if not is_exact(pair.reference, pair.hypothesis)]
-    labels, values = np.array([pair.preserved for pair in wrong]), scores(wrong)
+    """Return `second_test` of `results.json` for the pairs of that file; `before` are the parts before `hold_out`."""
+    wrong = [pair for pair in tested if not pair.is_exact]
+    labels, values = preserved_of(wrong), scores(wrong)
     spoken = [pair for pair in tested if pair.speaker]
     references, trained = ({normalize(pair.reference) for pair in side} for side in (tested, parts.train + parts.dev))
     return {
-        "file": os.path.basename(path),
+        "file": os.path.basename(config.test),
         "pairs": len(tested),
         "with_an_error": len(wrong),
         "references": len(references),
@@ -128,12 +126,12 @@ def second_results(
         "references_in_training": len(references & trained),
         "auc": auc(values, labels),
         "auc_interval": auc_interval(values, labels, [normalize(pair.reference) for pair in wrong]),
-        "speakers": baselines.speakers_table(spoken, scores, threshold, exact=exact) if spoken else None,
+        "speakers": baselines.speakers_table(spoken, scores, threshold, exact=config.exact) if spoken else None,
     }
 
 
 def caption(name: str, figures: Mapping[str, Any]) -> str:
-    """Return a sentence with the AUC on test and the threshold of the best prompt on dev; `name` is the model's."""
+    """Return a sentence with AUC on test and threshold of the chosen prompt; `name` is the model's."""
     arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
     spread = f" (of all {len(arms)} seeds {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
     limit = figures["threshold"]
@@ -149,7 +147,7 @@ def caption(name: str, figures: Mapping[str, Any]) -> str:
 
 
 def to_markdown(results: Mapping[str, Any]) -> str:
-    """Return the text of `results.md` from the content of `results.json`."""
+    """Return the text of `results.md` from `results.json`."""
     names = list(results["slices"][0]["auc"])
     done = f"with {shots} examples of" if (shots := results.get("shots")) else "tuned on"
     lines = [f"# Judge {done} {results['source']}", "", results["caption"], "", "## AUC on the test part", ""]
@@ -184,7 +182,7 @@ def to_markdown(results: Mapping[str, Any]) -> str:
 
 
 def _data_markdown(results: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the paper's Tables 1 to 3; a table without entries is left out."""
+    """Return the lines of those of the paper's Tables 1 to 3 that have entries."""
     lines = []
     if parts := results.get("counts"):
         share = [f"{100 * part['preserved'] / part['pairs']:.1f}%" for part in parts.values()]
@@ -208,7 +206,7 @@ def _auc_cell(value: float | None, interval: Sequence[float]) -> str:
 
 
 def write_curves(path: str | os.PathLike[str], classifiers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
-    """Write a PNG with the precision-recall and the ROC curve of each classifier's scores `[N]`."""
+    """Write a PNG with the precision-recall and ROC curves of each classifier's scores `[N]`."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -234,7 +232,7 @@ SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # `confi
 def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, Any]:
     """Tune a judge in the workdir `root`; write `judge/`, `results.json`, which is returned, and more.
 
-    `labels` says what 0 and 1 in a file of pairs mean, see `read_pairs`. Raises UserError if an input is not usable.
+    `labels` is `meaning` of `read_pairs`. Raises UserError if an input is not usable.
     """
     with open_workdir(config, root) as workdir:
         done = workdir.root / "results.json"
@@ -250,7 +248,7 @@ def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, A
         parts = hold_out(whole, tested, config.test) if config.test else whole
         frozen = frozen_model(config, workdir)
         wording = toy.toy_wording() if config.checkpoint == TOY else choose_wording(config.wording, frozen.tokenizer)
-        answers = frozen.labels(config.labels, wording)
+        answers = read_labels(config.labels, frozen.tokenizer, wording if frozen.alone else None)
         task = Task(frozen, wording, answers, parts, pairs_digest([*pairs, *tested]))
         counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in parts.counts().items())
         arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
@@ -266,7 +264,7 @@ def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, A
 
 
 def labelled_pairs(config: JudgeSettings, labels: Meaning, workdir: Workdir) -> tuple[list[Pair], str]:
-    """Read the pairs, or make them and write them to `pairs.tsv`; also return the origin of their labels."""
+    """Read the pairs, or make them and write `pairs.tsv`; also return the origin of the labels."""
     if config.pairs not in SOURCES:
         return read_pairs(config.pairs, labels), "human labels"
     if config.pairs == "templates":
@@ -281,7 +279,7 @@ def labelled_pairs(config: JudgeSettings, labels: Meaning, workdir: Workdir) -> 
 
 
 def sentences_of(config: JudgeSettings) -> list[str]:
-    """Return the sentences for controlled edits: the lines of the file `config.sentences`, or template sentences."""
+    """Return the sentences for controlled edits: the lines of `config.sentences`, else template sentences."""
     if not config.sentences:
         return list(toy.sentences(1000))
     try:
@@ -293,13 +291,13 @@ def sentences_of(config: JudgeSettings) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-# Fields that version 0.2 lacked, and the values that say what it did.
+# Fields that version 0.2 lacked, with what it did.
 ADDED = {"bertscore_encoder": "", "parallel.fsdp": False, "shots": 0, "test": ""}
 
 
 @contextlib.contextmanager
 def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
-    """Lock the workdir and write this configuration; UserError if a prompt was tuned there with another one."""
+    """Lock the workdir and write the configuration; UserError if a prompt was tuned there with another."""
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
     with mirrored(root) as local, lock_workdir(local):
@@ -325,7 +323,7 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
 
 
 def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
-    """Load the checkpoint's model; the toy, a small T5, is trained first, unless the workdir has it."""
+    """Load the checkpoint's model; the toy, a small T5, is trained unless the workdir has it."""
     place = config.checkpoint
     if place == TOY:
         place = str(workdir.root / TOY)
@@ -340,15 +338,15 @@ def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
 def finish(
     config: JudgeSettings, task: Task, tuned: Tuned, source: str, workdir: Workdir, second: tuple[Parts, list[Pair]]
 ) -> dict[str, Any]:
-    """Choose the prompt and its threshold on dev, test it beside the baselines, and write the judge and all results.
+    """Choose the threshold on dev, test the prompt beside the baselines, write the judge and all results.
 
-    `second` has the parts before `hold_out`, and the pairs of the second test file. Returns what `results.json` holds.
+    `second` has the parts before `hold_out`, and the second test file's pairs. Returns the content of `results.json`.
     """
     parts, best_arm = task.parts, tuned.chosen
     best, prompt = tuned.task(task, best_arm), tuned.prompts[best_arm]
     scores = functools.partial(_scores, best, prompt)
     dev, test = scores(parts.dev), scores(parts.test)
-    on_dev, on_test = (np.array([pair.preserved for pair in pairs]) for pairs in (parts.dev, parts.test))
+    on_dev, on_test = preserved_of(parts.dev), preserved_of(parts.test)
     threshold = baselines.choose_threshold(dev, on_dev, config.threshold.precision)
     encoders = config.bertscore_encoder or config.encoder, config.encoder
     fitted = baselines.baseline_scores(encoders, task.frozen.folder, parts)
@@ -396,9 +394,7 @@ def finish(
         **data_tables([*before.train, *before.dev, *before.test]),
     }
     if tested:
-        content["second_test"] = second_results(
-            config.test, before, parts, tested, scores, threshold.value, config.exact
-        )
+        content["second_test"] = second_results(config, before, parts, tested, scores, threshold.value)
     write_text(workdir.root / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     write_text(workdir.root / "results.md", to_markdown(content))
     write_curves(workdir.root / "curves.png", classifiers, on_test)
@@ -407,14 +403,19 @@ def finish(
 
 def _scores(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray:
     asker = Asker(task.frozen, prompt, task.wording, task.labels, truncate=True)
-    return asker.scores([(pair.reference, pair.hypothesis) for pair in pairs])
+    return asker.scores([pair.texts for pair in pairs])
 
 
 def _judge(
-    config: JudgeSettings, task: Task, prompt: np.ndarray, threshold: Threshold, source: str, about: dict[str, Any],
+    config: JudgeSettings,
+    task: Task,
+    prompt: np.ndarray,
+    threshold: Threshold,
+    source: str,
+    about: dict[str, Any],
     folder: epath.Path,
-) -> Judge:  # fmt: skip
-    """Return the judge to write for `folder`; its checkpoint is a Hub name, or a path relative to that folder."""
+) -> Judge:
+    """Return the judge for `folder`; its checkpoint is a Hub name, or a path relative to that folder."""
     frozen, place = task.frozen, config.checkpoint
     if place == TOY:
         place = f"../{TOY}"
@@ -442,7 +443,7 @@ def _judge(
 def speakers(
     config: JudgeSettings, parts: Parts, scores: Scores, threshold: float, source: str
 ) -> dict[str, Any] | None:
-    """Return `speakers_table` of test pairs that name a speaker, or of synthetic speakers for edits; None without."""
+    """Return the `speakers_table` of test pairs with a speaker, for edits of synthetic speakers; None without."""
     pairs = [pair for pair in (*parts.test, *parts.exact_test) if pair.speaker]
     if source == SOURCES["edits"] and config.edits.speakers:
         tested = {normalize(pair.reference) for pair in parts.test}

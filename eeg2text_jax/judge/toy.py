@@ -1,8 +1,7 @@
 """The toy: a T5 of two small layers, trained on template pairs, to demonstrate prompt tuning without a download.
 
-It learns to answer five questions about a pair: whether the two sentences agree in meaning, or in the person, the
-action, the number or the place. A question word before the pair names the question. Then the toy is frozen, and
-the question word is left out: a tuned prompt has to make the toy answer the question on the meaning again.
+It learns to answer whether two sentences agree in meaning, person, action, number or place, as the question word before
+them asks. Then it is frozen, without the question word: a tuned prompt has to make it answer for the meaning again.
 """
 
 import functools
@@ -23,7 +22,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import write_text
 from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.judge.fields import ToySettings
-from eeg2text_jax.judge.pairs import Pair, block, is_exact
+from eeg2text_jax.judge.pairs import Pair, block
 from eeg2text_jax.judge.wording import Wording
 from eeg2text_jax.models.backbones.build import describe, random_config
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -32,8 +31,6 @@ from eeg2text_jax.models.pretrained.export import export_checkpoint
 from eeg2text_jax.models.pretrained.folder import SUMS
 from eeg2text_jax.training.step import make_optimizer
 
-# Sentences made from templates: the toy data set for tiny models, and a corpus for controlled edits.
-
 TOY_SENTENCE = "the {who} {action} {count} houses in {place}"
 SLOTS = {  # slot of a template -> its possible words
     "who": ("boy", "girl", "teacher", "doctor"),
@@ -41,11 +38,11 @@ SLOTS = {  # slot of a template -> its possible words
     "count": ("two", "three", "four", "five"),
     "place": ("london", "paris", "rome", "berlin"),
 }
-MEANING = "meaning"  # the question whether all slots have the same values in both sentences
-QUESTIONS = (MEANING, *SLOTS)  # a slot's name asks whether this slot has the same value in both sentences
+MEANING = "meaning"  # asks whether all slots have the same values in both sentences
+QUESTIONS = (MEANING, *SLOTS)  # a slot's name asks the same of that slot
 _FILLERS = ("well", "um")
 LABELS = ("yes", "no")
-# The vocabulary of the toy data set: special tokens, the words of the wording, the words of the sentences.
+# The toy's vocabulary: special tokens, words of the wording, words of the sentences.
 TOY_WORDS = (
     *("<pad>", "</s>", "<unk>", *LABELS, *QUESTIONS, "truth:", "said:", "same:", "the", "a", "in", "houses"),
     *(*_FILLERS, *(word for words in SLOTS.values() for word in words)),
@@ -56,8 +53,8 @@ TOY_TEMPLATE = "truth: {reference} said: {hypothesis} same:"
 def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
     """Return a random pair and the right answer to each of `QUESTIONS` about it.
 
-    In about half of the pairs, one or two slots are changed, a fifth of them to a made-up word. In one pair of twelve,
-    the hypothesis consists of made-up words only.
+    In about half of the pairs, one or two slots are changed, a fifth of them to a made-up word; one hypothesis of
+    twelve has made-up words only.
     """
     slots = {name: rng.choice(words) for name, words in SLOTS.items()}
     said, changed = dict(slots), set()
@@ -83,16 +80,16 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
 
 
 def made_up(rng: random.Random) -> str:
-    """Return a word of random consonants, which is not in the toy vocabulary."""
+    """Return random consonants, no word of the vocabulary."""
     return "".join(rng.choices("bcdfghjklmnpqrstvwxz", k=rng.randint(3, 6)))
 
 
 def toy_pairs(count: int, seed: int) -> list[Pair]:
-    """Return `count` random pairs of the toy data set; pairs without an error are left out."""
+    """Return `count` random pairs with an error."""
     rng, pairs = random.Random(seed), list[Pair]()
     while len(pairs) < count:
         pair, _ = toy_pair(rng)
-        if not is_exact(pair.reference, pair.hypothesis):
+        if not pair.is_exact:
             pairs.append(pair)
     return pairs
 
@@ -119,7 +116,7 @@ _WORDS = {  # field of a pattern -> its possible words
 
 
 def sentences(count: int, seed: int = 0) -> Iterator[str]:
-    """Yield `count` distinct sentences, for controlled edits when no corpus is given."""
+    """Yield `count` distinct sentences, for controlled edits without a corpus."""
     rng, seen = random.Random(seed), set[str]()
     while len(seen) < count:
         pattern = rng.choice(_PATTERNS)
@@ -131,12 +128,12 @@ def sentences(count: int, seed: int = 0) -> Iterator[str]:
 
 
 TOKEN_IDS = {word: i for i, word in enumerate(TOY_WORDS)}
-WIDTH = 32  # most tokens of a pair
+WIDTH = 32  # tokens of a pair at most
 CARD = "# A toy T5\n\nTrained on pairs of template sentences to demonstrate `eeg2text judge`; not a real judge.\n"
 
 
 def toy_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose tokens are the words between white space, with the vocabulary `TOY_WORDS`."""
+    """Return a tokenizer of words between white space, with the vocabulary `TOY_WORDS`."""
     tokenizer = Tokenizer(models.WordLevel(TOKEN_IDS, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     end = ("</s>", TOKEN_IDS["</s>"])
@@ -147,7 +144,7 @@ def toy_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def toy_wording(question: str = "") -> Wording:
-    """Return the wording that asks the toy about a pair; `question`: the question word before it, or "" for none."""
+    """Return the toy's wording with the question word `question` before it, or none."""
     return Wording("toy", TOY_TEMPLATE, f"{question} " if question else "")
 
 
@@ -161,7 +158,7 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
         "num_layers": config.layers,
         "num_heads": 4,
         "dropout_rate": 0.0,
-        # With 64 buckets, distances up to 16 are distinct: the toy finds a word's copy in the other text by distance.
+        # With 64, distances up to 16 are distinct: the toy finds a word's copy in the other text by distance.
         "relative_attention_num_buckets": 64,
         "tie_word_embeddings": True,
     }
@@ -169,7 +166,7 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
     model = Seq2SeqModel(describe(described, "t5", "toy"))
 
     def gentle(path: Any, leaf: jax.Array) -> jax.Array:
-        """Divide query kernels by sqrt(head width) once more than T5's initialization does; attention begins flat."""
+        """Divide query kernels by sqrt(head width) once more than T5 does; attention begins flat."""
         names = [part.key for part in path]
         is_query = "query" in names and names[-1] == "kernel"
         return leaf * model.spec.encoder.head_dim**-0.5 if is_query else leaf
@@ -183,7 +180,7 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
 
 
 def check_toy(folder: str | Path) -> None:
-    """Write the toy's README.md, which has no checksum, again if it was changed; UserError if there are no sums."""
+    """Write README.md, which has no checksum, again if it was changed; UserError if there are no checksums."""
     if not (Path(folder) / SUMS).exists():
         raise UserError(f"{folder}: has no {SUMS}; remove the folder to have the toy made again.")
     card = Path(folder) / "README.md"
@@ -224,13 +221,13 @@ def _batch(rng: random.Random, size: int, tokenizer: Any) -> dict[str, np.ndarra
     for _ in range(size):
         pair, answers = toy_pair(rng)
         question = rng.choice(QUESTIONS)
-        ids.append(toy_ids(tokenizer, pair.reference, pair.hypothesis, question))
+        ids.append(toy_ids(tokenizer, *pair.texts, question))
         yes.append(answers[question])
     return block(ids, np.array(yes), range(size), WIDTH, size, tokenizer.pad_token_id)
 
 
 def toy_ids(tokenizer: Any, reference: str, hypothesis: str, question: str) -> np.ndarray:
-    """Return the token ids of a pair with a question word before it, int32 `[S]`; faster than calling the tokenizer."""
+    """Return the token ids of a pair behind a question word, int32 `[S]`; faster than calling the tokenizer."""
     words = toy_wording(question).text(reference, hypothesis).split()
     ids = [TOKEN_IDS.get(word, tokenizer.unk_token_id) for word in words]
     return np.array([*ids, tokenizer.eos_token_id], np.int32)

@@ -1,4 +1,4 @@
-"""The tuning loop of soft prompts: restore, then step, log, evaluate on dev and save until done."""
+"""The tuning loop of soft prompts: restore, then step, log, evaluate on dev and save until done; few-shot prompts."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ from eeg2text_jax.judge.frozen import (
     weights_shardings,
     with_dropout,
 )
-from eeg2text_jax.judge.pairs import Pair, PairBatches, Parts, block, slices
+from eeg2text_jax.judge.pairs import Pair, PairBatches, Parts, block, preserved_of, slices
 from eeg2text_jax.judge.wording import Encoder, Labels, Wording
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog
@@ -46,7 +46,7 @@ from eeg2text_jax.training.step import make_optimizer
 
 
 class Task(NamedTuple):
-    """A frozen model, the wording of its question, its two answers, and the pairs."""
+    """A frozen model, its question and answers, and the pairs."""
 
     frozen: Frozen
     wording: Wording
@@ -56,32 +56,32 @@ class Task(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """The result of tuning `A` arms (seeds times learning rates)."""
+    """The result of tuning `A` arms."""
 
     arms: list[tuple[int, float]]  # seed and learning rate
     first: np.ndarray  # float32 [A, P, D], before the first step
     prompts: np.ndarray  # float32 [A, P, D], the best on dev
-    best: np.ndarray  # [A, 2], accuracy and AUC of `prompts` on dev
-    steps: np.ndarray  # [A], steps after which `prompts` were reached
-    wordings: tuple[Wording, ...] = ()  # wording of each arm; empty: all arms use the task's
+    best: np.ndarray  # [A, 2], their accuracy and AUC on dev
+    steps: np.ndarray  # [A], steps after which they were reached
+    wordings: tuple[Wording, ...] = ()  # of each arm; empty: that of the task
 
     def task(self, task: Task, arm: int) -> Task:
-        """Return the task with the wording of an arm."""
+        """Return the task in the wording of an arm."""
         return task._replace(wording=self.wordings[arm]) if self.wordings else task
 
     @property
     def chosen(self) -> int:
-        """Index of the arm with the best accuracy on dev; ties: higher AUC, then earlier step, then first arm."""
+        """The arm with the best accuracy on dev; ties: higher AUC, then earlier step, then first arm."""
         return max(range(len(self.arms)), key=lambda a: (*self.best[a].tolist(), -int(self.steps[a]), -a))
 
 
 def arms_of(config: JudgeSettings) -> list[tuple[int, float]]:
-    """Return the seed and learning rate of every arm; an arm is one tuned prompt."""
+    """Return the seed and learning rate of every arm, a tuned prompt."""
     return [(int(seed), float(rate)) for rate in config.optim.lr for seed in config.seeds]
 
 
 def make_program(config: JudgeSettings, model: Any, labels: Labels, mesh: Any = None) -> TuneProgram:
-    """Return the functions of tuning and scoring for this configuration; the caller compiles them."""
+    """Return the functions of tuning and scoring, for the caller to compile."""
     return TuneProgram(
         model=with_dropout(model, config.prompt.dropout),
         labels=labels.ids,
@@ -97,7 +97,7 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
     """Tune a prompt for each seed and learning rate, from the newest checkpoint in `root` on.
 
     Raises UserError if a pair is too long, a loss is not finite, or a checkpoint is not usable; Terminated after
-    SIGTERM, when a checkpoint of the last step was saved.
+    SIGTERM, when the last step is saved.
     """
     arms, steps, params = arms_of(config), config.train.steps, task.frozen.params
     placement = Placement(make_mesh(*tune_mesh(config, len(jax.devices()), len(arms))), REPLICATED)
@@ -105,8 +105,8 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
     program = make_program(config, task.frozen.model, task.labels, mesh)
     widths, length = config.batch.widths, config.prompt.length
     encode = task.frozen.encoder(task.wording, task.labels, length, config.truncate, max(widths))
-    texts = [(pair.reference, pair.hypothesis) for pair in task.parts.train]
-    yes, pad = np.array([pair.preserved for pair in task.parts.train]), task.frozen.model.pad_token
+    texts = [pair.texts for pair in task.parts.train]
+    yes, pad = preserved_of(task.parts.train), task.frozen.model.pad_token
     batches = PairBatches(encode(texts, "train pair"), yes, widths, config.batch.size, pad, config.split.seed)
     seeds = [seed for seed, _ in arms]
     first = initial_prompts(task.frozen, seeds, config.prompt, task.labels, [*itertools.chain(*texts)])
@@ -139,7 +139,7 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
                     accuracies, areas = figures.T
                     log.add(step, _by_arm("dev_accuracy", accuracies, arms) | _by_arm("dev_auc", areas, arms))
                 if saves or last:
-                    # After SIGTERM, losses since the last log entry are saved; the resumed run's mean has them.
+                    # Losses since the last log entry, after SIGTERM, go into the resumed run's mean.
                     unlogged = [to_host(loss).tolist() for loss in losses]
                     checkpoints.save(step, state, {"pairs": task.digest, "log": log.lines, "losses": unlogged})
                 progress.advance(1, shown)
@@ -151,7 +151,7 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
 
 
 def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]:
-    """Return the numbers of devices along `arm`, which has most if not `parallel.fsdp`, and `data`.
+    """Return the numbers of devices along `arm`, the most but with `parallel.fsdp`, and `data`.
 
     Raises UserError if `parallel.mesh` does not fit the devices, the arms or the batch.
     """
@@ -166,7 +166,7 @@ def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]
 def _restore_or_begin(
     config: JudgeSettings, task: Task, program: TuneProgram, placement: Placement, saved: Checkpoints, first: np.ndarray
 ) -> tuple[TuneState, list[str], list[jax.Array]]:
-    """Return the state, logged lines, and losses since then, of the newest checkpoint, or before the first step."""
+    """Return state, logged lines and losses since then of the newest checkpoint, else before the first step."""
     shapes = program.state_shapes(config.prompt.length)
     restored = saved.restore(placement.abstract(shapes))
     if restored is None:
@@ -179,12 +179,12 @@ def _restore_or_begin(
 
 
 def _by_arm(name: str, values: np.ndarray, arms: Sequence[tuple[int, float]]) -> dict[str, float]:
-    """Return name in the log, such as loss/seed_0_lr_0.3 -> value of an arm, for values `[A]`."""
+    """Return name in the log, such as loss/seed_0_lr_0.3 -> value, for values `[A]`."""
     return {f"{name}/seed_{seed}_lr_{rate:g}": float(v) for (seed, rate), v in zip(arms, values, strict=True)}
 
 
 def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence[tuple[int, float]]) -> str:
-    """Log each arm's mean of `losses`, each `[A]`; return the overall mean as text. Raises UserError if not finite."""
+    """Log each arm's mean of `losses`, each `[A]`; return the mean as text. Raises UserError if not finite."""
     mean = np.mean([to_host(loss) for loss in losses], axis=0)
     if not np.isfinite(mean).all():
         seed, rate = arms[int(np.flatnonzero(~np.isfinite(mean))[0])]
@@ -196,7 +196,7 @@ def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence
 
 
 def dev_rows(config: JudgeSettings, program: TuneProgram, width: int) -> int:
-    """Return how many pairs of `width` tokens are scored at once: up to 4 batches, as scoring keeps no activations."""
+    """Return how many pairs are scored at once: up to 4 batches, as scoring keeps no activations."""
     rows = 4 * config.batch.size
     return rows // program.pieces(rows, width // 4)
 
@@ -204,10 +204,9 @@ def dev_rows(config: JudgeSettings, program: TuneProgram, width: int) -> int:
 def dev_scores(
     config: JudgeSettings, task: Task, encode: Encoder, program: TuneProgram, placement: Placement
 ) -> Callable[[jax.Array, Any], np.ndarray]:
-    """Return a function of prompts `[A, P, D]` and weights: accuracy and AUC of every arm on dev, float32 `[A, 2]`."""
+    """Return a function of prompts `[A, P, D]` and weights: accuracy and AUC on dev, float32 `[A, 2]`."""
     pairs, pad = task.parts.dev, task.frozen.model.pad_token
-    yes = np.array([pair.preserved for pair in pairs])
-    ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "dev pair")
+    yes, ids = preserved_of(pairs), encode([pair.texts for pair in pairs], "dev pair")
     size = functools.partial(dev_rows, config, program)
     batches = [
         (rows, put_batch(block(ids, yes, rows, width, size(width), pad), placement.mesh))
@@ -226,13 +225,10 @@ def dev_scores(
     return evaluate
 
 
-# Few-shot prompting instead of a tuned prompt: answered train pairs precede each pair as examples.
-
-
 def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str], shots: int, seed: int) -> Wording:
-    """Return the wording with answered pairs before it as examples, drawn at random; half preserve the meaning.
+    """Return the wording with random answered pairs before it; half of them, of an odd number more, are yes.
 
-    `words` are the answers yes and no. Of an odd number of `shots`, the extra one preserves the meaning.
+    `words` are the answers yes and no. Raises UserError if there are too few pairs.
     """
     rng = np.random.default_rng([seed, 2])
     order, drawn = rng.permutation(len(pairs)), list[Pair]()
@@ -250,9 +246,9 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
 
 
 def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
-    """Evaluate the model on dev with the examples of each seed, which is an arm with an empty prompt."""
-    pairs = [(pair.reference, pair.hypothesis) for pair in task.parts.dev]
-    yes, n = np.array([pair.preserved for pair in task.parts.dev]), len(config.seeds)
+    """Evaluate the examples of each seed, an arm with an empty prompt, on dev."""
+    pairs = [pair.texts for pair in task.parts.dev]
+    yes, n = preserved_of(task.parts.dev), len(config.seeds)
     prompts, wordings, best = np.zeros((n, 0, task.frozen.model.spec.d_model), np.float32), [], []
     for prompt, seed in zip(prompts, config.seeds, strict=True):
         wording = with_examples(task.wording, task.parts.train, task.labels.words, config.shots, seed)

@@ -1,4 +1,4 @@
-"""The text that asks a language model about a pair, its token ids, and the two possible answers."""
+"""The text that asks a language model about a pair, its token ids, and the two answers."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ ENDS = (".", "!", "?")
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """The text that asks about a pair: a template with `{reference}` and `{hypothesis}`, and the text before it."""
+    """A template with `{reference}` and `{hypothesis}` that asks about a pair, and the text before it."""
 
     name: str
     template: str
@@ -29,7 +29,7 @@ class Wording:
 
     @property
     def longest(self) -> int:
-        """The largest number of tokens of the text with a pair, the soft prompt included."""
+        """The most tokens of the text with a pair and the soft prompt."""
         return 2048 if self.before else 512
 
     def text(self, reference: str, hypothesis: str) -> str:
@@ -37,7 +37,7 @@ class Wording:
         reference, hypothesis = reference.strip(), hypothesis.strip()
         if self.name == "plain":
             reference, hypothesis = (t if t.endswith(ENDS) else f"{t}." for t in (reference, hypothesis))
-        # Not str.format: a template may come from a file, and a format string can read attributes of objects.
+        # Not str.format, which can read attributes of objects: a template may come from a file.
         sides = {"{reference}": reference, "{hypothesis}": hypothesis}
         text = re.sub(r"\{reference\}|\{hypothesis\}", lambda match: sides[match[0]], self.template)
         return f"{self.before}{text}".strip()
@@ -48,18 +48,18 @@ class Wording:
 
     @property
     def full_stop(self) -> str:
-        """A phrase for `judge.json`: whether full stops are added to the two texts of a pair."""
+        """A phrase for `judge.json`: whether texts get full stops."""
         ends = " ".join(ENDS)
         return f"added to a text that ends without one of {ends}" if self.name == "plain" else "as in the template"
 
     @property
     def space(self) -> str:
-        """The space between a text and its answer, if there is one."""
+        """The space between a text and its answer, if any."""
         return "" if self.template.endswith("{") else " "
 
 
 def choose_wording(name: str, tokenizer: PreTrainedTokenizerBase) -> Wording:
-    """Return the wording named `name` in `TEMPLATES`; `auto` is `figure` if the tokenizer has braces, else `plain`."""
+    """Return the wording `name` of `TEMPLATES`; `auto` is `figure` if the tokenizer has braces, else `plain`."""
     if name == "auto":
         braces = tokenizer("{no}", add_special_tokens=False)["input_ids"]
         name = "plain" if tokenizer.unk_token_id in braces else "figure"
@@ -75,7 +75,7 @@ class Labels:
 
 
 def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> tuple[int, ...]:
-    """Return the token ids of an answer without special tokens; with `wording`, as they continue its text."""
+    """Return the token ids of an answer without special tokens, as they continue the text of `wording`, if any."""
     if wording is not None:
         asked = wording.template.partition("{hypothesis}")[2]
         texts = asked, f"{asked}{wording.space}{word}"
@@ -86,7 +86,7 @@ def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | 
 
 
 def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> Labels:
-    """Return the two answers with their token ids, see `label_ids`; UserError if the model cannot tell or say them."""
+    """Return the answers with their `label_ids`; UserError if the model cannot say or tell them apart."""
     if len(words) != 2 or words[0] == words[1]:
         raise UserError(f"labels are {tuple(words)}; expected two different words, the one for yes first.")
     yes, no = ids = tuple(label_ids(word, tokenizer, wording) for word in words)
@@ -102,19 +102,19 @@ def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wordin
 
 @dataclasses.dataclass
 class Encoder:
-    """A tokenizer of pairs, which cuts or refuses pairs that are longer than the model takes."""
+    """A tokenizer of pairs, which cuts or refuses pairs that are too long."""
 
     tokenizer: PreTrainedTokenizerBase
     wording: Wording
     max_tokens: int  # most tokens of a pair, special tokens included, without the soft prompt
-    truncate: bool = False  # cut both texts of a longer pair to equally many first words; else refuse the pair
-    open_end: bool = False  # leave out the end token, because a decoder-only model continues with the answer
-    limit: str = "the model takes"  # what sets `max_tokens`, for the message
+    truncate: bool = False  # cut both texts of a longer pair to equally many first words, else refuse it
+    open_end: bool = False  # leave out the end token: a decoder-only model continues with the answer
+    limit: str = "the model takes"  # sets `max_tokens`, for the message
     flag: str = "--truncate"  # what sets `truncate`
     cut: int = dataclasses.field(default=0, init=False)  # pairs that were cut so far
 
     def __call__(self, pairs: Sequence[tuple[str, str]], where: str = "pair") -> list[np.ndarray]:
-        """Return each pair's token ids, int32 `[S]`; a pair too long is named by `where` and its number from 1."""
+        """Return each pair's token ids, int32 `[S]`; a message names a pair by `where` and its number from 1."""
         if not pairs:
             return []
         encoded = self._encode([self.wording.text(*pair) for pair in pairs])
@@ -131,7 +131,7 @@ class Encoder:
         return encoded
 
     def _shortened(self, reference: str, hypothesis: str) -> np.ndarray:
-        """Return the token ids of the pair with as many of the first words of both texts as fit."""
+        """Return the token ids of as many first words of both texts as fit."""
         sides = reference.split(), hypothesis.split()
         for words in range(max(map(len, sides)) - 1, 0, -1):
             (ids,) = self._encode([self.wording.text(*(" ".join(side[:words]) for side in sides))])

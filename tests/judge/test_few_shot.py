@@ -5,14 +5,14 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from tiny_judge import tiny_config, tiny_frozen
+from tiny_judge import counted_auc, tiny_config, tiny_frozen
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.judge._judge_folder import load_judged
 from eeg2text_jax.judge.frozen import Asker, load_frozen
-from eeg2text_jax.judge.pairs import divide, read_pairs
+from eeg2text_jax.judge.pairs import divide, preserved_of, read_pairs
 from eeg2text_jax.judge.session import judge
 from eeg2text_jax.judge.toy import toy_pairs, toy_tokenizer, toy_wording
 from eeg2text_jax.judge.tune import with_examples
@@ -43,7 +43,7 @@ def test_examples_are_answered_as_in_figure_1():
     assert len(lines) == 4
     asked_last = "Ground truth: {a b}. Transcription: {a c}. Transcript preserves the meaning of the ground truth: {"
     assert lines[-1] == asked_last
-    by_text = {figure.text(pair.reference, pair.hypothesis): pair.preserved for pair in pairs}
+    by_text = {figure.text(*pair.texts): pair.preserved for pair in pairs}
     shown = [by_text[line.rpartition("{")[0] + "{"] for line in lines[:3]]
     assert sorted(shown) == [False, True, True]
     assert [line.endswith("{yes}") for line in lines[:3]] == shown
@@ -75,11 +75,6 @@ def test_a_text_that_is_continued_has_no_end_token():
     assert whole.tolist() == [*open_end.tolist(), tokenizer.eos_token_id]
 
 
-def test_a_text_that_ends_gets_no_second_full_stop():
-    plain = Wording("plain", "{reference} {hypothesis} same:")
-    assert plain.text("the boy", "a girl!") == "the boy. a girl! same:"
-
-
 def test_a_long_text_beside_a_short_one_is_cut_as_far_as_it_must():
     encoder = Encoder(toy_tokenizer(), toy_wording(), 12, truncate=True)
     (ids,) = encoder([("boy", " ".join(["girl"] * 30))])
@@ -100,7 +95,7 @@ def test_scores_are_alike_divided_or_not(llama, monkeypatch):
     """Weights are read shard by shard, in bfloat16 as in float32."""
     monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
     prompt = np.random.default_rng(0).normal(size=(3, 32))
-    pairs = [(pair.reference, pair.hypothesis) for pair in toy_pairs(9, 1)]
+    pairs = [pair.texts for pair in toy_pairs(9, 1)]
     found = {}
     for fsdp in (False, True):
         for kind in ("float32", "bfloat16"):
@@ -108,13 +103,11 @@ def test_scores_are_alike_divided_or_not(llama, monkeypatch):
             kernel = frozen.params["backbone"]["decoder"]["layers"]["ffn"]["inner"]["kernel"]
             assert kernel.dtype == kind
             assert kernel.addressable_shards[0].data.size * (8 if fsdp else 1) == kernel.size
-            wording = toy_wording()
-            labels = frozen.labels(("yes", "no"), wording)
-            found[fsdp, kind] = Asker(frozen, prompt, wording, labels).scores(pairs)
+            labels = read_labels(("yes", "no"), frozen.tokenizer, toy_wording())
+            found[fsdp, kind] = Asker(frozen, prompt, toy_wording(), labels).scores(pairs)
     np.testing.assert_allclose(found[True, "float32"], found[False, "float32"], atol=1e-6)
     np.testing.assert_allclose(found[True, "bfloat16"], found[False, "bfloat16"], atol=1e-6)
     assert np.ptp(found[False, "float32"]) > 1e-4
-    assert read_labels(("yes", "no"), frozen.tokenizer, toy_wording()) == labels
 
 
 def test_a_judge_by_examples_is_written_and_read_again(llama, tmp_path):
@@ -133,13 +126,12 @@ def test_a_judge_by_examples_is_written_and_read_again(llama, tmp_path):
     assert judge(config, str(tmp_path / "work"))["signature"] == results["signature"]
     assert results["arms"][results["chosen"]]["auc_test"] == pytest.approx(results["auc_test"])
     parts = divide(read_pairs(tmp_path / "work/pairs.tsv"), config.split.ratio, config.split.seed, "")
-    asked, yes = [(p.reference, p.hypothesis) for p in parts.test], np.array([p.preserved for p in parts.test])
+    asked = [pair.texts for pair in parts.test]
     bare = dataclasses.replace(made.wording, before="")
     for arm in results["arms"]:  # each with its own examples
         wording = with_examples(bare, parts.train, made.labels.words, 3, arm["seed"])
         scores = Asker(frozen, made.prompt, wording, made.labels).scores(asked)
-        above, equal = scores[yes, None] > scores[~yes], scores[yes, None] == scores[~yes]
-        assert arm["auc_test"] == pytest.approx((above + equal / 2).mean())
+        assert arm["auc_test"] == pytest.approx(counted_auc(scores, preserved_of(parts.test)))
     whole = Asker(frozen, made.prompt, made.wording, made.labels)
     assert whole.encoder.max_tokens == 399  # the model's positions, one of which the answer takes
     written = tmp_path / "work/judge/judge.json"

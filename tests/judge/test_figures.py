@@ -4,7 +4,8 @@ import types
 
 import numpy as np
 import pytest
-from scipy import optimize, special, stats
+from scipy import optimize, special
+from tiny_judge import counted_auc
 
 from eeg2text_jax.judge import baselines
 from eeg2text_jax.judge.baselines import (
@@ -15,7 +16,6 @@ from eeg2text_jax.judge.baselines import (
     agreements,
     auc,
     auc_interval,
-    bertscore_features,
     choose_threshold,
     curve,
     decided,
@@ -25,7 +25,7 @@ from eeg2text_jax.judge.baselines import (
     kappa,
     speakers_table,
 )
-from eeg2text_jax.judge.pairs import Pair, Parts
+from eeg2text_jax.judge.pairs import Pair, Parts, preserved_of
 from eeg2text_jax.judge.session import by_slice
 
 
@@ -36,23 +36,8 @@ def scores_and_labels(n=80, seed=0):
 
 def test_auc_counts_pairs():
     scores, labels = scores_and_labels()
-    yes, no = scores[labels], scores[~labels]
-    counted = (yes[:, None] > no).sum() + 0.5 * (yes[:, None] == no).sum()
-    assert auc(scores, labels) == counted / (len(yes) * len(no))
+    assert auc(scores, labels) == counted_auc(scores, labels)
     assert auc(scores, np.zeros(len(scores), bool)) is None
-
-
-def test_exchanging_the_classes_gives_the_complement():
-    scores, labels = scores_and_labels(seed=1)
-    assert auc(1 - scores, ~labels) == pytest.approx(auc(scores, labels), abs=1e-12)
-
-
-def test_the_interval_holds_the_auc_and_shrinks_with_sentences():
-    scores, labels = scores_and_labels(400)
-    low, high = auc_interval(scores, labels, [str(i) for i in range(400)])
-    assert low < auc(scores, labels) < high
-    few = auc_interval(scores, labels, [str(i % 20) for i in range(400)])
-    assert high - low < few[1] - few[0] + 0.2
 
 
 def test_every_point_of_the_curve_is_a_threshold_that_was_counted():
@@ -145,10 +130,6 @@ def test_the_papers_table_of_speakers_recomputed():
     assert found["word_accuracy"].same_decisions == 6
     accepted = {name: [line.name for line in lines if line.decisions()[name]] for name in BARS}
     assert accepted == {"word_accuracy": ["S7", "S8", "S9", "S10"], "human": ["S6", "S10"], "latte": ["S9", "S10"]}
-    for column, total in ((2, 528), (3, 490)):  # all percentages are whole counts
-        counts = np.round(TABLE_5[:, 0] * TABLE_5[:, column] / 100)
-        np.testing.assert_allclose(np.round(100 * counts / TABLE_5[:, 0], 1), TABLE_5[:, column])
-        assert counts.sum() == total
 
 
 def test_speakers_by_hand():
@@ -176,7 +157,7 @@ def test_speakers_by_hand():
 def test_a_slice_of_one_class_has_no_auc_and_says_why():
     pairs = [Pair("a b", "a", True, severity="mild"), Pair("c d", "c", False, severity="severe")] * 5
     rows = by_slice({"x": np.linspace(0, 1, 10)}, pairs)
-    assert rows[0]["auc"]["x"]["value"] == auc(np.linspace(0, 1, 10), np.array([p.preserved for p in pairs]))
+    assert rows[0]["auc"]["x"]["value"] == auc(np.linspace(0, 1, 10), preserved_of(pairs))
     assert rows[1]["auc"]["x"]["value"] is None
     assert rows[1]["reason"] == "one class only"
 
@@ -201,31 +182,20 @@ def test_a_constant_has_no_correlation(constant):
     assert found.speakers == 4
 
 
-def test_spearman_and_pearson_are_those_of_scipy():
-    rng = np.random.default_rng(0)
-    lines = [Speaker(str(i), 10, w, h, s, s) for i, (w, h, s) in enumerate(rng.random((8, 3)) * 100)]
-    found = agreements(lines)["latte"]
-    human = [line.human for line in lines]
-    assert found.spearman == pytest.approx(stats.spearmanr([line.latte for line in lines], human).statistic)
+RIGHT = Pair("c d e f g h i j", "C d e f g h i j.", True, speaker="S")
 
 
-def test_word_accuracy_of_a_speaker_counts_words_and_not_utterances():
-    """One of ten words is wrong, half of those of one utterance."""
-    pairs = [Pair("c d e f g h i j", "c d e f g h i j", True, speaker="S"), Pair("a b", "a x", False, speaker="S")]
-    (line,) = speakers_table(pairs, lambda asked: np.array([0.3]), 0.5)["speakers"]
-    assert line["word_accuracy"] == pytest.approx(90)
-    (line,) = speakers_table(pairs, lambda asked: np.array([0.3]), 0.5, exact="exclude")["speakers"]
-    assert (line["n"], line["word_accuracy"], line["latte_mean"]) == (1, pytest.approx(50), pytest.approx(30))
-
-
-def test_more_errors_than_words_are_an_accuracy_of_zero():
-    """Four errors in two words; beside eight right words, four in ten."""
-    right = Pair("c d e f g h i j", "C d e f g h i j.", True, speaker="S")
-    wrong = Pair("a b", "x y z w", False, speaker="S")
-    for pairs, right_words, human in (([wrong], 0, 0), ([wrong, right], 60, 50)):
-        table = speakers_table(pairs, lambda asked: np.array([0.3]), 0.5)
-        assert table["speakers"][0]["word_accuracy"] == pytest.approx(right_words)
-        assert table["agreement"]["word_accuracy"]["mean_gap"] == pytest.approx(right_words - human)
+@pytest.mark.parametrize(("pairs", "exact", "shown"), [
+    ([RIGHT, Pair("a b", "a x", False, speaker="S")], "preserved", (2, 90, 50, 65)),  # one of ten words is wrong
+    ([RIGHT, Pair("a b", "a x", False, speaker="S")], "exclude", (1, 50, 0, 30)),
+    ([RIGHT, Pair("a b", "x y z w", False, speaker="S")], "preserved", (2, 60, 50, 65)),
+    ([Pair("a b", "x y z w", False, speaker="S")], "preserved", (1, 0, 0, 30)),  # more errors than words
+])  # fmt: skip
+def test_word_accuracy_of_a_speaker_counts_words_and_not_utterances(pairs, exact, shown):
+    table = speakers_table(pairs, lambda asked: np.array([0.3]), 0.5, exact=exact)
+    (line,) = table["speakers"]
+    assert [line[name] for name in ("n", "word_accuracy", "human", "latte_mean")] == pytest.approx(shown)
+    assert table["agreement"]["word_accuracy"]["mean_gap"] == pytest.approx(abs(shown[1] - shown[2]))
 
 
 def test_the_interval_of_a_speaker_counts_pairs_of_sentences_drawn_anew():
@@ -300,19 +270,8 @@ def test_baselines_are_fitted_on_train_and_chosen_on_dev(monkeypatch):
         return np.array(rows)
 
     for name, (scores, _) in found.items():
-        (x, y), (dev, labels) = (
-            (features(p, name), np.array([q.preserved for q in p])) for p in (parts.train, parts.dev)
-        )
+        (x, y), (dev, labels) = ((features(some, name), preserved_of(some)) for some in (parts.train, parts.dev))
         fits = [fit(x, y, strength) for strength in STRENGTHS]
         areas = [auc(one(dev), labels) for one in fits]
         np.testing.assert_allclose(scores, fits[int(np.argmax(areas))](features(parts.test, name)))
         assert np.argmax(areas) != np.argmax([auc(one(x), y) for one in fits])
-
-
-def test_the_first_feature_of_bertscore_is_f():
-    class Metric:
-        def statistics(self, predictions, references):
-            assert (predictions, references) == (["a c"], ["a b"])
-            return np.array([[0.1, 0.2, 0.15, 1.0]])  # P, R, F, samples
-
-    np.testing.assert_allclose(bertscore_features([Pair("a b", "a c", True)], Metric()), [[0.15, 0, 0, 0.5]])

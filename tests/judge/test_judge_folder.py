@@ -84,4 +84,5 @@ def test_the_file_says_that_plain_adds_a_full_stop(tmp_path, name, said):
     write_judge(dataclasses.replace(made(1), wording=wording), tmp_path / "judge")
     assert json.loads((tmp_path / "judge/judge.json").read_text("utf8"))["wording"]["full_stop"] == said
     assert read_judge(tmp_path / "judge").wording == wording
-    assert ("the boy. " in wording.text("the boy", "a girl")) == (name == "plain")
+    asked = wording.text("the boy", "a girl!")  # one ends already
+    assert ("Ground truth: the boy. Transcription: a girl! Transcript" in asked) == (name == "plain")

@@ -7,7 +7,7 @@ import pytest
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.judge._edits import BREAKING, HARMLESS, Corpus, contraction, edit_sentence, make_pairs, make_speakers
-from eeg2text_jax.judge.pairs import Pair, divide, is_exact, normalize, pairs_digest, read_pairs, write_pairs
+from eeg2text_jax.judge.pairs import Pair, divide, normalize, pairs_digest, read_pairs
 from eeg2text_jax.judge.toy import sentences
 
 HEADER = "reference\thypothesis\tlabel\n"
@@ -105,12 +105,9 @@ def test_no_ground_truth_is_in_two_parts_and_exact_pairs_are_set_apart():
     exact = [Pair("Well, done.", "well done", True, "0"), Pair(again[3].reference, "Sentence number 3 here.", True)]
     parts = divide([*some_pairs(), *again, *exact], (0.6, 0.2, 0.2), 1, "file")
     known = [{normalize(pair.reference) for pair in part} for part in (parts.train, parts.dev, parts.test)]
-    assert not known[0] & known[1]
-    assert not known[0] & known[2]
-    assert not known[1] & known[2]
-    assert sum(map(len, known)) == 40
+    assert sum(map(len, known)) == len(set.union(*known)) == 40
     assert parts.exact == 2
-    assert not any(is_exact(pair.reference, pair.hypothesis) for pair in (*parts.train, *parts.dev, *parts.test))
+    assert not any(pair.is_exact for pair in (*parts.train, *parts.dev, *parts.test))
 
 
 def test_pairs_without_an_error_that_count_in_the_test_have_the_ground_truths_of_test():
@@ -129,23 +126,13 @@ def test_the_first_rating_counts_and_the_second_goes_to_kappa():
 
 
 def test_too_few_references_and_single_classes_are_refused(tmp_path, refused):
-    nine, no = HEADER + "a b\ta\tyes\nc d\tc\tno\n", [f"one {i} two\tx\tno\n" for i in range(30)]
-    path = write(tmp_path, nine)
+    path = write(tmp_path, HEADER + "a b\ta\tyes\nc d\tc\tno\n")
     said = f"{path}: has 2 different references whose hypothesis has an error; expected at least 10; give more pairs."
     refused_by_the_command(path, said, refused)
-    path = write(tmp_path, HEADER + "".join(no))
-    config = f"--config=configs/judge.py:checkpoint={tmp_path},pairs={path}"
-    said = refused(["judge", config, f"--workdir={tmp_path / 'other'}", "--config.compilation_cache="])
-    assert "has only pairs that lose the meaning" in said
     with pytest.raises(UserError, match="has 9 different references"):
         divide(some_pairs(9), (0.6, 0.2, 0.2), 0, "file")
     with pytest.raises(UserError, match="has only pairs that lose the meaning"):
         divide([Pair(f"one {i} two", "x", False, "2") for i in range(30)], (0.6, 0.2, 0.2), 0, "file")
-
-
-def test_what_is_written_is_read_again(tmp_path):
-    made = make_pairs(list(sentences(60)), per_sentence=2, preserved=0.43, seed=3)
-    assert read_pairs(write(tmp_path, write_pairs(made))) == made
 
 
 def test_controlled_edits_have_the_classes_and_the_words_they_claim():
@@ -156,7 +143,7 @@ def test_controlled_edits_have_the_classes_and_the_words_they_claim():
     assert 0.36 < share < 0.50
     assert {pair.kind for pair in made} == {"", *BREAKING}
     assert all((pair.rated == "2") == bool(pair.kind) == (not pair.preserved) for pair in made)
-    assert not any(is_exact(pair.reference, pair.hypothesis) for pair in made)
+    assert not any(pair.is_exact for pair in made)
     assert made == make_pairs(text, per_sentence=2, preserved=0.43, seed=0)
 
 
@@ -165,7 +152,6 @@ CASES = {
     "numeral": ("He has three small dogs here.", {"He has 3 small dogs here."}),
     "negation": ("The film is a great success.", {"The film is not a great success."}),
     "antonym": ("She was born on a farm.", {"She was buried on a farm."}),
-    "number": ("It has two doors and windows.", None),
 }
 
 
@@ -174,8 +160,7 @@ def test_single_edits(kind):
     text, expected = CASES[kind]
     corpus = Corpus.of([text, *sentences(30)])
     changed = " ".join((HARMLESS | BREAKING)[kind](text.split(), random.Random(0), corpus))
-    assert changed != text
-    assert expected is None or changed in expected
+    assert changed in expected
 
 
 def test_a_typo_is_no_word_of_the_corpus():
@@ -321,13 +306,9 @@ def test_fillers_and_repeated_words_change_nothing_and_articles_a_little(text, e
 
 
 def test_parts_have_their_shares_of_the_ground_truths():
-    parts = divide(some_pairs(40), (0.6, 0.25, 0.15), 1, "file")
+    parts, same, other = (divide(some_pairs(40), (0.6, 0.25, 0.15), seed, "file") for seed in (1, 1, 2))
     assert [len(part) for part in (parts.train, parts.dev, parts.test)] == [24, 10, 6]
-    assert (
-        divide(some_pairs(40), (0.6, 0.25, 0.15), 1, "file")
-        == parts
-        != divide(some_pairs(40), (0.6, 0.25, 0.15), 2, "")
-    )
+    assert same == parts != other
 
 
 def test_a_pair_is_rated_twice_by_two_raters_of_one_utterance():

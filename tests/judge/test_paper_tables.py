@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from tiny_judge import tiny_config
+from tiny_judge import counted_auc, tiny_config
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.judge.baselines import speakers_markdown, speakers_table
-from eeg2text_jax.judge.pairs import Pair, Parts, data_tables, divide, normalize, write_pairs
+from eeg2text_jax.judge.pairs import Pair, Parts, data_tables, divide, normalize, preserved_of, write_pairs
 from eeg2text_jax.judge.session import (
     by_slice,
     caption,
@@ -22,6 +22,8 @@ from eeg2text_jax.judge.session import (
     write_curves,
 )
 from eeg2text_jax.judge.toy import toy_pairs
+
+PLAIN = {"source": "x", "caption": "y", "slices": [{"auc": {}, "slice": "all", "n": 1, "preserved": 1}]}
 
 
 def test_tables_1_and_3_by_hand():
@@ -42,8 +44,7 @@ def test_tables_1_and_3_by_hand():
         ("0", 1, 25.0, True), ("1", 1, 25.0, True), ("2", 2, 50.0, False),
     ]  # fmt: skip
     assert found["labels"]["2"]["example"] == ["a b c", "a b d"]
-    slices = [{"auc": {}, "slice": "all", "n": 1, "preserved": 1}]
-    text = to_markdown({"source": "x", "caption": "y", "slices": slices, **found})
+    text = to_markdown({**PLAIN, **found})
     assert "| severity | Mild | Severe |" in text
     assert "| speakers | 2 | 1 |" in text
     assert "| 2 | no | 2 | 50 | a b c | a b d |" in text
@@ -51,8 +52,7 @@ def test_tables_1_and_3_by_hand():
 
 def test_table_2_has_samples_and_share_preserved_by_part():
     counts = divide(toy_pairs(300, 0), (0.6, 0.2, 0.2), 0, "pairs").counts()
-    slices = [{"auc": {}, "slice": "all", "n": 1, "preserved": 1}]
-    text = to_markdown({"source": "x", "caption": "y", "slices": slices, "counts": counts})
+    text = to_markdown({**PLAIN, "counts": counts})
     assert "| split | train | dev | test |" in text
     assert f"| examples | {counts['train']['pairs']} | {counts['dev']['pairs']} | {counts['test']['pairs']} |" in text
     share = [f"{100 * part['preserved'] / part['pairs']:.1f}%" for part in counts.values()]
@@ -149,11 +149,6 @@ def test_no_reference_of_the_test_file_is_in_training(tmp_path):
     assert json.loads((tmp_path / "work/results.json").read_text())["second_test"]["auc"] == found["auc"]
 
 
-def counted_auc(scores, labels):
-    yes, no = scores[labels, None], scores[~labels]
-    return ((yes > no) + (yes == no) / 2).mean()
-
-
 def drawn_interval(scores, labels, sentences):
     """Of the AUC, by sentences drawn anew."""
     rng, names, found = np.random.default_rng(7), np.unique(sentences), []
@@ -173,9 +168,7 @@ def rated_pairs():
         about = {"speech_type": "spoken" if n >= 80 else "read", "severity": "Mild" if n % 3 else ""}
         kind = "" if kept else "cut" if n % 4 else "number"
         pairs.append(Pair(text, f"{text} {n}", kept, "1" if kept else "2", kind=kind, **about))
-    labels, sentences = (
-        np.array([value(p) for p in pairs]) for value in (lambda p: p.preserved, lambda p: p.reference)
-    )
+    labels, sentences = preserved_of(pairs), np.array([pair.reference for pair in pairs])
     of_sentence = rng.normal(size=len(set(sentences)))[np.unique(sentences, return_inverse=True)[1]]
     scores = {"ours": labels + of_sentence, "lr": np.round(labels + 2 * rng.normal(size=len(pairs)))}
     return pairs, labels, sentences, scores
@@ -205,19 +198,10 @@ def test_areas_and_intervals_of_every_slice_are_those_of_its_own_pairs_and_sente
     agreed = raters(Parts([], [], [], 0, [], twice))
     # Of three labels 3 of 5 agree, by chance 8 of 25; of two 4 of 5, by chance 14 of 25.
     assert agreed == {"pairs": 5, "kappa": pytest.approx(7 / 17), "kappa_preserved": pytest.approx(6 / 11)}
-    second = {
-        "file": "b.tsv",
-        "pairs": 30,
-        "with_an_error": 20,
-        "references": 9,
-        "references_in_training": 4,
-        "auc": 0.7,
-    }
-    second |= {"auc_interval": (0.6, 0.8), "taken_out": {"train": 5, "dev": 6}, "speakers": None}
+    second = {"file": "b.tsv", "pairs": 30, "with_an_error": 20, "references": 9, "references_in_training": 4}
+    second |= {"auc": 0.7, "auc_interval": (0.6, 0.8), "taken_out": {"train": 5, "dev": 6}, "speakers": None}
     sizes = {"ours": 2_500_000, "lr": 1_200_000}
-    text = to_markdown(
-        {"source": "x", "caption": "y", "slices": rows, "raters": agreed, "parameters": sizes, "second_test": second}
-    )
+    text = to_markdown({**PLAIN, "slices": rows, "raters": agreed, "parameters": sizes, "second_test": second})
     assert "| slice | n | preserved | ours | lr |\n| --- | --- | --- | --- | --- |\n" in text
     assert "| parameters |  |  | 2.5 M | 1.2 M |" in text
     for row in rows:
@@ -268,21 +252,22 @@ def test_a_second_file_asks_about_errors_alone_and_counts_sentences():
         asked.append(pairs)
         return np.array([float(pair.hypothesis.split()[-2]) if pair.speaker else 0.3 for pair in pairs])
 
-    found = second_results("at/second.tsv", before, kept, [*tested, *known], scores, 0.58, "preserved")
+    config = tiny_config(test="at/second.tsv")
+    found = second_results(config, before, kept, [*tested, *known], scores, 0.58)
     assert asked == [[*tested[5:], *known], tested[5:]]
     assert (found["file"], found["pairs"], found["with_an_error"]) == ("second.tsv", 88, 83)
     references = {normalize(pair.reference) for pair in known}
     assert (found["references"], found["references_in_training"]) == (4 + len(references), len(references))
     assert found["taken_out"] == {"train": 7, "dev": 2}
     wrong = [*tested[5:], *known]
-    values, labels = scores(wrong), np.array([pair.preserved for pair in wrong])
+    values, labels = scores(wrong), preserved_of(wrong)
     assert found["auc"] == pytest.approx(counted_auc(values, labels))
     low, high = drawn_interval(values, labels, np.array([normalize(pair.reference) for pair in wrong]))
     assert found["auc_interval"] == pytest.approx((low, high), abs=0.06)
     first, second = found["speakers"]["speakers"]
     assert (first["latte"], second["latte"]) == (100, 50)
-    excluded = second_results("s.tsv", before, kept, tested, scores, 0.58, "exclude")["speakers"]["speakers"]
-    assert [line["name"] for line in excluded] == ["S2"]
+    excluded = second_results(dataclasses.replace(config, exact="exclude"), before, kept, tested, scores, 0.58)
+    assert [line["name"] for line in excluded["speakers"]["speakers"]] == ["S2"]
 
 
 def test_the_caption_has_the_figures_of_the_chosen_prompt():

@@ -64,9 +64,17 @@ def state_and_program(frozen, mapping="vmap", mesh=None, rates=(0.3, 0.3, 0.03))
 KEYS = functools.partial(jax.vmap(jax.random.key), jnp.arange(3, dtype=jnp.uint32))
 
 
-def test_the_loss_of_a_batch_falls_and_the_frozen_copy_stays_as_it_is():
-    frozen = tiny_frozen()
-    batch = tiny_batch(frozen)
+@pytest.fixture(scope="module")
+def frozen():
+    return tiny_frozen()
+
+
+@pytest.fixture
+def batch(frozen):
+    return tiny_batch(frozen)
+
+
+def test_the_loss_of_a_batch_falls_and_the_frozen_copy_stays_as_it_is(frozen, batch):
     before = jax.tree.map(np.array, frozen.params)
     state, program = state_and_program(frozen)
     step = jax.jit(program.tune_step, donate_argnums=0)
@@ -96,9 +104,7 @@ def test_frozen_weights_are_there_once_and_have_no_gradient():
 
 @pytest.mark.quick("map")
 @pytest.mark.parametrize("mapping", ["vmap", "map"])
-def test_arms_on_eight_devices_are_those_on_one(mapping):
-    frozen = tiny_frozen()
-    batch = tiny_batch(frozen)
+def test_arms_on_eight_devices_are_those_on_one(mapping, frozen, batch):
     state, program = state_and_program(frozen, "map", rates=(0.3, 0.3, 0.03, 0.1))
     keys = jax.vmap(jax.random.key)(jnp.arange(4, dtype=jnp.uint32))
     one, _ = jax.jit(program.tune_step)(state, batch, frozen.params, keys)
@@ -108,9 +114,7 @@ def test_arms_on_eight_devices_are_those_on_one(mapping):
     np.testing.assert_allclose(np.asarray(one.prompt), np.asarray(many.prompt), atol=2e-5)
 
 
-def test_a_batch_in_pieces_is_the_whole_batch():
-    frozen = tiny_frozen()
-    batch = tiny_batch(frozen)
+def test_a_batch_in_pieces_is_the_whole_batch(frozen, batch):
     batch["weight"] = np.array([1, 1, 1, 1, 1, 0, 0, 0], np.float32)  # the last of an epoch
     state, program = state_and_program(frozen)
     assert program.pieces(8, 24) == 1
@@ -130,10 +134,8 @@ def test_a_batch_in_pieces_is_the_whole_batch():
     np.testing.assert_allclose(np.asarray(apart.prompt), np.asarray(whole.prompt), atol=2e-4)
 
 
-def test_padding_and_the_company_of_others_move_no_score():
-    frozen = tiny_frozen()
+def test_padding_and_the_company_of_others_move_no_score(frozen, batch):
     labels, prompt = tiny_labels(frozen).ids, jnp.asarray(np.random.default_rng(2).normal(size=(5, 32)), jnp.float32)
-    batch = tiny_batch(frozen)
     ask = jax.jit(functools.partial(label_scores, frozen.model, frozen.params, prompt, labels=labels))
     whole = np.asarray(ask(batch=batch))
     wide = {**batch, "ids": np.pad(batch["ids"], ((0, 0), (0, 16)))}
@@ -142,8 +144,7 @@ def test_padding_and_the_company_of_others_move_no_score():
     np.testing.assert_allclose(np.asarray(ask(batch=turned)), whole[::-1][:3], atol=1e-6)
 
 
-def test_a_judge_compiles_once_a_bucket_and_answers_alike_on_one_device_and_eight(monkeypatch):
-    frozen = tiny_frozen()
+def test_a_judge_compiles_once_a_bucket_and_answers_alike_on_one_device_and_eight(monkeypatch, frozen):
     prompt = np.random.default_rng(3).normal(size=(5, 32))
     pairs = [(pair.reference, " ".join([pair.hypothesis] * times)) for pair in toy_pairs(20, 5) for times in (1, 3, 9)]
     judge = Asker(frozen, prompt, toy_wording(), tiny_labels(frozen))
@@ -159,8 +160,7 @@ def test_a_judge_compiles_once_a_bucket_and_answers_alike_on_one_device_and_eigh
     np.testing.assert_allclose(one, many, atol=1e-6)
 
 
-def test_the_best_prompt_is_kept_ties_by_auc_then_by_time():
-    frozen = tiny_frozen()
+def test_the_best_prompt_is_kept_ties_by_auc_then_by_time(frozen):
     state, _ = state_and_program(frozen)
     state = state._replace(step=jnp.int32(10))
     state = keep_best(state, jnp.asarray([[0.7, 0.8], [0.7, 0.8], [0.7, 0.8]]))
@@ -178,33 +178,29 @@ def test_the_best_arm_on_dev_is_chosen_ties_by_time_then_by_place():
         assert Tuned([(n, 0.3) for n in range(5)], nothing, nothing, best, np.array(steps)).chosen == chosen
 
 
-def test_bfloat16_weights_score_nearly_alike():
-    frozen = tiny_frozen()
+def test_bfloat16_weights_score_nearly_alike(frozen, batch):
     low = stored_as(frozen.params, "bfloat16")
     assert {leaf.dtype.name for leaf in jax.tree.leaves(low)} == {"bfloat16", "float32"}
     model = dataclasses.replace(frozen.model, dtype="bfloat16")
     prompt, labels = jnp.zeros((5, 32)), tiny_labels(frozen).ids
-    batch = tiny_batch(frozen)
     scores_of = jax.jit(label_scores, static_argnums=(0, 4))
     full = np.asarray(scores_of(frozen.model, frozen.params, prompt, batch, labels))
     np.testing.assert_allclose(np.asarray(scores_of(model, low, prompt, batch, labels)), full, atol=0.15)
 
 
-def test_dropout_in_the_frozen_layers_differs_by_step_and_arm():
-    frozen = tiny_frozen()
+def test_dropout_in_the_frozen_layers_differs_by_step_and_arm(frozen, batch):
     state, program = state_and_program(frozen, rates=(0.3, 0.3))
     state = state._replace(prompt=jnp.broadcast_to(state.prompt[:1], state.prompt.shape))
     program = dataclasses.replace(program, model=with_dropout(program.model, 0.2))
     keys = jax.vmap(jax.random.key)(jnp.arange(2, dtype=jnp.uint32))
     step = jax.jit(program.tune_step)
-    _, first = step(state, tiny_batch(frozen), frozen.params, keys)
-    _, second = step(state._replace(step=jnp.int32(1)), tiny_batch(frozen), frozen.params, keys)
+    _, first = step(state, batch, frozen.params, keys)
+    _, second = step(state._replace(step=jnp.int32(1)), batch, frozen.params, keys)
     assert len({*np.asarray(first["loss"]).tolist(), *np.asarray(second["loss"]).tolist()}) == 4
 
 
-def test_arms_are_seeds_times_learning_rates():
+def test_arms_are_seeds_times_learning_rates(frozen):
     config = tiny_config(optim__lr=(0.1, 0.3))
-    frozen = tiny_frozen()
     assert make_program(config, frozen.model, tiny_labels(frozen)).rates == (0.1, 0.1, 0.3, 0.3)
 
 
@@ -217,11 +213,9 @@ def test_devices_go_to_the_arms_first_or_to_the_weights(fields, shape):
 
 @pytest.mark.quick("shape1")
 @pytest.mark.parametrize("shape", [(1, 8), (2, 4)])
-def test_weights_divided_over_eight_devices_tune_as_on_one(shape, monkeypatch):
+def test_weights_divided_over_eight_devices_tune_as_on_one(shape, monkeypatch, frozen, batch):
     monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
-    frozen = tiny_frozen()
     frozen = frozen._replace(model=dataclasses.replace(frozen.model, remat=True))
-    batch = tiny_batch(frozen)
     state, program = state_and_program(frozen, rates=(0.3, 0.03))
     keys = jax.vmap(jax.random.key)(jnp.arange(2, dtype=jnp.uint32))
     one, metrics = jax.jit(program.tune_step)(state, batch, frozen.params, keys)

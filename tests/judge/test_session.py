@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import signal
 import types
@@ -12,18 +13,18 @@ import numpy as np
 import pytest
 from etils import epath
 from spoilt_judges import HOSTILE
-from tiny_judge import tiny_config
+from tiny_judge import counted_auc, tiny_config
 
 from eeg2text_jax.base.errors import Terminated, UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.judge import session, tune
 from eeg2text_jax.judge._edits import make_pairs
-from eeg2text_jax.judge._judge_folder import LatteScore, load_judged, read_judge
+from eeg2text_jax.judge._judge_folder import LatteScore, load_judged
 from eeg2text_jax.judge.baselines import baseline_scores, choose_threshold
 from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts, load_frozen
-from eeg2text_jax.judge.pairs import Pair, Parts, divide, pairs_digest, read_pairs, write_pairs
+from eeg2text_jax.judge.pairs import Pair, Parts, divide, pairs_digest, preserved_of, read_pairs, write_pairs
 from eeg2text_jax.judge.session import frozen_model, judge, labelled_pairs, sentences_of, speakers
 from eeg2text_jax.judge.toy import sentences, toy_pairs, toy_wording
 from eeg2text_jax.judge.wording import read_labels
@@ -45,11 +46,7 @@ def judged(finished, tmp_path):
     """A copy of the judge's folder that a test may spoil, beside the toy."""
     root, _ = finished
     (tmp_path / "toy").symlink_to(root / "toy")
-    copy = tmp_path / "judge"
-    copy.mkdir()
-    for path in (root / "judge").iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    return copy
+    return shutil.copytree(root / "judge", tmp_path / "judge")
 
 
 def contents(root):
@@ -68,7 +65,7 @@ def test_a_moved_judge_goes_on_and_no_file_has_the_path_of_its_folder(finished, 
     assert [path for path in files if str(root).encode() in path.read_bytes()] == []
 
 
-def test_a_judge_of_version_0_2_goes_on(finished, tmp_path):
+def test_a_judge_of_version_0_2_goes_on_with_its_own_pairs(finished, tmp_path, monkeypatch):
     root, _ = finished
     old = shutil.copytree(root, tmp_path / "old")
     content = json.loads((old / "config.json").read_text())
@@ -78,6 +75,10 @@ def test_a_judge_of_version_0_2_goes_on(finished, tmp_path):
     (old / "config.json").write_text(json.dumps(content))
     judge(tiny_config(), str(old))
     assert contents(old) == contents(root)
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "pairs_digest", lambda _: "another")
+        with pytest.raises(UserError, match="the checkpoint was tuned on other pairs"):
+            judge(tiny_config(), str(old))
     (old / "config.json").write_text(json.dumps(content | {"shots": 1}))
     with pytest.raises(UserError, match=r"shots \(now 0, there 1\)"):
         judge(tiny_config(), str(old))
@@ -121,11 +122,6 @@ def test_everything_is_written_and_says_where_its_labels_come_from(finished):
     assert f"| parameters |  |  | {size / 1e6:.1f} M |" in (root / "results.md").read_text()
 
 
-def counted_auc(scores, pairs):
-    yes = np.array([pair.preserved for pair in pairs])
-    return ((scores[yes, None] > scores[~yes]) + (scores[yes, None] == scores[~yes]) / 2).mean()
-
-
 def test_every_figure_is_that_of_the_judge_asked_again(finished, tmp_path, monkeypatch):
     """With what may change after the tuning: encoders, precision, pairs without an error."""
     root, before = finished
@@ -149,34 +145,33 @@ def test_every_figure_is_that_of_the_judge_asked_again(finished, tmp_path, monke
     parts = divide(read_pairs(root / "pairs.tsv"), config.split.ratio, config.split.seed, "")
 
     def ask(prompt, pairs, wording=made.wording):
-        return Asker(frozen, prompt, wording, made.labels).scores([(p.reference, p.hypothesis) for p in pairs])
+        return Asker(frozen, prompt, wording, made.labels).scores([pair.texts for pair in pairs])
 
-    dev, test = (ask(made.prompt, pairs) for pairs in (parts.dev, parts.test))
-    assert results["auc_dev"] == pytest.approx(counted_auc(dev, parts.dev))
-    assert results["auc_test"] == pytest.approx(counted_auc(test, parts.test))
+    yes, (dev, test) = preserved_of(parts.test), (ask(made.prompt, pairs) for pairs in (parts.dev, parts.test))
+    assert results["auc_dev"] == pytest.approx(counted_auc(dev, preserved_of(parts.dev)))
+    assert results["auc_test"] == pytest.approx(counted_auc(test, yes))
     arms, best = results["arms"], results["chosen"]
     assert arms[best]["auc_test"] == pytest.approx(results["auc_test"])
     assert [(arm["seed"], arm["lr"]) for arm in arms] == [(0, 0.3), (1, 0.3)]
-    texts = [text for pair in parts.train for text in (pair.reference, pair.hypothesis)]
+    texts = [text for pair in parts.train for text in pair.texts]
     first = initial_prompts(frozen, [0, 1], config.prompt, made.labels, texts)
-    assert results["auc_test_before_tuning"] == pytest.approx(counted_auc(ask(first[best], parts.test), parts.test))
+    assert results["auc_test_before_tuning"] == pytest.approx(counted_auc(ask(first[best], parts.test), yes))
     asked = ask(first[0][:0], parts.test, toy_wording("meaning"))
-    assert results["auc_test_with_the_question"] == pytest.approx(counted_auc(asked, parts.test))
-    found = choose_threshold(dev, np.array([pair.preserved for pair in parts.dev]), 0.33)
+    assert results["auc_test_with_the_question"] == pytest.approx(counted_auc(asked, yes))
+    found = choose_threshold(dev, preserved_of(parts.dev), 0.33)
     assert made.threshold == pytest.approx(found.value, abs=1e-6)
     assert results["threshold"]["precision"] == found.precision != before["threshold"]["precision"]
     for row in results["slices"]:
         kind = row["slice"].removeprefix("kind ")
         chosen = [i for i, p in enumerate(parts.test) if row["slice"] == "all" or p.preserved or p.kind == kind]
-        some = [parts.test[i] for i in chosen]
-        assert row["auc"]["lr"]["value"] == pytest.approx(counted_auc(given["scores"][chosen], some))
-        assert row["auc"]["LATTEScore's judge"]["value"] == pytest.approx(counted_auc(test[chosen], some))
+        for name, scores in (("lr", given["scores"]), ("LATTEScore's judge", test)):
+            assert row["auc"][name]["value"] == pytest.approx(counted_auc(scores[chosen], yes[chosen]))
     assert {row["slice"] for row in results["slices"]} == {"all", *(f"kind {p.kind}" for p in parts.test if p.kind)}
     assert list(results["slices"][0]["auc"]) == ["LATTEScore's judge", "lr"]
     assert results["parameters"]["lr"] == 1_700_000
     whole = [*parts.train, *parts.dev, *parts.test]
     assert {name: of["pairs"] for name, of in results["labels"].items()} == Counter(pair.rated for pair in whole)
-    np.testing.assert_array_equal(given["drawn"][1], [pair.preserved for pair in parts.test])
+    np.testing.assert_array_equal(given["drawn"][1], yes)
     np.testing.assert_allclose(given["drawn"][0]["LATTEScore's judge"], test, atol=1e-6)
 
 
@@ -234,7 +229,7 @@ def test_killed_while_tuning_and_while_scoring_it_ends_with_the_same_bytes(finis
         with pytest.raises(KeyboardInterrupt):
             judge(tiny_config(), str(again))
     with monkeypatch.context() as patched:  # on the dev part, which is scored after the tuning
-        patched.setattr(Asker, "_read", dies(Asker._read, after=1))
+        patched.setattr(Asker, "scores", dies(Asker.scores, after=0))
         with pytest.raises(KeyboardInterrupt):
             judge(tiny_config(), str(again))
     assert not (again / "judge").exists()
@@ -300,7 +295,7 @@ def test_a_score_that_is_killed_writes_nothing_and_then_the_same(finished, tmp_p
 
     whole = score("whole")
     with monkeypatch.context() as patched:
-        patched.setattr(Asker, "_read", dies(Asker._read, after=1))
+        patched.setattr(Asker, "scores", dies(Asker.scores, after=0))
         score("again", status=130)
     assert not list(tmp_path.glob("again*"))
     assert score("again") == whole
@@ -337,16 +332,6 @@ def test_scores_of_the_judge_read_again_are_those_it_was_tested_with(finished):
     assert metric.corpus(rows.sum(0))[1] == pytest.approx(100 * (1 + s[1:].sum()) / 3, abs=1e-4)
 
 
-def test_the_threshold_is_chosen_on_the_dev_part(finished):
-    root, results = finished
-    config, (made, frozen) = tiny_config(), load_judged(root / "judge")
-    dev = divide(read_pairs(root / "pairs.tsv"), config.split.ratio, config.split.seed, "pairs").dev
-    scores = Asker(frozen, made.prompt, made.wording, made.labels).scores([(p.reference, p.hypothesis) for p in dev])
-    found = choose_threshold(scores, np.array([p.preserved for p in dev]), config.threshold.precision)
-    assert (found.precision, found.recall) == (results["threshold"]["precision"], results["threshold"]["recall"])
-    assert found.value == pytest.approx(made.threshold, abs=1e-6)
-
-
 def test_speakers_are_of_the_test_part_with_and_without_errors(tmp_path):
     right, wrong = Pair("a b c d e", "a b c d e", True, speaker="S"), Pair("f g h i j", "f g", False, speaker="S")
     texts = [f"the man number {n} went into the old house" for n in range(12)]
@@ -377,6 +362,7 @@ def test_sentences_are_the_filled_lines_of_a_file(tmp_path):
     path.write_bytes("élan".encode("latin-1"))
     with pytest.raises(UserError, match=r"texts\.txt: cannot be read as UTF-8 text, a sentence a line"):
         sentences_of(config)
+    assert sentences_of(tiny_config()) == list(sentences(1000))
 
 
 def test_controlled_edits_have_settings_and_a_seed_of_their_own(tmp_path):
@@ -421,18 +407,6 @@ def test_kernels_and_embeddings_alone_are_kept_in_bfloat16(finished):
         kind = "float32" if path.endswith(("scale", "relative/embedding")) else "bfloat16"
         assert low[path].dtype == kind, path
         np.testing.assert_array_equal(np.asarray(low[path]), np.asarray(values).astype(kind), path)
-
-
-def test_a_checkpoint_of_other_pairs_is_refused():
-    restored = (6, "state", {"pairs": "another", "log": []})
-    checkpoints = types.SimpleNamespace(directory="work/checkpoints", restore=lambda _: restored)
-    program = types.SimpleNamespace(state_shapes=lambda length: length)
-    placement = types.SimpleNamespace(abstract=lambda shapes: shapes)
-    begin = tune._restore_or_begin
-    with pytest.raises(UserError, match="the checkpoint was tuned on other pairs"):
-        begin(tiny_config(), types.SimpleNamespace(digest="own"), program, placement, checkpoints, None)
-    same = types.SimpleNamespace(digest="another")
-    assert begin(tiny_config(), same, program, placement, checkpoints, None) == ("state", [], [])
 
 
 def test_blank_sides_are_lost_and_exact_ones_may_be_left_out(finished):
@@ -497,14 +471,11 @@ def test_flags_that_do_not_belong_together(flags, message, tmp_path, refused):
 def test_a_spoilt_judge_is_refused_with_its_file(name, judged, refused):
     spoil, message = HOSTILE[name]
     spoil(judged)
-    with pytest.raises(UserError, match=r"judge|nowhere") as error:
-        load_judged(judged)
-    assert message in str(error.value)
-    refused_by_score(judged, str(error.value), refused)
+    assert re.search(r"judge|nowhere", refused_by_score(judged, message, refused))
 
 
 def refused_by_score(judged, message, refused, said="the girl sold two houses in rome"):
-    """One sentence and status 2, and nothing written."""
+    """One sentence, which is returned, and status 2, and nothing written."""
     file, out = judged.parent / "out.csv", judged.parent / "out.json"
     file.write_text(f"target,prediction\nthe boy saw two houses in rome,{said}\n")
     flags = ["--mode=free_running", "--metrics=lattescore", f"--judge={judged}", f"--json={out}"]
@@ -512,6 +483,7 @@ def refused_by_score(judged, message, refused, said="the girl sold two houses in
     assert told.startswith("eeg2text score: ")
     assert message in told
     assert not out.exists()
+    return told.removeprefix("eeg2text score: ")
 
 
 @pytest.mark.parametrize(
@@ -526,16 +498,13 @@ def refused_by_score(judged, message, refused, said="the girl sold two houses in
 )
 def test_a_spoilt_prompt_is_refused(prompt, message, judged, refused):
     write_safetensors(judged / "prompt.safetensors", {"prompt": prompt}, {})
-    with pytest.raises(UserError, match=message):
-        read_judge(judged)
     refused_by_score(judged, message, refused)
 
 
 def test_long_pairs_are_named_or_cut_alike(finished, judged, refused):
-    refused_by_score(judged, "the model takes at most 507", refused, said=" ".join(["the boy"] * 600))
-    root, _ = finished
-    made, frozen = load_judged(root / "judge")
-    long = " ".join(["the boy"] * 600)
+    long = " ".join(["the boy"] * 300)
+    refused_by_score(judged, "the model takes at most 507", refused, said=long)
+    made, frozen = load_judged(finished[0] / "judge")
     with pytest.raises(UserError, match=r"row 2 .* tokens, but the model takes at most 507"):
         Asker(frozen, made.prompt, made.wording, made.labels).scores([("a", "b"), (long, long)])
     cutting = Asker(frozen, made.prompt, made.wording, made.labels, truncate=True)
@@ -582,7 +551,7 @@ def test_labels_that_cannot_be_told_apart_are_refused(words, message, finished):
 
 def test_an_encoder_alone_is_no_judge(tmp_path, refused):
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
-    flags = [f"--config=configs/judge.py:checkpoint={tmp_path},pairs=edits", f"--workdir={tmp_path / 'work'}"]
+    flags = [f"--config=configs/judge.py:checkpoint={tmp_path},pairs=templates", f"--workdir={tmp_path / 'work'}"]
     assert "encoder without a decoder" in refused(["judge", *flags, "--config.compilation_cache="])
 
 

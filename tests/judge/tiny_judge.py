@@ -7,6 +7,7 @@ from configs.judge import get_config
 from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.judge.frozen import Frozen
+from eeg2text_jax.judge.pairs import preserved_of
 from eeg2text_jax.judge.toy import LABELS, toy_pairs, toy_tokenizer, toy_wording
 from eeg2text_jax.judge.wording import read_labels
 from eeg2text_jax.models.backbones.build import describe, random_config
@@ -26,16 +27,22 @@ def tiny_frozen(**fields):
 def tiny_batch(frozen, n=8, width=24):
     pairs = toy_pairs(n, 1)
     wording = toy_wording()
-    texts = frozen.tokenizer([wording.text(p.reference, p.hypothesis) for p in pairs])["input_ids"]
+    texts = frozen.tokenizer([wording.text(*pair.texts) for pair in pairs])["input_ids"]
     ids = np.zeros((n, width), np.int32)
     for row, tokens in enumerate(texts):
         ids[row, : len(tokens)] = tokens
     return {
         "ids": ids,
         "length": np.array(list(map(len, texts)), np.int32),
-        "yes": np.array([p.preserved for p in pairs]),
+        "yes": preserved_of(pairs),
         "weight": np.ones(n, np.float32),
     }
+
+
+def counted_auc(scores, labels):
+    """The area under the ROC curve, from all pairs of a preserved and a lost one."""
+    yes, no = scores[labels, None], scores[~labels]
+    return ((yes > no) + (yes == no) / 2).mean()
 
 
 def tiny_labels(frozen):

@@ -22,11 +22,10 @@ ROWS = [
 
 def test_equal_and_near_texts_are_named():
     equal, near = find_duplicates(readings_of(data_of(ROWS)), PARTS)
-    assert (equal.seen, equal.judged, equal.overlap) == ("train", "test", 1)
-    assert (equal.seen_sentences, equal.judged_sentences) == (["NR:0"], ["TSR:0"])
-    assert equal.other_sentences == ["NR:0"]
-    assert (near.seen_sentences, near.judged_sentences) == (["NR:1"], ["TSR:1"])
-    assert near.overlap == pytest.approx(9 / 11)
+    ids = {"seen_sentences": ["NR:0"], "judged_sentences": ["TSR:0"], "other_sentences": ["NR:0"]}
+    assert equal == {"seen": "train", "judged": "test", "overlap": 1, **ids}
+    assert (near["seen_sentences"], near["judged_sentences"]) == (["NR:1"], ["TSR:1"])
+    assert near["overlap"] == pytest.approx(9 / 11)
 
 
 @pytest.mark.parametrize(("threshold", "found"), [(9 / 11, 2), (0.82, 1)])
@@ -38,8 +37,8 @@ def test_the_same_sentence_of_another_subject_is_no_other_sentence():
     rows = [(s, "NR", 0, "the very same") for s in ("S1", "S2", "S3")]
     parts = {"train": np.array([0]), "dev": np.array([1]), "test": np.array([2])}
     for duplicate in find_duplicates(readings_of(data_of(rows)), parts):
-        assert duplicate.seen_sentences == duplicate.judged_sentences == ["NR:0"]
-        assert duplicate.other_sentences == []
+        assert duplicate["seen_sentences"] == duplicate["judged_sentences"] == ["NR:0"]
+        assert duplicate["other_sentences"] == []
 
 
 def test_overlaps_are_those_of_sets_compared_one_by_one():
@@ -54,10 +53,10 @@ def test_overlaps_are_those_of_sets_compared_one_by_one():
             if len(a & b) / len(a | b) >= 0.8:
                 expected.add((seen, judged, f"T:{j}", f"T:{i}", round(len(a & b) / len(a | b), 9)))
     found = {
-        (d.seen, d.judged, b, a, round(d.overlap, 9))
+        (d["seen"], d["judged"], b, a, round(d["overlap"], 9))
         for d in find_duplicates(readings_of(data), split.parts)
-        for a in d.judged_sentences
-        for b in d.seen_sentences
+        for a in d["judged_sentences"]
+        for b in d["seen_sentences"]
     }
     assert found == expected
     assert len(found) > 5
@@ -71,7 +70,7 @@ def test_texts_without_letters_share_nothing():
 
 def test_tasks_share_texts_by_each_comparison():
     shared = shared_between_tasks(readings_of(data_of(ROWS)))
-    assert [(s.tasks, s.normalization, s.sentences) for s in shared] == [
+    assert [tuple(s.values()) for s in shared] == [
         (("NR", "TSR"), "letters-digits", [["NR:0", "TSR:0"]]),
         (("NR", "TSR"), "case-space", []),
     ]

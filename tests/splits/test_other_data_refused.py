@@ -1,18 +1,23 @@
-"""A run goes on with the data that it was begun with, and with no other."""
+"""A run goes on with the data and the split that it was begun with, and with no other."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from etils import epath
+from reading_grids import grid
 from tiny_run import tiny_settings
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.data.splits.split import check_same_data
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import check_same_data, check_same_split
+from eeg2text_jax.instrument.predictions.file import Prediction, write_predictions
 from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.runs.pipeline import score
 from eeg2text_jax.training.study import open_split
 
 
@@ -64,3 +69,16 @@ def test_what_was_made_from_other_data_is_refused():
         check_same_data("a" * 64, "b" * 64, "run/checkpoints")
     with pytest.raises(UserError, match="no hash of its data"):
         check_same_data("a" * 64, None, "run/checkpoints")
+
+
+def test_predictions_of_another_split_are_not_scored(tmp_path):
+    data = grid(sentences={"SR": 20})
+    ours, other = (make_split(data, "unique_text", (0.8, 0.1, 0.1), seed).digest() for seed in (0, 1))
+    workdir, split = Workdir(epath.Path(tmp_path)), SimpleNamespace(digest=lambda: ours)
+    one = Prediction("A/SR:0", "A", "SR", "SR:0", 3, "eeg", "eeg", 0, "free_running", "a b c", "a b d")
+    for header, carried in (({"split": other}, f"split {other}"), ({}, "no split hash")):
+        write_predictions(workdir.predictions, header, [one])
+        with pytest.raises(UserError, match=f"carries {carried}, expected split {ours}"):
+            score(SimpleNamespace(workdir=workdir, split=split, config=tiny_settings()))
+    assert not workdir.results.exists()
+    check_same_split(ours, ours, "predictions.jsonl")

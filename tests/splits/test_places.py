@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from reading_grids import data_of, grid
+from reading_grids import are_apart, clock_of, data_of, grid, with_clock
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.data import part_cells, place_figure, split_map, time_figure
@@ -40,9 +40,7 @@ def days(order="same", subjects=2, sessions=3, texts=40, seed=0, jitter=0.1):
                 recording.append(f"sub-{subject}_ses-{session}_run-1")
                 onset.append(begin)
                 begin += 5 + jitter * rng.random()
-    blank = [np.nan] * len(rows)
-    clock = Clock.of({"recording": recording, "onset": onset, "duration": blank, "order": [-1] * len(rows)})
-    return dataclasses.replace(data_of(rows), clock=clock)
+    return data_of(rows, clock=clock_of(recording, onset=onset))
 
 
 def held_out(data, session):
@@ -78,7 +76,7 @@ def test_a_sample_without_a_counterpart_or_a_time_has_none():
     data = days(subjects=1, sessions=1, texts=4)
     rows = np.arange(4)
     assert data.clock.at_same_place(rows, rows, "index").tolist() == [-1] * 4
-    unknown = dataclasses.replace(data.clock, onset=np.full(4, np.nan), order=np.full(4, -1))
+    unknown = with_clock(data, onset=np.full(4, np.nan), order=np.full(4, -1)).clock
     assert unknown.at_same_place(rows, rows, "index").tolist() == [-1] * 4
 
 
@@ -143,17 +141,15 @@ def test_sessions_are_held_out_whole_and_are_tested_once():
     tested = np.concatenate([fold.parts["test"] for fold in folds])
     assert sorted(tested.tolist()) == list(range(len(data)))
     for fold in folds:
-        parts = [set(session[rows]) for rows in fold.parts.values()]
-        assert sum(map(len, parts)) == len(set.union(*parts)) == 8
+        assert are_apart(session, fold)
+        assert len({*session[np.concatenate([*fold.parts.values()])]}) == 8
 
 
 def test_blocks_hold_out_sentences_places_and_sessions_together():
     data = days(sessions=6, texts=60)
     split = make_split(data, "blocks", (0.5, 0.25, 0.25), 0, unique_sessions=True)
     place, session = data.clock.places["index"], np.array([name[:11] for name in data.clock.recording])
-    for column in (place, session, data.sentence):
-        parts = [set(column[rows].tolist()) for rows in split.parts.values()]
-        assert sum(map(len, parts)) == len(set.union(*parts))
+    assert all(are_apart(column, split) for column in (place, session, data.sentence))
     told = certify_data(data, split)["time"]["places"]["test"][SAME_RUN]
     assert told["told"] == 0
     with pytest.raises(UserError, match=r"split\.unique_sessions gives each part sessions of its own, and there are 2"):
@@ -202,8 +198,7 @@ def test_durations_tell_numbers_of_characters():
     characters = np.random.default_rng(0).integers(4, 9, 40)
     shown = np.tile(0.4 * characters, 2)
     shown[40:50] += 0.4
-    clock = dataclasses.replace(data.clock, duration=shown)
-    (_, line) = run_table(readings_of(dataclasses.replace(data, clock=clock)), 0.4)
+    (_, line) = run_table(readings_of(with_clock(data, duration=shown)), 0.4)
     assert f" 75.0% (75.0-75.0%), chance {np.mean(np.isclose(shown[:40, None], shown[40:])):.1%} " in line
 
 
@@ -214,7 +209,7 @@ def test_runs_with_the_same_texts_are_one():
     names = np.where(last, np.array([name.replace("run-1", "run-3") for name in names], object), names)
     other = last & (data.sentence_index > 10)  # a quarter of the texts are those of the other runs
     text = np.where(other, "another " + data.sentence.astype(str), data.sentence).astype(object)
-    data = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=names), sentence=text)
+    data = dataclasses.replace(with_clock(data, recording=names), sentence=text)
     found = recordings_of_texts(readings_of(data))
     assert {run: len(rows) for run, rows in found.items()} == {"read run-1 and 1 more": 3, "read run-3": 1}
 

@@ -8,7 +8,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.data import part_cells
 from eeg2text_jax.data.splits.certificate import assess_leakage, certify_data, paper_table1, size_lines
 from eeg2text_jax.data.splits.methods import METHODS, make_split
-from eeg2text_jax.data.splits.split import PARTS, Split, check_same_split, normalize, part_sizes, readings_of
+from eeg2text_jax.data.splits.split import PARTS, Split, normalize, part_sizes, readings_of
 
 RATIO = (0.8, 0.1, 0.1)
 SMALL = grid(sentences={"SR": 40, "NR": 30, "TSR": 41})
@@ -83,8 +83,8 @@ def test_unique_sent_counts_a_sentence_that_every_subject_lost():
 
 
 def test_unique_subj_is_the_authors_lists():
-    split = make_split(grid(sentences={"SR": 5, "TSR": 5}), "unique_subj", RATIO, 0)
     data = grid(sentences={"SR": 5, "TSR": 5})
+    split = make_split(data, "unique_subj", RATIO, 0)
     who = {name: set(data.subject[split.parts[name]]) for name in PARTS}
     assert who["dev"] == {"ZMG"}
     assert who["test"] == {"ZPH"}
@@ -97,7 +97,10 @@ def test_unique_subj_is_the_authors_lists():
     [
         ("unique_subj", grid(sentences={"TSR": 5}), "task SR"),
         ("unique_subj", grid(subjects=("S1", "S2"), sentences={"SR": 5}), "found none"),
-        ("f", grid(subjects=("S1", "S2"), sentences={"SR": 50}), "expected 3 or more"),
+        (
+            *("f", grid(subjects=("S1", "S2"), sentences={"SR": 50})),
+            "split 'f' gives each part subjects of its own, and there are 2 of them; expected 3 or more",
+        ),
         ("a", grid(subjects=("S1",), sentences={"SR": 50}), "train part empty"),
         ("unique_txt", SMALL, "did you mean 'unique_text'"),
         ("nonsense", SMALL, "there are unique_text"),
@@ -125,14 +128,6 @@ def test_paper_table1_counts_samples_by_task():
         ["TSR", "3900", "480", "504", "4884"],
         ["all", "10620", "1320", "1344", "13284"],
     ]
-
-
-def test_another_splits_file_is_refused():
-    check_same_split("abc", "abc", "x.jsonl")
-    with pytest.raises(UserError, match=r"x\.jsonl: carries split def, expected split abc"):
-        check_same_split("abc", "def", "x.jsonl")
-    with pytest.raises(UserError, match="no split hash"):
-        check_same_split("abc", None, "x.jsonl")
 
 
 @pytest.mark.parametrize(

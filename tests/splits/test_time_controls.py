@@ -5,11 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from reading_grids import data_of
+from reading_grids import clock_of, data_of, with_clock
 from tiny_run import tiny_settings
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.neighbors import time_leakage
@@ -33,13 +32,10 @@ from eeg2text_jax.training.study import make_samples
 def data():
     """Two readers of forty sentences in two tasks, one recording each; a sentence every four seconds."""
     rows = [(s, "AB"[k // 20], k % 20, f"text {'xy'[k % 2]} {k}") for s in ("S1", "S2") for k in range(40)]
-    found = data_of(rows)
-    blank = [np.nan] * 80
-    clock = Clock.of({"recording": [r[0] for r in rows], "onset": [4.0 * (k % 40) for k in range(80)],
-                      "duration": blank, "order": [-1] * 80})  # fmt: skip
+    found = data_of(rows, clock=clock_of([r[0] for r in rows], onset=[4.0 * (k % 40) for k in range(80)]))
     lengths = np.array([1 + k % 3 for k in range(80)])
     features = np.ones((lengths.sum(), 30), np.float32)
-    return dataclasses.replace(found, clock=clock, offsets=np.concatenate([[0], np.cumsum(lengths)]), features=features)
+    return dataclasses.replace(found, offsets=np.concatenate([[0], np.cumsum(lengths)]), features=features)
 
 
 PARTS = [np.r_[0:30, 40:70], np.r_[30:34, 70:74], np.r_[34:40, 74:80]]
@@ -73,8 +69,7 @@ def test_a_clock_that_just_fits_is_not_mixed(data):
 def test_what_is_after_training_changes_no_clock_of_training(data):
     onset = data.clock.onset.copy()
     onset[PARTS[2]] += 1000
-    later = dataclasses.replace(data, clock=dataclasses.replace(data.clock, onset=onset))
-    one, other = (clock_features(given, PARTS[0], 0)[PARTS[0]] for given in (later, data))
+    one, other = (clock_features(given, PARTS[0], 0)[PARTS[0]] for given in (with_clock(data, onset=onset), data))
     np.testing.assert_array_equal(one, other)
 
 
@@ -109,8 +104,8 @@ def days(onsets="regular"):
     recording = [f"{rows[10 * r][0]} ses-{r % 3}" for r in range(6) for _ in range(10)]
     onset = [700.0 * (r > 2) + (4 * k if onsets == "regular" else k**2 + (90 if r % 3 == 2 and k > 4 else 0))
              for r in range(6) for k in range(10)]  # fmt: skip
-    clock = Clock.of({"recording": recording, "onset": onset, "duration": [np.nan] * 60, "order": [-1] * 60})
-    found = dataclasses.replace(data_of(rows), clock=clock, features=np.ones((60, 90), np.float32))
+    found = data_of(rows, clock=clock_of(recording, onset=onset))
+    found = dataclasses.replace(found, features=np.ones((60, 90), np.float32))
     return found, np.flatnonzero([not name.endswith("2") for name in recording])
 
 
@@ -132,7 +127,7 @@ def test_a_neighbor_at_a_place_of_another_recording_has_another_text():
     found, train = days()
     alone = found.clock.recording.copy()
     alone[20:30] = [f"alone {k}" for k in range(10)]
-    found = dataclasses.replace(found, clock=dataclasses.replace(found.clock, recording=alone))
+    found = with_clock(found, recording=alone)
     parts = [train, np.array([50, 51]), np.arange(20, 30)]
     table = neighbor_table(found, parts, donor_table(found, parts, 0).donor)
     assert (found.sentence[table.donor[20:30]] != found.sentence[20:30]).all()
@@ -162,8 +157,7 @@ def without_time(data, rows):
     """The data, where nobody knows when these rows were recorded."""
     recording, onset, order = (getattr(data.clock, name).copy() for name in ("recording", "onset", "order"))
     recording[rows], onset[rows], order[rows] = "", np.nan, -1
-    clock = dataclasses.replace(data.clock, recording=recording, onset=onset, order=order)
-    return dataclasses.replace(data, clock=clock)
+    return with_clock(data, recording=recording, onset=onset, order=order)
 
 
 def test_a_clock_has_no_code_of_what_training_did_not_see(data):
@@ -199,7 +193,7 @@ def test_a_neighbor_of_a_like_length_goes_before_a_nearer_one(data):
     assert (np.abs(table.donor[kept] - kept) == 2).all()
     assert abs(table.donor[10] - 10) == 1
     assert "100.0% of the test samples have a neighbor in their recording, a median of 8 s away" in table.note
-    lonely = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=data.clock.recording.copy()))
+    lonely = with_clock(data, recording=data.clock.recording.copy())
     lonely.clock.recording[74] = "alone"
     table = neighbor_table(lonely, parts, donors)
     assert table.donor[74] == 20, "the first sample of the first recording of the task"
@@ -236,10 +230,8 @@ def test_a_neighbor_is_never_another_reading_of_the_same_sentence(data):
 def test_a_linear_model_tells_blocks_in_another_order_in_each_recording():
     """Six groups in blocks, three recordings with orders of their own; every fourth sentence is not trained on."""
     rows = [(f"S{s}", "T", k, f"text {k}") for s in range(3) for k in range(120)]
-    data = data_of(rows)
-    clock = Clock.of({"recording": [r[0] for r in rows], "onset": [4.0 * (k % 120) for k in range(360)],
-                      "duration": [np.nan] * 360, "order": [-1] * 360})  # fmt: skip
-    data = dataclasses.replace(data, clock=clock, features=np.ones((360, 60), np.float32))
+    data = data_of(rows, clock=clock_of([r[0] for r in rows], onset=[4.0 * (k % 120) for k in range(360)]))
+    data = dataclasses.replace(data, features=np.ones((360, 60), np.float32))
     rng = np.random.default_rng(0)
     group = np.concatenate([np.repeat(rng.permutation(6), 20) for _ in range(3)])
     train = np.flatnonzero(np.arange(360) % 4)
@@ -252,8 +244,7 @@ def test_a_linear_model_tells_blocks_in_another_order_in_each_recording():
 def counted_from(data, begins):
     """The data, where the recorder of each recording began at another time."""
     _, label = np.unique(data.clock.recording.astype(str), return_inverse=True)
-    clock = dataclasses.replace(data.clock, onset=data.clock.onset + np.array(begins)[label])
-    return dataclasses.replace(data, clock=clock)
+    return with_clock(data, onset=data.clock.onset + np.array(begins)[label])
 
 
 @pytest.mark.parametrize("begins", [(36000.0, 41234.5), (1.7e9, 1.7e9 + 86400.25), (-5.0, 1.9e9)])
@@ -278,7 +269,7 @@ def test_one_wrong_onset_spoils_no_clock(data, row, onset):
     """Whether it is before or after the others: the clock tells the times of all other samples as before."""
     onsets = data.clock.onset.copy()
     onsets[row] = onset
-    wrong = dataclasses.replace(data, clock=dataclasses.replace(data.clock, onset=onsets))
+    wrong = with_clock(data, onset=onsets)
     found = clock_features(wrong, PARTS[0], 0)
     assert "a linear fit of its input tells the time to within" in clock_note(wrong, PARTS[0], found)
     for own in (np.arange(40), np.arange(40, 80)):
@@ -318,13 +309,16 @@ def test_a_text_of_unknown_time_is_not_copied(data):
     assert near.tolist() == [40, 41, 42, 42, *range(44, 50)]
 
 
+def split_of(data):
+    return Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
+
+
 def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
     """Each table is that of its own function, and means are those of standardized words of the train part."""
     data = of_two_lengths(data)
     asked = ("eeg", "shuffled", "neighbor", "clock", "nearest_in_time", "same_place", "length_only", "subject_mean")
     config = tiny_settings(seed=3, grid__train_conditions=("eeg", "label_shuffle"), grid__eval_conditions=asked)
-    split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
-    samples = make_samples(config, data, split, train_tokenizer(data.sentence, 300), 1)
+    samples = make_samples(config, data, split_of(data), train_tokenizer(data.sentence, 300), 1)
     donors, (train, _, test) = donor_table(data, PARTS, 3).donor, PARTS
     for name, choose in (("nearest_in_time", nearest_texts), ("same_place", same_place_texts)):
         copied = np.full(80, -1)
@@ -347,9 +341,8 @@ def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
 def test_the_prompt_of_a_sample_names_its_own_subject_and_task(data):
     config = tiny_settings(grid__eval_conditions=("eeg",))
     config = dataclasses.replace(config, text=dataclasses.replace(config.text, template="{subject} in {task} <eeg>"))
-    split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
     tokenizer = train_tokenizer([*data.sentence, "S1 S2 in A B"], 300)
-    samples = make_samples(config, data, split, tokenizer, 1, alone=True)
+    samples = make_samples(config, data, split_of(data), tokenizer, 1, alone=True)
     before, after = samples.prompts
     for i in range(len(data)):
         own = make_prompt(tokenizer, f"{data.subject[i]} in {data.task[i]} <eeg>", chat=False)

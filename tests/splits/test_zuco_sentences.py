@@ -76,9 +76,8 @@ def test_the_audit_names_the_test_sentences_that_another_task_gives_away(positio
 
 
 @pytest.mark.parametrize("method", ["unique_text", "f"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_clean_splits_have_none(zuco, method, seed):
-    certificate = certify_data(zuco, make_split(zuco, method, RATIO, seed), RATIO)
+def test_clean_splits_have_none(zuco, method):
+    certificate = certify_data(zuco, make_split(zuco, method, RATIO, 0), RATIO)
     assert not [d for d in certificate["duplicates"] if d["overlap"] == 1]
     for pair in certificate["leakage"]:
         assert set(pair["shared_texts"].values()) == {0}

@@ -1,4 +1,4 @@
-"""The split certificate: parts, kept samples and leakage of a split, as JSON with checksums and as text."""
+"""The split certificate: parts, kept samples and leakage of a split, as JSON and as text."""
 
 import collections
 import itertools
@@ -25,21 +25,21 @@ from eeg2text_jax.data.splits.split import (
 
 # Leakage between parts: the rates of `papers/003`, section 4.2, for subjects and texts, and (near-)duplicate texts.
 #
-# Read literally, the paper's rates use a set that is empty (a sample is never in both parts). The paper's numbers fit a
-# ratio of counts instead: the test samples of subject i over the training samples of subject i.
+# Read literally, the paper's rates use an empty set (a sample is never in both parts). Its numbers fit a ratio of
+# counts: the test samples of subject i over its training samples.
 
 PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))  # (part seen before, part judged)
-# Names of comparisons of texts, besides `NORMALIZATIONS`: by task and index, by stimulus segment, by text group.
+# Comparisons of texts besides `NORMALIZATIONS`: by task and index, by stimulus segment, by text group.
 SENTENCE_ID, SEGMENT, STORY = "sentence-id", "segment", "story"
 OVERLAP = 0.8  # Jaccard index of words from which on two texts count as near-duplicates
 
 
 def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None) -> float:
-    """Return the leakage rate of units, from 0 to 1: subjects (equation 8) or texts of EEG (equation 9).
+    """Return the leakage rate, from 0 to 1, of subjects (equation 8) or texts of EEG (equation 9).
 
-    It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts, from the units of
-    samples, `[N_train]` and `[N_test]`. The sum is divided by `n_units`; None: by the number of units in `test`, as the
-    paper says (but rows (b) and TSLR (c) of the paper's Table 1 fit the number of all units better).
+    It is the mean of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts, from the units of samples,
+    `[N_train]` and `[N_test]`, over `n_units`; None: over the units in `test`, as the paper says (but rows (b) and TSLR
+    (c) of its Table 1 fit the number of all units better).
     """
     n_train = dict(zip(*np.unique(train, return_counts=True), strict=True))
     units, n_test = np.unique(test, return_counts=True)
@@ -52,9 +52,9 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
 def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarray | None = None) -> float:
     """Return the leakage rate of the texts of windows (equations 10 and 11), from 0 to 1.
 
-    `train` and `test` are the segment numbers of all windows, one after another. The rate is `sum_j min(n_test(j),
-    n_train(j)) / sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition times differ. The paper's
-    factor 1/M is left out: with it, method (a) could not reach the 100% of the paper's Table 1.
+    `train` and `test` are the segment numbers of all windows. The rate is `sum_j min(n_test(j), n_train(j)) / sum_j
+    n_test(j)` over segments j, weighted by their `lengths` if repetition times differ. The paper's factor 1/M is left
+    out: with it, method (a) could not reach the 100% of Table 1.
     """
     if not len(test):
         return 0.0
@@ -65,9 +65,9 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
 
 
 class Leakage(NamedTuple):
-    """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
+    """Leakage of part `seen` (such as train) into part `judged` (such as test).
 
-    Rates of subjects (`bslr`) and texts (`tslr`, by name of the comparison) are means over those judged, or over all.
+    Rates, from 0 to 1, of subjects (`bslr`) and texts (`tslr`, by comparison) are over those judged, or over all.
     """
 
     seen: str
@@ -81,7 +81,7 @@ class Leakage(NamedTuple):
 
 
 def text_keys(readings: Readings) -> dict[str, np.ndarray]:
-    """Return name of a text comparison -> key of each sample, object `[N]`; texts with equal keys count as equal."""
+    """Return comparison -> key of each sample, object `[N]`; texts of equal keys count as equal."""
     keys = {SENTENCE_ID: readings.sentence_id}
     if readings.text is not None:
         for name, function in NORMALIZATIONS.items():
@@ -91,7 +91,7 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
 
 
 def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[Leakage]:
-    """Return the leakage from the seen into the judged part, for each pair in `PAIRS`."""
+    """Return the leakage for each pair in `PAIRS`."""
     keys, subject, leakages = text_keys(readings), readings.subject, []
     if readings.text_group is not None:
         keys[STORY] = readings.text_group
@@ -111,29 +111,20 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
 
 
 def segments_of(windows: np.ndarray) -> np.ndarray:
-    """Return the numbers of the segments of windows `[N, 2]` (first segment, count), window after window."""
+    """Return the segment numbers of windows `[N, 2]` (first segment, count), window after window."""
     first, length = windows.T
     begins = np.cumsum(length) - length
     return np.repeat(first - begins, length) + np.arange(length.sum())
 
 
-class Duplicate(NamedTuple):
-    """A text of part `judged` that equals or resembles a text of part `seen`."""
+def find_duplicates(
+    readings: Readings, parts: Mapping[str, np.ndarray], threshold: float = OVERLAP
+) -> list[dict[str, Any]]:
+    """Return, for each pair in `PAIRS`, texts in both parts, then near-duplicates; `readings.text` must be known.
 
-    seen: str
-    judged: str
-    overlap: float  # 1 for texts equal by letters and digits, else the Jaccard index of their normalized words
-    seen_sentences: list[str]  # sorted ids of the sentences with this text
-    judged_sentences: list[str]
-
-    @property
-    def other_sentences(self) -> list[str]:
-        """Sentence ids in part `seen` that are not in part `judged`."""
-        return [name for name in self.seen_sentences if name not in self.judged_sentences]
-
-
-def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], threshold: float = OVERLAP) -> list[Duplicate]:
-    """Return, for each pair in `PAIRS`, texts in both parts, then near-duplicates; `readings.text` must be known."""
+    Keys: `seen`, `judged` (parts); `overlap`, 1 if equal by letters and digits, else the Jaccard index of normalized
+    words; sorted ids of sentences with the text, `seen_sentences` and `judged_sentences`; `other_sentences`, seen only.
+    """
     normal_of = {text: normalize(text) for text in set(readings.text.tolist())}
     key = np.array([normal_of[text] for text in readings.text], object)
     words = {normal: frozenset(tokens(text)) for text, normal in normal_of.items()}
@@ -141,8 +132,11 @@ def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], thresho
     for seen, judged in PAIRS:
         there, here = (_sentences_by_text(key, readings.sentence_id, parts[name]) for name in (seen, judged))
         equal = [(text, text, 1.0) for text in here if text in there]
-        near = _near_pairs(list(here), list(there), words, threshold)
-        duplicates += [Duplicate(seen, judged, overlap, there[b], here[a]) for a, b, overlap in equal + near]
+        for a, b, overlap in equal + _near_pairs(list(here), list(there), words, threshold):
+            ids = {"seen_sentences": there[b], "judged_sentences": here[a]}
+            others = [name for name in there[b] if name not in here[a]]
+            about = {"seen": seen, "judged": judged, "overlap": overlap}
+            duplicates.append({**about, **ids, "other_sentences": others})
     return duplicates
 
 
@@ -156,7 +150,7 @@ def _sentences_by_text(key: np.ndarray, sentence_id: np.ndarray, rows: np.ndarra
 def _near_pairs(
     judged: list[str], seen: list[str], words: dict[str, frozenset[str]], threshold: float
 ) -> list[tuple[str, str, float]]:
-    """Return (judged text, another text seen, Jaccard index of their words) if the index is `threshold` or more."""
+    """Return (judged text, another text seen, Jaccard index of words) from an index of `threshold` on."""
     texts = [*judged, *seen]
     places: dict[str, int] = {}
     columns = [places.setdefault(word, len(places)) for text in texts for word in words[text]]
@@ -172,16 +166,11 @@ def _near_pairs(
     ]
 
 
-class SharedByTasks(NamedTuple):
-    """Texts that two tasks share after `normalization`; `sentences` lists for each text its sentence ids."""
+def shared_between_tasks(readings: Readings) -> list[dict[str, Any]]:
+    """Return the texts that two `tasks` share after `normalization`, which splits by sentence id can leak.
 
-    tasks: tuple[str, str]
-    normalization: str
-    sentences: list[list[str]]
-
-
-def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
-    """Return the texts that two tasks share, by task pair and normalization; splits by sentence id can leak them."""
+    `sentences` lists for each text its sentence ids.
+    """
     shared = []
     for name, key in text_keys(readings).items():
         if name == SENTENCE_ID:
@@ -191,11 +180,11 @@ def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
             groups[text][task].add(sentence)
         for pair in itertools.combinations(sorted(set(readings.task)), 2):
             both = [sorted(set.union(*map(group.get, pair))) for group in groups.values() if {*pair} <= {*group}]
-            shared.append(SharedByTasks(pair, name, sorted(both)))
+            shared.append({"tasks": pair, "normalization": name, "sentences": sorted(both)})
     return shared
 
 
-FORMAT_OF_IDS = "eeg2text-split-ids-2"  # format of a certificate that was made from a split file without its data file
+FORMAT_OF_IDS = "eeg2text-split-ids-2"  # of a certificate that was made without the data file
 
 
 def certify_data(
@@ -205,7 +194,7 @@ def certify_data(
     overlap: float = OVERLAP,
     groups: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Return the certificate of a data file's split: the result of `certify`, the ratio, hashes of split and data."""
+    """Return the certificate of a data file's split: `certify`, the ratio, hashes of split and data."""
     readings = readings_of(data)
     certificate = certify(readings, split, overlap, groups)
     stated = {} if ratio is None else {"ratio": list(ratio)}
@@ -219,9 +208,9 @@ def certify(
 ) -> dict[str, Any]:
     """Return the kept samples and the leakage of a split as a JSON object, without the texts.
 
-    Its keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`) and `parts` (counts, ids and their SHA-256);
-    `duplicates` and `shared_between_tasks` if texts are known, `time` (see `time_leakage`) if times are.
-    `groups`: name of a further grouping for `time` -> label of each sample `[N]`.
+    Keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`), `parts` (counts, ids and their SHA-256); `duplicates` and
+    `shared_between_tasks` if texts are known, `time` (see `time_leakage`) if times are. `groups`: name of a further
+    grouping for `time` -> label of each sample `[N]`.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
@@ -244,19 +233,18 @@ def certify(
     if (time := time_leakage(readings, split.parts, groupings)) is not None:
         certificate["time"] = time
     if readings.text is not None:
-        duplicates = find_duplicates(readings, split.parts, overlap)
         certificate["near_duplicate_overlap"] = overlap
-        certificate["duplicates"] = [{**d._asdict(), "other_sentences": d.other_sentences} for d in duplicates]
-        certificate["shared_between_tasks"] = [s._asdict() for s in shared_between_tasks(readings)]
+        certificate["duplicates"] = find_duplicates(readings, split.parts, overlap)
+        certificate["shared_between_tasks"] = shared_between_tasks(readings)
     return certificate
 
 
 SHOWN = 20  # most duplicate texts printed on the terminal; the certificate has all
-FAR = 2.0  # warn if a part's share of the kept samples is above or below the ratio by this factor or more
+FAR = 2.0  # warn if a part's share of the kept samples differs from the ratio by this factor
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
-    """Return Table 1 of *Are EEG-to-Text Models Working?*: each task's samples in train, dev, test and in total."""
+    """Return Table 1 of *Are EEG-to-Text Models Working?*: each task's samples by part and in total."""
     lines = [f"{'task':<12} {'train':>8} {'dev':>8} {'test':>8} {'total':>8}"]
     rows_of = {task: data.task == task for task in dict.fromkeys(data.task)} | {"all": np.ones(len(data), bool)}
     for task, rows in rows_of.items():
@@ -266,7 +254,7 @@ def paper_table1(data: DataFile, split: Split) -> str:
 
 
 def part_table(certificate: dict[str, Any]) -> str:
-    """Return method and kept fraction, and a table of the size of every part, as text."""
+    """Return method, kept fraction and a table of sizes by part, as text."""
     counts, sizes = certificate["kept"], {"samples": 8, "subjects": 9, "sentences": 10, "texts": 8}  # column -> width
     lines = [
         f"split {certificate['method']} (seed {certificate['seed']}): kept {counts['fraction']:.1%} of the samples "
@@ -278,7 +266,7 @@ def part_table(certificate: dict[str, Any]) -> str:
 
 
 def size_lines(certificate: dict[str, Any]) -> list[str]:
-    """Return [a warning] if a part's share of the samples is far from the ratio, as sizes of units differ."""
+    """Return [a warning] if a part's share of the samples is far from the ratio."""
     shares, parts, uneven = certificate.get("ratio") or (), certificate["parts"], []
     total = sum(part["samples"] for part in parts.values())
     for (name, part), share in zip(parts.items(), shares, strict=False):
@@ -289,7 +277,7 @@ def size_lines(certificate: dict[str, Any]) -> list[str]:
 
 
 def leakage_table(certificate: dict[str, Any]) -> str:
-    """Return a text table of leakage rates by pair of parts: of subjects (BSLR), and of texts by comparison (TSLR)."""
+    """Return a text table of leakage rates of subjects (BSLR), and of texts by comparison (TSLR)."""
     names = list(certificate["leakage"][0]["tslr"])
     head = f"{'leakage':<16} {'BSLR, judged':>13} {'BSLR, all':>10}"
     lines = [head + "".join(f" {'TSLR, ' + name:>21}" for name in names)]
@@ -301,7 +289,7 @@ def leakage_table(certificate: dict[str, Any]) -> str:
 
 
 def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str]:
-    """Return lines on texts that tasks share, and on dev and test texts that (nearly) equal one of an earlier part."""
+    """Return lines on texts that tasks share, and on texts that (nearly) equal one of an earlier part."""
     if readings.text is None:
         return [
             "no texts in the file: sentences were compared by sentence-id alone; name the data file to compare texts"
@@ -324,7 +312,7 @@ def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str
 
 
 def verdict(certificate: dict[str, Any]) -> str:
-    """Return a sentence with the numbers of texts, near-duplicates and subjects that train and test share."""
+    """Return a sentence on how many texts, near-duplicates and subjects train and test share."""
     pair = certificate["leakage"][0]
     named = list(pair["shared_texts"])
     how = SEGMENT if SEGMENT in named else named[min(1, len(named) - 1)]
@@ -342,7 +330,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def split_report(certificate: dict[str, Any], readings: Readings) -> str:
-    """Return a certificate as text for the terminal: all tables and sentences."""
+    """Return a certificate as text for the terminal."""
     parts = "\n".join([part_table(certificate), *size_lines(certificate)])
     lines = [*duplicate_lines(certificate, readings), *time_lines(certificate.get("time")), verdict(certificate)]
     return "\n\n".join([parts, leakage_table(certificate), "\n".join(lines)])

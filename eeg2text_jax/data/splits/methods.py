@@ -1,7 +1,7 @@
-"""The splitting methods of `config.split.method`, and folds: splits whose test parts together hold every text once.
+"""The splitting methods of `config.split.method`, and folds: splits whose test parts hold every text once.
 
-Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2). They show the effect of leaks on scores and
-reproduce published numbers. `unique_sent` and `unique_subj` are the splits of Wang & Ji's `data.py`.
+Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2): they show what leaks do to scores, and
+reproduce published numbers. `unique_sent` and `unique_subj` are of Wang & Ji's `data.py`.
 """
 
 import functools
@@ -17,29 +17,27 @@ from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.base.kinds import shares
 from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock, sessions_of, stretches
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.splits.split import PARTS, Split, normalize, part_sizes, read_split_file, text_units
+from eeg2text_jax.data.splits.split import PARTS, Split, part_sizes, read_split_file, text_units
 
-LEFT_OUT = NONE = -1  # in place of a part: a discarded sample (or edge of a graph); a node without a part yet
+LEFT_OUT = NONE = -1  # no part: a discarded sample or edge; a node without one yet
 TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
 
-# Splitting method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
+# Method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
 #
-# Samples are the edges of a bipartite graph: its nodes are the subjects on one side, the texts (for windows, the text
-# groups) on the other. The paper's pseudo-code leaks: its extension step tests only one endpoint of an edge and does
-# not record the other. This implementation tests both endpoints. For EEG, each text picks a subject, as the paper's
-# prose and array C of Algorithm 1 say. For windows the paper says two things, and both are methods: in `f` each subject
-# picks a story (C and the matrix of Algorithm 2), in `f_prose` each story picks a subject, which keeps fewer samples
-# (on the graph of Narratives 83.9 % of the windows in place of 88.2 %, means of 20 seeds).
+# Samples are the edges of a bipartite graph of subjects and texts (for windows, text groups). The paper's pseudo-code
+# leaks: its extension step tests only one endpoint of an edge and does not record the other; here both are tested. For
+# EEG, each text picks a subject, as the paper's prose and array C of Algorithm 1 say. For windows the paper says two
+# things, and both are methods: in `f` each subject picks a story (C and the matrix of Algorithm 2), in `f_prose` each
+# story a subject, which keeps fewer samples (of Narratives 83.9 % of the windows, not 88.2 %, means of 20 seeds).
 
-ORDER = ("test", "dev", "train")  # of parts that claim edges; with train first, dev and test would get hardly any
+ORDER = (TEST, DEV, TRAIN)  # of parts that claim edges; with train first, dev and test would get hardly any
 
 
 def f(data: DataFile, ratio: Sequence[float], rng: Generator, name: str = "f") -> np.ndarray:
     """Return the part of each sample by method (f), or `name` = "f_prose".
 
     A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. The ratio
-    divides the subjects; for windows, it divides the text groups (stories) unless there are more text groups than
-    subjects. Each node of the other side then picks the node that was picked least.
+    divides the subjects; of windows the stories (text groups), unless there are more stories than subjects.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     names, text = np.unique(text_units(data), return_inverse=True)
@@ -60,15 +58,12 @@ def check_enough(data: DataFile, setting: str, what: str, n: int, units: str = "
         )
 
 
-def split_graph(
-    u: np.ndarray, v: np.ndarray, ratio: Sequence[float], rng: Generator, *, cut: str, order: Sequence[str] = ORDER
-) -> np.ndarray:
-    """Divide the edges of a bipartite graph so that no node has edges in two parts.
+def split_graph(u: np.ndarray, v: np.ndarray, ratio: Sequence[float], rng: Generator, *, cut: str) -> np.ndarray:
+    """Return the part of every edge of a bipartite graph, int `[E]`, so that no node has edges in two parts.
 
-    `u` and `v` are the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
-    Each node v picks a node u, which owns it. The nodes of the side `cut`, "u" or "v", are divided at `ratio`. Parts
-    claim edges without a part in `order`. Returns the part of every edge, -1 if discarded, int `[E]`; no discarded edge
-    could be added to any part.
+    `u` and `v` are the endpoints of the edges, int `[E]`, numbered from 0 without gaps; equal edges stay together. Each
+    node v picks a node u, its owner. The nodes of the side `cut`, "u" or "v", are divided at `ratio`. A discarded edge
+    (-1) could be added to no part.
     """
     owner = pick_owners(u, v, rng)
     if cut == "u":
@@ -76,27 +71,25 @@ def split_graph(
         part_v = part_u[owner]
     else:
         part_v = cut_nodes(len(owner), ratio, rng)
-        part_u = inherit(u.max() + 1, owner, part_v, np.bincount(v[u == owner[v]]), order)
-    extend(u, v, part_u, part_v, order, rng)
+        part_u = inherit(u.max() + 1, owner, part_v, np.bincount(v[u == owner[v]]))
+    extend(u, v, part_u, part_v, rng)
     is_kept = part_u[u] == part_v[v]
     part_u[np.bincount(u, is_kept) == 0] = NONE  # a node is free again if none of its edges was kept
     part_v[np.bincount(v, is_kept) == 0] = NONE
-    extend(u, v, part_u, part_v, order, rng)
+    extend(u, v, part_u, part_v, rng)
     return np.where(part_u[u] == part_v[v], part_u[u], NONE)
 
 
-def extend(
-    u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: Generator
-) -> None:
-    """Let each part in turn claim, in place, all edges without a node in another part; one pass suffices."""
-    for k in map(PARTS.index, order):
+def extend(u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, rng: Generator) -> None:
+    """Let each part claim, in place, all edges without a node in another part; one pass suffices."""
+    for k in ORDER:
         for edge in rng.permutation(len(u)).tolist():
             if part_u[u[edge]] in (k, NONE) and part_v[v[edge]] in (k, NONE):
                 part_u[u[edge]] = part_v[v[edge]] = k
 
 
 def pick_owners(u: np.ndarray, v: np.ndarray, rng: Generator) -> np.ndarray:
-    """Return one neighbor u of every node v as its owner, int `[V]`: the u that owns fewest so far, ties at random."""
+    """Return the owner of every node v, int `[V]`: the neighbor u that owns fewest so far, ties at random."""
     owner, degree = np.full(v.max() + 1, NONE), np.zeros(u.max() + 1, np.int64)
     by_v = np.argsort(v)
     neighbours = np.split(u[by_v], np.cumsum(np.bincount(v))[:-1])
@@ -108,9 +101,9 @@ def pick_owners(u: np.ndarray, v: np.ndarray, rng: Generator) -> np.ndarray:
 
 
 def at_least_one(n: int, ratio: Sequence[float]) -> tuple[int, ...]:
-    """Return the sizes of train, dev and test as `part_sizes` does, but none empty if `n` is 3 or more.
+    """Return the `part_sizes`, none empty for 3 units or more.
 
-    An empty part takes a unit from the part that exceeds its share most: 6 units at 8:1:1 give 4, 1 and 1.
+    An empty part takes a unit from that which exceeds its share most: 6 units at 8:1:1 give 4, 1 and 1.
     """
     sizes = list(part_sizes(n, ratio))
     while min(sizes) == 0 and max(sizes) > 1:
@@ -121,27 +114,25 @@ def at_least_one(n: int, ratio: Sequence[float]) -> tuple[int, ...]:
 
 
 def cut_nodes(n: int, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return a random part for each of `n` nodes, as an index into `PARTS`, int `[n]`; part sizes follow `ratio`."""
+    """Return random parts of `n` nodes, indices into `PARTS`, int `[n]`; sizes follow `ratio`."""
     return rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio)))
 
 
-def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: Sequence[str]) -> np.ndarray:
-    """Return the part of every node u, int `[U]`: the part of the nodes v with `owner[v] == u`; -1 if there are none.
+def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the part of every node u, int `[U]`: that of the nodes v with `owner[v] == u`; -1 without any.
 
-    If they are in several parts, the largest sum of `weight` wins; in a tie, the first of `order` (the paper has no
-    rule).
+    Of several parts, that of the largest sum of `weight` wins; in a tie, the first in `ORDER` (the paper has no rule).
     """
     total = np.zeros((n_u, len(PARTS)))
     np.add.at(total, (owner, part_v), weight)
-    preferred = [PARTS.index(name) for name in order]
-    part = np.asarray(preferred)[np.argmax(total[:, preferred], axis=1)]
+    part = np.array(ORDER)[np.argmax(total[:, ORDER], axis=1)]
     return np.where(total.any(axis=1), part, NONE)
 
 
-# Splitting method `blocks`: dev and test are each a stretch of every recording, with a gap in time between parts.
+# Method `blocks`: dev and test are each a stretch of every recording, with a gap in time between parts.
 #
-# A text is in one part only: its samples in stretches of other parts are discarded. Few samples are discarded if all
-# subjects read the texts in the same order, and many if the orders differ.
+# A text is in one part only: its samples in stretches of other parts are discarded, few if all subjects read the texts
+# in the same order, many if the orders differ.
 
 NEEDS_TIME = (
     f"split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with columns of recording and "
@@ -159,10 +150,10 @@ def blocks(
 ) -> Split:
     """Split by method `blocks`: dev and test are each a stretch of every recording.
 
-    In all recordings of a task, the stretches are at the same place. `ratio` has the shares of train, dev and test in
-    each recording. `gap` is the least distance between samples of different parts, in seconds (in samples, if onsets
-    are unknown). With `unique_subjects`, parts have disjoint subjects; with `unique_sessions`, disjoint sessions: then
-    sentences, places and recordings are held out together. Raises UserError if the times of the samples are not known.
+    They are at the same place in all recordings of a task. `ratio` divides each recording. `gap` is the least distance
+    between samples of different parts, in seconds (in samples, if onsets are unknown). With `unique_subjects`, parts
+    have disjoint subjects; with `unique_sessions`, disjoint sessions: then sentences, places and recordings are held
+    out together. Raises UserError if the times of the samples are not known.
     """
     clock = known_clock(data, NEEDS_TIME)
     rng = np.random.default_rng(seed)
@@ -188,7 +179,7 @@ def blocks(
 
 
 def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
-    """Return `count` splits: fold k tests stretch k of each recording; dev, `share` of the rest, begins after it."""
+    """Return `count` splits: fold k tests stretch k of each recording; dev, `share` of the rest, follows it."""
     clock = known_clock(data, NEEDS_TIME)
     texts, place = text_names(data), places(clock)
     stretch = np.where(clock.timed, np.minimum((place * count).astype(int), count - 1), LEFT_OUT)
@@ -207,7 +198,7 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
 
 
 def places(clock: Clock) -> np.ndarray:
-    """Return each sample's place in its recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
+    """Return places in the recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
     place = np.zeros(len(clock))
     for rows in clock.recordings().values():
         rows = rows[clock.timed[rows]]
@@ -216,15 +207,15 @@ def places(clock: Clock) -> np.ndarray:
 
 
 def text_names(data: DataFile) -> np.ndarray:
-    """Return a name of each sample's text, `[N]`: the normalized text; for windows, stimulus and first segment."""
-    return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
+    """Return each sample's text, `[N]`, normalized; of windows, stimulus and first segment."""
+    return data.sentence_id.astype(str) if data.is_windows else text_units(data)
 
 
 def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Return `part` `[N]` with each text in one part only: samples of the text in other parts get `LEFT_OUT`.
+    """Return `part` `[N]` with each text in one part only: its samples in others get `LEFT_OUT`.
 
-    Parts choose from the last to the first: part k takes the `sizes[k]` texts, of those not yet taken, with the largest
-    share of their samples in part k. Part 0 takes the rest.
+    From the last on, part k takes the `sizes[k]` texts, of those not yet taken, with the largest share of their samples
+    in it. Part 0 takes the rest.
     """
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT
@@ -240,7 +231,7 @@ def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int
 
 
 def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
-    """Return the split; train samples near dev or test, and dev samples near test, in time or segment, are dropped."""
+    """Return the split without train samples near dev or test, and dev samples near test, in time or segment."""
     part, clock = part.copy(), data.clock
     segments = stretches(data).windows if data.is_windows else None
     for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
@@ -254,11 +245,11 @@ def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: floa
 
 
 def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
-    """Return which spans `[N, 2]` (start, end) overlap one of `others [M, 2]` or are nearer than `gap`; bool `[N]`."""
+    """Return which spans `[N, 2]` (start, end) overlap one of `others [M, 2]`, or are nearer than `gap`."""
     if not len(others):
         return np.zeros(len(spans), bool)
     others = others[np.argsort(others[:, 0])]
-    last = np.maximum.accumulate(others[:, 1])  # latest end of each span and all before it
+    last = np.maximum.accumulate(others[:, 1])  # latest end so far
     before = np.searchsorted(others[:, 0], spans[:, 0], side="right")
     ended = np.where(before > 0, last[before - 1], -np.inf)
     begins = np.where(before < len(others), others[np.minimum(before, len(others) - 1), 0], np.inf)
@@ -267,13 +258,13 @@ def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
 
 
 def share_segments(windows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which windows `[N, 2]` (first segment, number of segments) overlap one of the others; bool `[N]`."""
+    """Return which windows `[N, 2]` (first segment, number of segments) overlap one of the others."""
     ends = [np.stack([first, first + length], axis=1).astype(float) for first, length in (windows.T, others.T)]
     return too_near(ends[0] - [0, 0.5], ends[1] - [0, 0.5], 0)
 
 
 def deal(units: np.ndarray, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return each sample's index into `PARTS`, int `[N]`; distinct `units [N]` are shuffled and cut at `ratio`."""
+    """Return each sample's index into `PARTS`, int `[N]`: distinct `units [N]` are shuffled and cut at `ratio`."""
     distinct, unit = np.unique(units, return_inverse=True)
     part = np.empty(len(distinct), np.int64)
     part[rng.permutation(len(distinct))] = np.repeat(np.arange(len(PARTS)), at_least_one(len(distinct), ratio))
@@ -286,7 +277,7 @@ def _sessions(data: DataFile) -> np.ndarray:
 
 
 def by_sentence(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of method (d): each task's sentences are dealt. Shares subjects, and texts of two tasks."""
+    """Return the parts of (d): each task's sentences are dealt. Shares subjects, and texts of two tasks."""
     part = np.empty(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
         inside = data.task == task
@@ -295,7 +286,7 @@ def by_sentence(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def by_block(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of (e): in each task a run of sentences is dev, another test. Windows there share text."""
+    """Return the parts of (e): of each task a run of sentences is dev, another test. Windows share text."""
     part = np.zeros(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
         inside = np.flatnonzero(data.task == task)
@@ -323,9 +314,9 @@ _SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
 def unique_sent(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
     """Return the parts by position in each task: the first sentences train, the next are dev, the last test.
 
-    This leaks texts between tasks: ZuCo's NR and TSR share 47 sentences. A task has as many sentences as its largest
-    index or any subject's count in the provenance (`sentences`: task -> subject -> count) says. Wang & Ji use the first
-    subject's count, and their code fails if another subject has fewer.
+    This leaks texts between tasks: ZuCo's NR and TSR share 47. A task has as many sentences as its largest index or any
+    count in the provenance (`sentences`: task -> subject -> count) says. Wang & Ji use the first subject's count, and
+    their code fails if another subject has fewer.
     """
     part = np.empty(len(data), np.int64)
     stated = data.provenance.get("sentences")
@@ -339,7 +330,7 @@ def unique_sent(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def unique_subj(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
+    """Return the parts of task SR by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
     tasks = np.unique(data.task.astype(str)).tolist()
     sr = [task for task in tasks if _SR.search(task)]
     if not sr:
@@ -359,12 +350,12 @@ def unique_subj(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def dealt(units: Callable[[DataFile], np.ndarray]) -> Callable[..., np.ndarray]:
-    """Return the method that deals units, `units(data)` `[N]`: all samples of a unit are in one part."""
+    """Return the method that deals `units(data)` `[N]`: all samples of a unit are in one part."""
     return lambda data, ratio, rng: deal(units(data), ratio, rng)
 
 
-# Name -> function of data, ratio and random numbers that returns the part of each sample, an index into `PARTS`, `[N]`;
-# `blocks` has more options, and returns the split.
+# Name -> function of data, ratio and random numbers: each sample's part, an index into `PARTS`, `[N]`. `blocks` has
+# more options, and returns the split.
 METHODS: dict[str, Callable[..., Any]] = {
     "unique_text": dealt(text_units),  # of all tasks, whoever read them
     "unique_sent": unique_sent,
@@ -380,8 +371,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "blocks": blocks,
     "sessions": dealt(_sessions),  # a subject's days; a recording whose name states none is one. Shares texts
 }
-SUBJECTS = "subjects"  # value of `folds`: each fold tests one subject, which it leaves out of training
-FROM_FILE = "file"  # method that takes the parts of a split file
+SUBJECTS = "subjects"  # value of `folds`: each fold tests one subject
+FROM_FILE = "file"  # the method of split files
 
 
 def make_split(
@@ -432,7 +423,7 @@ def make_split(
 
 
 def _check_unique(where: str, unique_subjects: bool, unique_sessions: bool) -> None:
-    """Raise UserError if subjects or sessions shall be in one part each where that has no effect."""
+    """Raise UserError if an option is set where it has no effect."""
     for name, asked, method in (("subjects", unique_subjects, "f"), ("sessions", unique_sessions, "sessions")):
         if asked:
             raise UserError(f"split.unique_{name} is True; expected False {where}, or split.method={method}.")
@@ -450,8 +441,8 @@ def make_folds(
 ) -> list[Split]:
     """Return a split of a data file for each fold.
 
-    Over all folds every text is tested by a model that was not trained on it, so an audit of all test parts has as many
-    sentences as the data.
+    Every text is tested by a model that was not trained on it, so an audit of all test parts has as many sentences as
+    the data.
 
     Args:
       data: the samples.
@@ -499,7 +490,7 @@ def make_folds(
 
 
 def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: Generator) -> np.ndarray:
-    """Return the part of each unit, `[U]`: `groups[k]` (their numbers) is test, `share` of the others is dev."""
+    """Return the part of each unit, `[U]`: `groups[k]` (their numbers) is test, `share` of the others dev."""
     others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
     n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
     if n_dev < 1:

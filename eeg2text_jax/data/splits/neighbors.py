@@ -1,4 +1,4 @@
-"""Leakage in time: training samples close to dev and test samples, or at the same place of another recording."""
+"""Leakage in time: training samples near dev and test samples, or at the same place of another recording."""
 
 import itertools
 from collections import Counter
@@ -11,16 +11,16 @@ from eeg2text_jax.data.clock import NO_TIME, Clock, runs_of
 from eeg2text_jax.data.splits.split import Readings, normalize
 
 WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # unit of time -> distances up to which samples are neighbors
-# Where the sample at the nearest place may come from, besides another recording.
+# Origins of the sample at the nearest place of another recording.
 SAME_RUN, ANYWHERE, OTHER_SUBJECT = "the same task and run", "any task and run", "another subject"
-MOST_PAIRS = 1000  # pairs of recordings of a run that are compared in a table of places
+MOST_PAIRS = 1000  # pairs of recordings compared in a table of places
 DRAWS = 2000  # permutations in the permutation test
-ONE_BLOCK = 0.8  # warn if at least this share of the groups are each one block of consecutive samples
-HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # least share of samples with a neighbor, and least gain over chance, to warn
+# What to warn from: share of groups that are each one block; share of samples with a neighbor; gain over chance.
+ONE_BLOCK, HIGH_SHARE, HIGH_GAIN = 0.8, 0.5, 0.1
 
 
 def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
-    """Return "task" and "story" (of windows) -> label of each sample, object `[N]`, if the labels differ."""
+    """Return "task" and "story" (of windows) -> label of each sample, object `[N]`, where labels differ."""
     columns = {"task": readings.task, "story": readings.text_group}
     return {name: column for name, column in columns.items() if column is not None and len(set(column)) > 1}
 
@@ -30,11 +30,11 @@ def time_leakage(
 ) -> dict[str, Any] | None:
     """Return how close in time dev and test samples are to training samples; None if no time is known.
 
-    `parts` maps a part to its rows; `groups` maps the name of a grouping to the label of each sample `[N]`. The result
-    has `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
-    the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups` (by
-    name and part), `one_block` (by name) and `places` (by part), see the functions for one; `ranges`, first and last
-    onset (or order) by recording; `notes` about onsets that are hardly seconds.
+    `parts` has the rows of each part, `groups` the label of each sample `[N]` by grouping. Keys: `unit` (s or samples);
+    `known`, the share of the parts' samples with a known time; `neighbors`, by part the share of samples with a
+    training sample of the same recording within each distance of `WITHIN`; `groups` (by name and part:
+    `neighbor_accuracy`), `one_block` (by name), `places` (by part: `place_accuracy`); `ranges`, first and last onset
+    (or order) by recording; `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
     if clock is None or not clock.timed.any():
@@ -54,7 +54,7 @@ def time_leakage(
 
 
 def texts_of(readings: Readings) -> np.ndarray:
-    """Return the text of each sample in a form that can be compared, `[N]`; the sentence id if texts are not known."""
+    """Return each sample's text, normalized, or its sentence id if texts are not known, `[N]`."""
     if readings.text is None or readings.text_group is not None:
         return readings.sentence_id.astype(str)
     return np.array([normalize(text) or text for text in readings.text])
@@ -65,14 +65,12 @@ def place_accuracy(
 ) -> dict[str, dict[str, Any]]:
     """Return how often the training sample at the nearest place in another recording has the same text.
 
-    By origin of that sample (the same task and run, any, another subject): the form of place that tells most, and its
-    `neighbor_accuracy`. Origins without any such sample are left out.
+    By origin of that sample, if there are any: the form of place that tells most, and its `neighbor_accuracy`.
     """
     clock, train, rows = readings.clock, parts["train"], parts[judged]
     run, scores = runs_of(readings.task, clock.recording), {}
-    for origin, within, apart in (
-        (SAME_RUN, run, None), (ANYWHERE, None, None), (OTHER_SUBJECT, run, readings.subject)
-    ):  # fmt: skip
+    origins = {SAME_RUN: (run, None), ANYWHERE: (None, None), OTHER_SUBJECT: (run, readings.subject)}
+    for origin, (within, apart) in origins.items():
         near = {form: clock.at_same_place(rows, train, form, within, apart) for form in clock.places}
         form = max(near, key=lambda form: np.sum(text[rows[near[form] >= 0]] == text[near[form][near[form] >= 0]]))
         scores[origin] = {"form": form, **neighbor_accuracy(text, rows, near[form])}
@@ -96,7 +94,7 @@ def _told(score: Mapping[str, Any], judged: str) -> str:
 
 
 def place_lines(places: Mapping[str, Any]) -> list[str]:
-    """Return the result of `place_accuracy` for each part in words, with a finding if it is far above chance."""
+    """Return each part's `place_accuracy` in words, with a finding if far above chance."""
     lines, high = [], False
     for judged, origins in places.items():
         if not origins:
@@ -111,10 +109,10 @@ def place_lines(places: Mapping[str, Any]) -> list[str]:
 def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
     """Return a text table of the order of sentences in recordings with the same texts, if there are several.
 
-    For pairs of recordings: the share of places (index) with the same text, and with the same number of characters by
-    duration (with chance) if each one is shown for `unit` seconds; the median distance in time of equal indices over
-    the whole run and over its first half; how often the sample nearest in time has the same text, in any other
-    recording and in the next one (of the last recording: the first one).
+    Of pairs of recordings: the share of places (index) with the same text, and with the same number of characters by
+    duration, each shown for `unit` seconds (with chance); the median distance in time of equal indices in the whole run
+    and its first half; how often the sample nearest in time has the same text, in any other recording and in the next
+    (of the last: the first).
     """
     lines, clock, text = [], readings.clock, texts_of(readings)
     for run, recordings in recordings_of_texts(readings).items():
@@ -134,9 +132,9 @@ def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
 
 
 def recordings_of_texts(readings: Readings) -> dict[str, list[np.ndarray]]:
-    """Return the rows of each recording, in order, by task and run; runs with mostly the same texts count as one."""
+    """Return the rows of recordings, in order, by task and run; runs of mostly the same texts are one."""
     clock, text = readings.clock, texts_of(readings)
-    home: dict[str, str] = {}  # run -> the first run with its texts
+    home: dict[str, str] = {}  # run -> first run with its texts
     texts: dict[str, set[str]] = {}
     recordings: dict[str, list[np.ndarray]] = {}
     for rows in clock.recordings().values():
@@ -161,8 +159,8 @@ def _compared(
 ) -> tuple[list[float], np.ndarray]:
     """Return shares, and the distances in time of equal indices, of two recordings of the same texts.
 
-    Shares are of equal indices with the same text, with the same number of characters, of the latter in any order, and
-    of samples whose nearest one in time from the first sample, in the other recording, has the same text.
+    Shares: equal indices with the same text; with the same number of characters; the latter in any order; samples whose
+    nearest in time in the other recording has the same text.
     """
     n, begin = min(len(one), len(other)), clock.spans[:, 0]
     near = other[np.abs(begin[other][None] - begin[one][:, None]).argmin(1)]
@@ -174,10 +172,9 @@ def _compared(
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
     """Return how often the nearest training sample in time has the same label, with a permutation test.
 
-    `labels` are of all samples `[N]`, `judged` are rows `[M]`, `near` `[M]` the rows of their neighbors, below 0 if
-    there is none. The result has the number of `samples` with a neighbor, the share `told` whose neighbor has the same
-    label, the mean share under permutation (`chance`) and `p`, which describes these recordings only, as readings of
-    one sentence are not independent.
+    `labels` are of all samples `[N]`, `judged` rows `[M]`, `near` those of their neighbors `[M]`, below 0 without one.
+    Keys: the number of `samples` with a neighbor; `told`, the share whose neighbor has the same label; `chance`, its
+    mean under permutation; `p`, of these recordings only, as readings of one sentence are not independent.
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
@@ -192,7 +189,7 @@ def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) 
 
 
 def one_block(readings: Readings, labels: np.ndarray) -> float | None:
-    """Return the share of groups whose samples of a recording are consecutive; None if no recording has several."""
+    """Return the share of groups that are one block of a recording; None if no recording has several groups."""
     clock, consecutive = readings.clock, []
     for rows in clock.recordings().values():
         rows = rows[clock.timed[rows]]
@@ -204,7 +201,7 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
 
 
 def time_lines(time: Mapping[str, Any] | None) -> list[str]:
-    """Return the result of `time_leakage` in words, as a list of sentences."""
+    """Return the `time_leakage` in sentences."""
     if time is None:
         return [f"time: {NO_TIME}"]
     unit = time["unit"]
@@ -228,7 +225,7 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
 
 
 def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
-    """Return warnings for an audit if many test samples have a training neighbor in time, or time tells their group."""
+    """Return warnings if many test samples have a training neighbor in time, or time or place tells much."""
     if time is None:
         return []
     limit, share = list(time["neighbors"]["test"].items())[1]

@@ -1,4 +1,4 @@
-"""Splits of samples into train, dev and test; columns of samples (`Readings`); normalization of texts."""
+"""Splits into train, dev and test, their files, columns of samples (`Readings`), normalization of texts."""
 
 import collections
 import dataclasses
@@ -24,56 +24,56 @@ if TYPE_CHECKING:  # who reads a split file need not open a data file
 def normalize(text: str) -> str:
     """Return the letters and decimal digits of a text, case-folded and without accents.
 
-    All else differs between ZuCo's tasks in one sentence: quotes, dashes, spacing, superscripts (`km²`, `km˝`).
+    All else differs between ZuCo's tasks: quotes, dashes, spacing, superscripts (`km²`, `km˝`).
     """
     letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
     return unicodedata.normalize("NFKC", letters).casefold()
 
 
 def tokens(text: str) -> list[str]:
-    """Return the normalized words of a text that have letters or digits."""
+    """Return a text's normalized words that have letters or digits."""
     return [word for word in map(normalize, text.split()) if word]
 
 
 NORMALIZATIONS: dict[str, Callable[[str], str]] = {
     "letters-digits": normalize,
-    "case-space": lambda text: " ".join(text.lower().split()),  # usual, but misses the variants of ZuCo's texts
+    "case-space": lambda text: " ".join(text.lower().split()),  # usual, but misses variants in ZuCo
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """Who read which sentence: one entry per sample in every column, object arrays `[N]`."""
+    """Who read which sentence: columns of samples, object arrays `[N]`."""
 
     sample_id: np.ndarray  # unique, see `sample_ids`
     subject: np.ndarray
     task: np.ndarray
     sentence_id: np.ndarray
     text: np.ndarray | None  # None if only ids are known
-    segments: Stretches | None = None  # for windows: which segments of the stimulus each covers
-    text_group: np.ndarray | None = None  # for windows: the story of each
-    clock: Clock | None = None  # recording and time of each sample
+    segments: Stretches | None = None  # of windows: segments of the stimulus
+    text_group: np.ndarray | None = None  # of windows: the story
+    clock: Clock | None = None  # recording and time
 
     def __len__(self) -> int:
         return len(self.sample_id)
 
 
 def readings_of(data: "DataFile") -> Readings:
-    """Return ids, subjects, tasks, texts and times of a data file's samples, in the order of the file."""
+    """Return the columns of a data file, in its order."""
     sentence_id, segments = data.sentence_id, stretches(data) if data.is_windows else None
     names = sample_ids(data.subject, sentence_id)
     return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group, data.clock)
 
 
 def text_units(data: "DataFile") -> np.ndarray:
-    """Return the text of each sample as splits compare it, `[N]`: normalized; for overlapping windows, text group."""
+    """Return the text of each sample as splits compare it, `[N]`: normalized; of windows, the text group."""
     if data.is_windows:
         return data.text_group.astype(str)
     return np.array([normalize(text) for text in data.sentence])
 
 
 def sample_ids(subjects: Iterable[str], sentence_ids: Iterable[str]) -> np.ndarray:
-    """Return ids `subject/task:index` of all samples, object `[N]`; repeated readings end in `#2`, `#3`, ..."""
+    """Return ids `subject/task:index` of samples, object `[N]`; repeated readings end in `#2`, `#3`, ..."""
     seen: collections.Counter[str] = collections.Counter()
     ids = []
     for subject, sentence in zip(subjects, sentence_ids, strict=True):
@@ -88,12 +88,12 @@ PARTS = ("train", "dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A division of the samples of a data file into train, dev and test; a sample is in at most one part."""
+    """Train, dev and test parts of a data file's samples; a sample is in at most one."""
 
     method: str
     seed: int
-    parts: Mapping[str, np.ndarray]  # sorted rows of the samples in each part, int64
-    names: np.ndarray  # ids of all samples of the data file, object `[N]`, see `sample_ids`
+    parts: Mapping[str, np.ndarray]  # sorted rows of each part, int64
+    names: np.ndarray  # `sample_ids` of the data file, object `[N]`
 
     @classmethod
     def of(cls, data: "DataFile", method: str, seed: int, part: np.ndarray) -> "Split":
@@ -109,29 +109,29 @@ class Split:
                 )
 
     def digest(self) -> str:
-        """Return the `parts_digest` of this split, which checkpoints and predictions files carry."""
+        """Return the `parts_digest`, which checkpoints and predictions files carry."""
         return parts_digest({name: self.names[self.parts[name]] for name in PARTS})
 
     @property
     def kept(self) -> int:
-        """Number of samples in all parts together."""
+        """Number of samples in all parts."""
         return sum(len(self.parts[name]) for name in PARTS)
 
 
 def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
-    """Return a hash of the sample ids of each part; the order of the ids does not matter."""
+    """Return a hash of the sample ids of each part, in any order."""
     content = json.dumps({name: sorted(samples[name]) for name in PARTS})
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def part_sizes(n: int, ratio: Sequence[float]) -> tuple[int, int, int]:
-    """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as by Wang & Ji."""
+    """Return the sizes of the parts of `n` units; train and dev are rounded down, as by Wang & Ji."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
 
 
 def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
-    """Raise UserError if the checkpoint or predictions file at `path` states another split hash than ours, or none."""
+    """Raise UserError if the checkpoint or predictions file at `path` states another split hash, or none."""
     if stated != expected:
         carried = f"split {stated[:16]}" if stated else "no split hash"
         raise UserError(
@@ -141,7 +141,7 @@ def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[
 
 
 def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
-    """Raise UserError if the checkpoint or predictions file at `path` states another data hash than ours, or none."""
+    """Raise UserError if the checkpoint or predictions file at `path` states another data hash, or none."""
     if stated != expected:
         carried = f"data {stated[:16]}" if stated else "no hash of its data"
         raise UserError(
@@ -150,30 +150,29 @@ def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[s
         )
 
 
-# Split files: a certificate of ours, or made elsewhere. A JSON object with the parts `train`, `dev` (or `val`, `valid`,
-# `validation`) and `test`, at the top or under `parts`. Each part is a list of samples, or an object whose `ids` is
-# such a list. A sample is one of
+# Split files: certificates, or made elsewhere. A JSON object with `train`, `dev` (or `val`, `valid`, `validation`) and
+# `test`, at the top or under `parts`. Each part is a list of samples, or an object whose `ids` is one. A sample is
 #
-# - its id, `"subject/task:index"` (`"ZAB/NR:12"`), where index numbers the sentences of the task from 0;
-# - its row number in the data file;
-# - an object with `subject`, `task` and `sentence_index`; or with `subject` and `text`, if no data file is used.
+# - an id, `"subject/task:index"` (`"ZAB/NR:12"`), where index numbers the sentences of the task from 0;
+# - a row number in the data file;
+# - or an object with `subject`, `task` and `sentence_index`; without a data file, with `subject` and `text`.
 #
-# A certificate also has method, seed and hashes, which are checked.
+# Of a certificate, method, seed and hashes are checked.
 
-FORMAT = "eeg2text-split-2"  # format of a certificate that states the hashes of its data file
+FORMAT = "eeg2text-split-2"  # of a certificate that states the hashes of its data file
 _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # part -> names in file
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitFile:
-    """The content of a split file: which samples it puts into train, dev and test."""
+    """The content of a split file."""
 
     path: epath.Path
-    samples: dict[str, list[Any]]  # samples of each part, in the forms above
+    samples: dict[str, list[Any]]  # of each part, in the forms above
     record: dict[str, Any]  # the whole JSON object
 
     def resolve(self, data: "DataFile", *, other_texts: bool = False) -> Split:
-        """Look up the samples in a data file and return the split; `other_texts`: its sentences may be others.
+        """Return the split of a data file; `other_texts`: its sentences may be others.
 
         Raises UserError if a sample is unknown or named twice, or the certificate is of other data or was edited.
         """
@@ -187,7 +186,7 @@ class SplitFile:
         return split
 
     def readings(self) -> tuple[Readings, Split]:
-        """Return the listed samples and the split without a data file; UserError for a row number or a sample twice."""
+        """Return samples and split without a data file; UserError for a row number or a sample twice."""
         entries = [self._entry(sample, part) for part in PARTS for sample in self.samples[part]]
         ids, subject, task, sentence_id, text = (np.array(column, object) for column in zip(*entries, strict=True))
         ends = np.cumsum([len(self.samples[part]) for part in PARTS])
@@ -206,7 +205,7 @@ class SplitFile:
         return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
 
     def check_same_data(self, data: "DataFile", *, other_texts: bool = False) -> None:
-        """Raise UserError unless this certificate is of the same columns (but sentences with `other_texts`)."""
+        """Raise UserError unless the certificate is of the same columns (but sentences with `other_texts`)."""
         if self.record.get("format") != FORMAT:
             raise UserError(f"{self.path}: does not say which data file it was made from; take another --workdir.")
         stated = self.record["data"]
@@ -249,7 +248,7 @@ class SplitFile:
         return row_of[name]
 
     def _entry(self, sample: Any, part: str) -> tuple[str, str, str, str, str | None]:
-        """Return sample id, subject, task, sentence id and text (None: unknown) of a sample, without the data file."""
+        """Return sample id, subject, task, sentence id and text (None: unknown) of a sample."""
         if isinstance(sample, str):
             subject, slash, sentence = sample.partition("/")
             sentence = sentence.partition("#")[0]
@@ -273,17 +272,17 @@ class SplitFile:
 
 
 def readings_digest(readings: Readings) -> str:
-    """Return a hash of all sample ids with their texts; the order of the samples does not matter."""
+    """Return a hash of all sample ids with their texts, in any order."""
     return content_digest(sorted(zip(readings.sample_id, readings.text, strict=True)))[:16]
 
 
 def seal(certificate: dict[str, Any]) -> str:
-    """Return the checksum of a certificate, the SHA-256 of its content without the key `sha256`."""
+    """Return the checksum of a certificate, the SHA-256 of all but its key `sha256`."""
     return content_digest({name: value for name, value in certificate.items() if name != "sha256"})
 
 
 def hash_ids(ids: Sequence[str]) -> str:
-    """Return the SHA-256 of sample ids, sorted, one per line."""
+    """Return the SHA-256 of sorted sample ids, one a line."""
     return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
 
 
@@ -327,7 +326,7 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
 
 
 def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
-    """Write a certificate atomically; add its checksum as `sha256` if it states the hashes of its data file."""
+    """Write a certificate atomically; if it states the hashes of its data file, add its checksum as `sha256`."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     certificate = {**certificate, "sha256": seal(certificate)} if certificate["format"] == FORMAT else certificate
