@@ -134,8 +134,8 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: Array | None, site: int 
         return (row_major(bits) if len(shape) == 2 else jax.lax.optimization_barrier(bits)) >= least
 
     def packed(key: Array) -> Array:
-        kept = draw_per_key(functools.partial(draw_packed, math.prod(shape), least), key)
-        each = kept[None] >> jnp.arange(8, dtype=jnp.uint8)[:, None] & np.uint8(1)
+        masks = draw_per_key(functools.partial(draw_packed, math.prod(shape), least), key)
+        each = masks[None] >> jnp.arange(8, dtype=jnp.uint8)[:, None] & np.uint8(1)
         return each.reshape(-1)[: math.prod(shape)].reshape(shape) != 0
 
     key = site_key(key, site)

@@ -141,8 +141,9 @@ class GpuEstimate(Estimate):
 
     def __str__(self) -> str:
         by_host = ""
-        if told := self.launched:
-            by_host = f", {told.buffered} of them in {told.buffers} command buffers: {told.host} launches by the host"
+        if launched := self.launched:
+            in_buffers = f"{launched.buffered} of them in {launched.buffers} command buffers"
+            by_host = f", {in_buffers}: {launched.host} launches by the host"
         return (
             f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
             f"the roofline or above {FAR:g} times the roofline; without corrections, and with our own time "

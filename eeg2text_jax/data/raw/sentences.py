@@ -452,8 +452,8 @@ def rereference(
             volts[ours] -= mean
     if BIPOLAR not in spec.references.values():
         return volts, channels, tuple(types)
-    kept = [name for name, kind in zip(channels, types, strict=True) if spec.references.get(kind) != BIPOLAR]
-    made = [(name, (name, "")) for name in kept] + bipolar_pairs(channels, types, spec)
+    monopolar = [name for name, kind in zip(channels, types, strict=True) if spec.references.get(kind) != BIPOLAR]
+    made = [(name, (name, "")) for name in monopolar] + bipolar_pairs(channels, types, spec)
     if not made:
         raise UserError(
             f"{where}: has no two neighboring contacts, such as LA1 and LA2, for data.raw.reference={spec.reference}; "

@@ -125,8 +125,8 @@ def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
         halves = [np.concatenate([apart[: len(apart) // part] for _, apart in found]) for part in (1, 2)]
         apart = f"{np.median(halves[0]):.2f} s ({np.median(halves[1]):.2f})" if clock.in_seconds else "-"
         lengths = f"{_range(length)}, chance {chance.mean():.1%}" if unit else "-"
-        told = f"{near.mean():.1%} ({np.mean([shares[3] for shares, _ in following]):.1%})"
-        lines.append(f"{run:<23} {len(recordings):>3}  {_range(same):<20} {lengths:<34} {apart:<18} {told}")
+        near_share = f"{near.mean():.1%} ({np.mean([shares[3] for shares, _ in following]):.1%})"
+        lines.append(f"{run:<23} {len(recordings):>3}  {_range(same):<20} {lengths:<34} {apart:<18} {near_share}")
     head = f"{'order of recordings':<23} {'n':>3}  {'same text (range)':<20} {'same length by duration (range)':<34} "
     return [f"{head}{'apart (1st half)':<18} nearest (in the next)", *lines] if lines else []
 

@@ -21,7 +21,7 @@ from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 MIN_PREFIX = 20  # characters of a truncated reference
 SHUFFLED = "shuffled"
 Keyed = tuple[str, Prediction]  # a row with the key of its sentence
-Chosen = dict[str, list[Keyed]]  # condition -> its rows
+KeyedRows = dict[str, list[Keyed]]  # condition -> its rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,19 +89,19 @@ def align(
     """
     notes: list[str] = []
     mode = mode or _preferred(set.intersection(*({row.mode for row in rows} for rows in conditions.values())))
-    chosen = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
-    first, *others = chosen
-    if shortened := sum(_match_shortened(chosen, first, other) for other in others):
+    rows_of = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
+    first, *others = rows_of
+    if shortened := sum(_match_shortened(rows_of, first, other) for other in others):
         notes.append(f"{shortened} references end earlier in one file than in the other; the shorter ones count")
     if not rows_alike:
-        everywhere = set.intersection(*map(_sentences, chosen.values()))
-        if dropped := len(set().union(*map(_sentences, chosen.values())) - everywhere):
+        everywhere = set.intersection(*map(_sentences, rows_of.values()))
+        if dropped := len(set().union(*map(_sentences, rows_of.values())) - everywhere):
             notes.append(f"{dropped} sentences are not in all files and are left out")
-        chosen = {name: [pair for pair in pairs if pair[0] in everywhere] for name, pairs in chosen.items()}
+        rows_of = {name: [pair for pair in pairs if pair[0] in everywhere] for name, pairs in rows_of.items()}
     for other in others:
-        _check_same(chosen, first, other, common or not rows_alike)
-    left_out = _keep_shared(chosen) if common else []
-    return _assemble(chosen, notes, left_out)
+        _check_same(rows_of, first, other, common or not rows_alike)
+    left_out = _keep_shared(rows_of) if common else []
+    return _assemble(rows_of, notes, left_out)
 
 
 def without_unknown(row: Prediction) -> Prediction:
@@ -143,33 +143,34 @@ def _sentences(pairs: Sequence[Keyed]) -> set[str]:
     return {text for text, _ in pairs}
 
 
-def _match_shortened(chosen: Chosen, first: str, other: str) -> int:
+def _match_shortened(rows_of: KeyedRows, first: str, other: str) -> int:
     """Give a reference and its truncated version one key; return the number of such references.
 
     A text with which two of the other side begin is matched to neither.
     """
-    a, b = _sentences(chosen[first]), _sentences(chosen[other])
+    a, b = _sentences(rows_of[first]), _sentences(rows_of[other])
     only_first, only_other = ([text for text in side if len(text) >= MIN_PREFIX] for side in (a - b, b - a))
     pairs = [(x, y) for x in only_first for y in only_other if x.startswith(y) or y.startswith(x)]
     counts = Counter(text for pair in pairs for text in pair)
     clear = [pair for pair in pairs if counts[pair[0]] == counts[pair[1]] == 1]
     same = {text: min(pair, key=len) for pair in clear for text in pair}
-    for name, keyed in chosen.items():
-        chosen[name] = [(same.get(text, text), row) for text, row in keyed]
+    for name, keyed in rows_of.items():
+        rows_of[name] = [(same.get(text, text), row) for text, row in keyed]
     return len(clear)
 
 
-def _readings(chosen: Chosen) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
+def _readings(rows_of: KeyedRows) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
     """Return condition -> (seed, sentence key, subject) of each row, and whether all state a subject; else it is ""."""
-    stated = all(row.subject for pairs in chosen.values() for _, row in pairs)
+    stated = all(row.subject for pairs in rows_of.values() for _, row in pairs)
     return {
-        name: [(row.seed, text, row.subject if stated else "") for text, row in pairs] for name, pairs in chosen.items()
+        name: [(row.seed, text, row.subject if stated else "") for text, row in pairs]
+        for name, pairs in rows_of.items()
     }, stated
 
 
-def _check_same(chosen: Chosen, first: str, other: str, common: bool) -> None:
+def _check_same(rows_of: KeyedRows, first: str, other: str, common: bool) -> None:
     """Raise UserError if two conditions share no reference or, unless `common`, differ in rows."""
-    a, b = _sentences(chosen[first]), _sentences(chosen[other])
+    a, b = _sentences(rows_of[first]), _sentences(rows_of[other])
     if not a & b:
         raise UserError(f"{first} and {other} share no reference; they are not predictions of the same sentences.")
     if common:
@@ -181,7 +182,7 @@ def _check_same(chosen: Chosen, first: str, other: str, common: bool) -> None:
             f"the references differ: {first} has {len(a)} sentences and {other} {len(b)}, of which {len(a & b)} are in "
             f"both (only {first if missing in a else other} has {missing!r:.60}); {remedy}."
         )
-    pair = {first: chosen[first], other: chosen[other]}
+    pair = {first: rows_of[first], other: rows_of[other]}
     readings, with_subject = _readings(pair)
     if Counter(readings[first]) != Counter(readings[other]):
         what = "sentence, subject and seed" if with_subject else "sentence and seed"
@@ -190,30 +191,30 @@ def _check_same(chosen: Chosen, first: str, other: str, common: bool) -> None:
             shown = [", ".join(labels[:3]) + (" ..." if len(labels) > 3 else "") for labels in subjects]
             what += f" (no subject label in common: {' and '.join(shown)})"
         raise UserError(
-            f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in the number "
+            f"{first} has {len(rows_of[first])} rows and {other} {len(rows_of[other])}, and they differ in the number "
             f"of rows for some {what}; {remedy}."
         )
 
 
-def _keep_shared(chosen: Chosen) -> list[tuple[str, int, int]]:
+def _keep_shared(rows_of: KeyedRows) -> list[tuple[str, int, int]]:
     """Drop rows that some condition lacks; return `Aligned.left_out`."""
-    readings, _ = _readings(chosen)
+    readings, _ = _readings(rows_of)
     shared = functools.reduce(operator.and_, map(Counter, readings.values()))
     if not shared:
         raise UserError(
             "the conditions share no row (same sentence, subject and seed); give files of the same test set."
         )
     left_out = []
-    for name, pairs in chosen.items():
-        left, kept = shared.copy(), []
+    for name, pairs in rows_of.items():
+        left, in_all = shared.copy(), []
         # Of surplus rows of a reading the first by their text are kept.
         for pair, reading in sorted(zip(pairs, readings[name], strict=True), key=lambda one: _row_order(one[0][1])):
             if left[reading] > 0:
                 left[reading] -= 1
-                kept.append(pair)
-        if len(kept) < len(pairs):
-            left_out.append((name, len(pairs) - len(kept), len(pairs)))
-        chosen[name] = kept
+                in_all.append(pair)
+        if len(in_all) < len(pairs):
+            left_out.append((name, len(pairs) - len(in_all), len(pairs)))
+        rows_of[name] = in_all
     return left_out
 
 
@@ -222,17 +223,17 @@ def _row_order(row: Prediction) -> tuple[int, tuple[str, ...], str]:
     return row.seed, words(row.prediction), row.prediction
 
 
-def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, int]]) -> Aligned:
-    first, order = next(iter(chosen)), sorted(set().union(*map(_sentences, chosen.values())))
+def _assemble(rows_of: KeyedRows, notes: list[str], left_out: list[tuple[str, int, int]]) -> Aligned:
+    first, order = next(iter(rows_of)), sorted(set().union(*map(_sentences, rows_of.values())))
     # Of several tasks or texts of a sentence the first by the alphabet counts. Plain words are counted: the form of the
     # references does not change the strata.
     tasks_of, texts = defaultdict(set), defaultdict(set)
-    for text, row in itertools.chain(*chosen.values()):
+    for text, row in itertools.chain(*rows_of.values()):
         tasks_of[text].update({row.task} - {""})
         texts[text].add(row.reference)
     tasks = [min(tasks_of[text], default="") for text in order]
     n_words = np.array([float(len(words(text))) for text in order])
-    stratum, readers = _strata(chosen[first], order, tasks, n_words, notes)
+    stratum, readers = _strata(rows_of[first], order, tasks, n_words, notes)
     keep = strata.exchangeable(stratum)
     if not keep.all():
         notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out")
@@ -243,8 +244,8 @@ def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, i
         )
     sentences = np.flatnonzero(keep).tolist()
     place = {order[old]: new for new, old in enumerate(sentences)}
-    seeds = tuple(sorted({row.seed for pairs in chosen.values() for _, row in pairs}))
-    ids = {row.sentence_id: place.get(text, -1) for text, row in itertools.chain(*chosen.values())}
+    seeds = tuple(sorted({row.seed for pairs in rows_of.values() for _, row in pairs}))
+    ids = {row.sentence_id: place.get(text, -1) for text, row in itertools.chain(*rows_of.values())}
     return Aligned(
         references=tuple(min(texts[text]) for text in place),
         tasks=tuple(tasks[old] for old in sentences),
@@ -252,7 +253,7 @@ def _assemble(chosen: Chosen, notes: list[str], left_out: list[tuple[str, int, i
         n_words=n_words[keep],
         strata=np.unique(strata.divided(stratum[keep], [*place]), return_inverse=True)[1],
         seeds=seeds,
-        conditions=tuple(_condition(name, pairs, place, seeds, ids) for name, pairs in chosen.items()),
+        conditions=tuple(_condition(name, pairs, place, seeds, ids) for name, pairs in rows_of.items()),
         notes=tuple(notes),
         left_out=tuple(left_out),
     )
