@@ -316,20 +316,15 @@ def test_fields_that_hold_paths_are_listed():
 
 def test_old_names_are_refused_with_the_new(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
-    for old, new in RENAMED.items():
-        said = refused(["run", f"--config={DEFAULT}", f"--config.{old}=1", "--workdir=made"])
-        assert said == f"eeg2text run: --config.{old} is called --config.{new} now."
+    renamed = [(old, f" is called --config.{new} now.", f"is called {new} now") for old, new in RENAMED.items()]
+    gone = "is gone since version 1.0"
+    removed = [(old, f": {gone}; {why}; leave it out.", gone) for old, why in REMOVED.items()]
+    for old, said, in_a_file in renamed + removed:
+        command = ["run", f"--config={DEFAULT}", f"--config.{old}=1", "--workdir=made"]
+        assert refused(command) == f"eeg2text run: --config.{old}{said}"
         config, (section, name) = load_config(DEFAULT), old.split(".")
         with config.unlocked():
             config[section][name] = 1
-        with pytest.raises(UserError, match=f"{old} is called {new} now"):
-            check_config(config)
-    for old, why in REMOVED.items():
-        said = refused(["run", f"--config={DEFAULT}", f"--config.{old}=1", "--workdir=made"])
-        assert said == f"eeg2text run: --config.{old}: is gone since version 1.0; {why}; leave it out."
-        config, (section, name) = load_config(DEFAULT), old.split(".")
-        with config.unlocked():
-            config[section][name] = 1
-        with pytest.raises(UserError, match=f"{old} is gone since version 1.0"):
+        with pytest.raises(UserError, match=f"{old} {in_a_file}"):
             check_config(config)
     assert not list(tmp_path.iterdir())
