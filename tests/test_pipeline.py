@@ -181,18 +181,13 @@ def copy_of(finished, tmp_path, name="copy"):
     return shutil.copytree(finished, tmp_path / name)
 
 
-def shorten(path):
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-4]))
-
-
 def flip_a_token(path):
     path.write_text(path.read_text().replace('"n_tokens": 1', '"n_tokens": 2', 1))
 
 
-@pytest.mark.parametrize("damage", [shorten, flip_a_token])
-def test_changed_predictions_are_refused_before_anything_is_written(finished, tmp_path, damage):
+def test_changed_predictions_are_refused_before_anything_is_written(finished, tmp_path):
     root = copy_of(finished, tmp_path)
-    damage(root / "predictions.jsonl")
+    flip_a_token(root / "predictions.jsonl")
     before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
     with pytest.raises(UserError, match=r"predictions\.jsonl: is not what this run wrote .* to have it made again"):
         pipeline.run(tiny_settings(), str(root))

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
-from tiny_run import tiny_config, tiny_settings
+from tiny_run import tiny_config
 from wrong_field import DEFAULT
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.kinds import is_nested
 from eeg2text_jax.instrument.workdir import PLACES, REMOVED, RENAMED, place_names
 from eeg2text_jax.judge import fields as judge_ranges
-from eeg2text_jax.runs import opening, pipeline
+from eeg2text_jax.runs import opening
 from eeg2text_jax.training import conditions
 from eeg2text_jax.training.conditions import condition
 from eeg2text_jax.training.configuration import load_config, parse_config
@@ -193,12 +193,6 @@ def test_a_mistake_costs_a_process_less_than_five_seconds(tmp_path):
     assert sum(os.times()[2:4]) - begun < 5
     assert done.returncode == 2
     assert done.stderr == "eeg2text run: optim.lr is -1.0; expected a number above 0 to 100.\n"
-    assert not list(tmp_path.iterdir())
-
-
-def test_python_is_told_as_the_command_line_is(tmp_path):
-    with pytest.raises(UserError, match=r"grid.seeds is \(0, 1.5\); expected a tuple of at least 1 different entries"):
-        pipeline.run(tiny_settings(grid__seeds=(0, 1.5)), str(tmp_path / "run"))
     assert not list(tmp_path.iterdir())
 
 

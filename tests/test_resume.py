@@ -185,20 +185,24 @@ def test_a_damaged_checkpoint_is_set_aside(two_saved, capsys, damage):
     assert (two_saved / "damaged_checkpoint_2").is_dir()
 
 
-def test_digests_of_another_checkpoint_are_named(two_saved):
-    folder = two_saved / "checkpoints"
-    (folder / "step_2/digests.json").write_bytes((folder / "step_1/digests.json").read_bytes())
-    refusal = pytest.raises(UserError, match=r"step_2/digests\.json lists other files than the checkpoint has")
-    with Checkpoints(two_saved, read_only=True) as checkpoints, refusal:
-        checkpoints.restore(abstract())
+def of_another(listed):
+    return (listed.parents[1] / "step_1/digests.json").read_text()
 
 
-def test_a_changed_digest_is_not_blamed_on_a_file(two_saved):
-    listed = two_saved / "checkpoints/step_2/digests.json"
+def with_another_digit(listed):
     text = listed.read_text()
     place = text.index('": "') + 4  # the first digit of the first digest
-    listed.write_text(text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :])
-    refusal = pytest.raises(UserError, match=r"step_2/digests\.json is damaged")
+    return text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [(of_another, " lists other files than the checkpoint has"), (with_another_digit, " is damaged")],
+)
+def test_changed_digests_are_not_blamed_on_a_file(two_saved, changed, said):
+    listed = two_saved / "checkpoints/step_2/digests.json"
+    listed.write_text(changed(listed))
+    refusal = pytest.raises(UserError, match=rf"step_2/digests\.json{said}")
     with Checkpoints(two_saved, read_only=True) as checkpoints, refusal:
         checkpoints.restore(abstract())
 

@@ -29,6 +29,7 @@ from eeg2text_jax.training.loop import (
     reconstruction_lines,
     train_arms,
     trained_params,
+    write_reconstructions,
 )
 from eeg2text_jax.training.metrics_log import MetricsLog, stale
 from eeg2text_jax.training.sections import check_config
@@ -191,6 +192,14 @@ def test_the_recording_that_is_drawn_is_the_middle_of_the_first_of_dev_as_the_fi
     np.testing.assert_allclose(drawn[1], made[0, len(features) // 2], atol=1e-6)
 
 
+def test_a_run_in_a_folder_with_the_name_of_a_stage_has_no_pictures_of_it(whole, tmp_path):
+    workdir = Workdir(epath.Path(tmp_path / "series"))
+    workdir.root.mkdir()
+    workdir.metrics.write_text("")
+    config = whole.config.changed({"pretrain.enabled": False})
+    assert write_reconstructions(dataclasses.replace(whole, config=config, workdir=workdir)) == []
+
+
 def test_a_program_has_the_settings_of_its_configuration(whole):
     """Two arms; the dev loss of a reconstruction is never a mean over sentences."""
     changes = {"train.best_by": "sentences", "train.label_smoothing": 0.3, "train.accumulate": 4}
@@ -212,7 +221,7 @@ def test_a_kill_in_each_stage_costs_nothing(whole, tmp_path, monkeypatch):
 
         def add_and_end(self, step, scalars, folder=folder):
             add(self, step, scalars)
-            if step == 3 and self._workdir == root / folder:
+            if step == 3 and self._path.parent == root / folder:
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:

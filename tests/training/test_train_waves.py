@@ -12,7 +12,6 @@ from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax.base.devices.arms import Divided
 from eeg2text_jax.base.devices.mesh import arms_mapping
-from eeg2text_jax.base.kinds import ParallelSettings
 from eeg2text_jax.instrument.predictions.file import read_predictions
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.runs import pipeline
@@ -127,12 +126,7 @@ def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms, tmp_path
     assert waves == [[2, 2, 2], [6], [2, 2, 2], [6]]
 
 
-def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:
-    return ParallelSettings(
-        arms, wave=0, mesh=mesh, fsdp=False, hosts="one", startup=300, heartbeat=12, tensor_parallel=False
-    )
-
-
 def test_arms_are_mapped_on_a_single_cpu_device():
-    found = {mesh: arms_mapping(mapped("auto", mesh)) for mesh in ((1, 1), (0, 0), (2, 4))}
+    meshes = ((1, 1), (0, 0), (2, 4))
+    found = {mesh: arms_mapping(tiny_settings(parallel__mesh=mesh).parallel) for mesh in meshes}
     assert found == {(1, 1): "map", (0, 0): "vmap", (2, 4): "vmap"}
