@@ -53,7 +53,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
 
 
 def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
-    """Raise UserError if a path, named `said`, is a link, a device, a pipe or a socket."""
+    """Raise UserError if a path (`said` in the message) is a link, a device, a pipe or a socket."""
     if not is_local(path):
         return
     try:
@@ -93,7 +93,8 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Hold a lock on the file `path`, with the holder's name in it, until the block ends.
 
     The kernel releases it (`flock`) when the process ends. On a file system without locks the block runs with one
-    warning; network file systems lock between machines if mounted so. UserError if another process has `what`.
+    warning; network file systems lock between machines if mounted so. UserError if another process holds
+    it; the message calls it `what`.
     """
     descriptor = _lock(path, what)
     if descriptor is None:

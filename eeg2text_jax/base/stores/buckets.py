@@ -93,7 +93,7 @@ def address_of(path: str | os.PathLike[str]) -> str:
     return address if is_copy and scheme in SCHEMES and is_address(address) else os.fspath(path)
 
 
-# Objects are read and written as a whole. A bucket may take about two minutes to answer.
+# Objects are read and written as a whole. A bucket that does not answer is an error after about two minutes.
 
 SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # in the environment: timeout of one attempt
 ATTEMPTS = 4  # of a request
@@ -220,7 +220,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 class Notes:
-    """A JSON file on which files of a folder equal objects of the bucket."""
+    """A JSON file that says which files of a folder equal objects of the bucket."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -401,12 +401,12 @@ def follow(place: str, host: int) -> Path:
 
 
 def pull_all() -> None:
-    """Update this host's copy of the workdir, but for `ON_REQUEST`; StoreError."""
+    """Update this host's copy of the workdir, but for `ON_REQUEST`. Raises StoreError."""
     _pull("", ON_REQUEST)
 
 
 def pull_folder(path: str | os.PathLike[str]) -> None:
-    """Update one folder of this host's copy, and no `path` outside of it; StoreError."""
+    """Update one folder of this host's copy, and no `path` outside of it. Raises StoreError."""
     place = Path(path).resolve()
     for root in (folder.resolve() for _, folder in _FOLLOWED if place.is_relative_to(folder.resolve())):
         _pull(f"{place.relative_to(root).as_posix()}/")

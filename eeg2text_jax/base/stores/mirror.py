@@ -334,7 +334,7 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name=f"sends {address}", daemon=True)
 
     def pull(self) -> None:
-        """Make the folder equal to the bucket's finished files; StoreError."""
+        """Make the folder equal to the bucket's finished files. Raises StoreError."""
         there = Files.of(self._store, self._address).select(lambda name: name not in ("", LOCK))
         finished = there.finished()
         for name in sorted(there.keys() - finished.keys(), key=lambda name: name.endswith(UNFINISHED)):
@@ -366,7 +366,7 @@ class Mirror:
             raise error
 
     def settle(self) -> None:
-        """Wait until all finished files are in the bucket; StoreError."""
+        """Wait until all finished files are in the bucket. Raises StoreError."""
         self.scan(last=True)
         with self._turn:
             while (self._waiting or self._sending) and not self._error:
@@ -479,7 +479,7 @@ def scan_all() -> None:
 
 
 def settle_all() -> None:
-    """Wait until open mirrors' finished files are in their buckets; StoreError."""
+    """Wait until open mirrors' finished files are in their buckets. Raises StoreError."""
     for mirror in _MIRRORS:
         mirror.settle()
 
@@ -510,7 +510,7 @@ def mirrored(place: str) -> Iterator[str]:
         except StoreError:
             raise
         except BaseException:
-            with contextlib.suppress(StoreError):  # whatever the error of the work
+            with contextlib.suppress(StoreError):  # finished files are uploaded after any error
                 mirror.settle()
             raise
         finally:
