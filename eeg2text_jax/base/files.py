@@ -93,8 +93,8 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Hold a lock on the file `path`, with the holder's name in it, until the block ends.
 
     The kernel releases it (`flock`) when the process ends. On a file system without locks the block runs with one
-    warning; network file systems lock between machines if mounted so. UserError if another process holds
-    it; the message calls it `what`.
+    warning; network file systems lock between machines if mounted so. UserError if another process holds it; the
+    message calls it `what`.
     """
     descriptor = _lock(path, what)
     if descriptor is None:

@@ -26,7 +26,7 @@ OPTIONS = {
     "folds": "K or `subjects`: a run for each fold in DIR/fold_1 and so on, with one verdict over all test parts",
     "dry-run": "show the resolved configuration, the data, memory and time of a run; nothing is made",
     "out": "DATA.h5: the data file to write",
-    "labels": "severity or preserved: what labels mean if only 0 and 1 occur. With severity, both say that the "
+    "labels": "severity or preserved: what labels mean if only 0 and 1 occur. With severity, 0 and 1 say that the "
     "meaning was preserved; with preserved, only 1 does",
     "topology": "v5e:2x4, h100:2, ...: the chips to compile for; they need not be there. v5e (all its slices "
     "of 1 to 256 chips), or a list with commas: a table of the training step on each slice, and a recommendation",
