@@ -177,7 +177,7 @@ HERE = {"host": os.uname().nodename, "process": 2**22 + 1}
 OLDER, NEWER = (json.dumps(HERE | more).encode() for more in ({"born": "then"}, {"owner": "ab" * 16, "fence": 7}))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", OLDER, NEWER])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", OLDER, NEWER], ids=range(8))
 def test_a_lease_that_proves_nothing_is_taken_when_the_patience_ends(found, content):
     """A damaged one, or one of this host's name and a process that is not here: its holder may be alive."""
     found.objects[KEY] = content, "theirs", {}
