@@ -127,6 +127,6 @@ def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms, tmp_path
 
 
 def test_arms_are_mapped_on_a_single_cpu_device():
-    meshes = ((1, 1), (0, 0), (2, 4))
-    found = {mesh: arms_mapping(tiny_settings(parallel__mesh=mesh).parallel) for mesh in meshes}
+    settings = {mesh: tiny_settings(parallel__arms="auto", parallel__mesh=mesh) for mesh in ((1, 1), (0, 0), (2, 4))}
+    found = {mesh: arms_mapping(of_mesh.parallel) for mesh, of_mesh in settings.items()}
     assert found == {(1, 1): "map", (0, 0): "vmap", (2, 4): "vmap"}
