@@ -161,15 +161,6 @@ def printed_help(name, capsys) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "said"), [("run", "resumes from what is finished"), ("score", "again")])
-def test_an_interruption_says_what_the_same_command_does(name, said, monkeypatch, printed_by):
-    def interrupted(_: list[str]) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "command", lambda _: interrupted)
-    assert said in printed_by([name], 130, to="err")
-
-
 @pytest.mark.parametrize("line", ["split data.h5 --seed=-1", "split data.h5 --ratio=a,b,c"])
 def test_a_seed_and_a_ratio_of_split_get_a_sentence(line, refused):
     said = refused(line.split())

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.base.kinds import plain
 from eeg2text_jax.commands.cli import main
-from eeg2text_jax.instrument.workdir import differences
 from eeg2text_jax.training.configuration import load_config, parse_config
 
 ROOT = Path(__file__).parents[1]
@@ -17,20 +15,6 @@ DEMO = f"--config={ROOT / 'configs/demo.py'}"
 
 def parse(*argv):
     return parse_config([DEMO, "--workdir=DIR", *argv], "run", options=("workdir",))
-
-
-def test_overrides_take_effect_with_their_types():
-    config = parse("--config.train.steps=20", "--config.optim.lr=1e-5", "--config.grid.seeds=(4,5)").config
-    assert config.train.steps == 20
-    assert config.optim.lr == 1e-5
-    assert tuple(config.grid.seeds) == (4, 5)
-
-
-def test_of_a_field_that_is_given_twice_the_last_value_counts():
-    argv = ["--config.grid.seeds=(4,5)", "--config.train.steps=20", "--config.grid.seeds=(6,)", "--config.train.steps"]
-    config = parse(*argv, "30").config
-    assert tuple(config.grid.seeds) == (6,)
-    assert config.train.steps == 30
 
 
 @pytest.mark.parametrize(("written", "read"), [("56:56", ((56, 56),)), ("16:24,56:56", ((16, 24), (56, 56)))])
@@ -88,63 +72,27 @@ def test_what_only_resembles_a_field_is_left_as_it_is():
 def test_missing_options():
     with pytest.raises(UserError, match="--workdir is missing"):
         parse_config([DEMO], "run", options=("workdir",))
-    with pytest.raises(UserError, match="--config is missing"):
-        parse_config(["--workdir=x"], "run", options=("workdir",))
-    with pytest.raises(UserError, match="no such configuration file"):
-        parse_config(["--config=nowhere.py"], "run")
-
-
-def test_a_configuration_that_raises(tmp_path):
-    (tmp_path / "bad.py").write_text("def get_config():\n    return 1 / 0\n")
-    with pytest.raises(UserError, match="ZeroDivisionError"):
-        load_config(str(tmp_path / "bad.py"))
-
-
-@pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "configs").glob("*.py") if p.stem != "arguments"))
-def test_every_configuration_loads_and_is_json(name):
-    assert plain(load_config(str(ROOT / "configs" / name)))["train"]["steps"] > 0
-
-
-def test_differences_are_named_with_both_values():
-    ours, theirs = plain(parse().config), plain(parse("--config.train.steps=7").config)
-    assert differences(ours, ours) == []
-    assert differences(ours, theirs) == ["train.steps (now 400, there 7)"]
 
 
 def test_command_line_exit_statuses(capsys):
     assert main(["--help"]) == 0
     assert main([]) == 2
-    assert main(["rnu"]) == 2
-    assert main(["run", DEMO, "--workdir=x", "--config.trian.steps=20"]) == 2
-    errors = capsys.readouterr().err.strip().splitlines()
-    assert len(errors) == 2
-    assert "train" in errors[1]
+    assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["run", DEMO, "--workdir=az://bucket/run"],
-        ["run", DEMO, "--workdir", "https://bucket/run"],
-        ["run", DEMO, "--workdir=x", "--config.data.source=az://bucket/data.h5"],
-        ["prepare", "synthetic", "--out=az://bucket/data.h5"],
-        ["split", "az://bucket/data.h5"],
-        ["score", "az://bucket/predictions.jsonl"],
-        ["audit", "--eeg=az://bucket/predictions.jsonl"],
-        ["export", "--workdir=az://bucket/run", "--out=x"],
-    ],
-)
-def test_other_places_are_one_sentence(command, tmp_path, monkeypatch, refused):
-    monkeypatch.chdir(tmp_path)
-    sentence = refused(command)
-    assert "://bucket" in sentence
-    assert "gs:" in sentence
-    assert not list(tmp_path.iterdir())
+PATHS = "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH"
 
 
 @pytest.mark.parametrize(
     ("command", "write"),
     [
+        (["run", DEMO, "--workdir=az://bucket/run"], "gs:"),
+        (["run", DEMO, "--workdir", "https://bucket/run"], "gs:"),
+        (["run", DEMO, "--workdir=x", "--config.data.source=az://bucket/data.h5"], PATHS),
+        (["prepare", "synthetic", "--out=az://bucket/data.h5"], "gs:"),
+        (["score", "az://bucket/predictions.jsonl"], "gs:"),
+        (["audit", "--eeg=az://bucket/predictions.jsonl"], "gs:"),
+        (["export", "--workdir=az://bucket/run", "--out=x"], "gs:"),
         (["run", DEMO, "--workdir=S3://lab/run"], "write s3://lab/run."),
         (["run", DEMO, "--workdir", "GS://lab/run"], "write gs://lab/run."),
         (["run", DEMO, "--workdir=file:///data/run"], "write /data/run."),
@@ -153,27 +101,22 @@ def test_other_places_are_one_sentence(command, tmp_path, monkeypatch, refused):
         (["audit", "--eeg=file:///x.jsonl"], "write /x.jsonl."),
         (["export", "--workdir=x", "--out=S3://lab/x"], "write s3://lab/x."),
         (["split", "gcs://lab/data.h5"], "only buckets (gs://, s3://)"),
-        (
-            ["run", DEMO, "--workdir=x", "--config.data.source=S3://lab/data.h5"],
-            "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH",
-        ),
-        (
-            ["run", DEMO, "--workdir=x", "--config.data.source=file:///data.h5"],
-            "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH",
-        ),
+        (["run", DEMO, "--workdir=x", "--config.data.source=S3://lab/data.h5"], PATHS),
+        (["run", DEMO, "--workdir=x", "--config.data.source=file:///data.h5"], PATHS),
     ],
 )
-def test_other_spellings_of_places_are_one_sentence_with_the_right_one(command, write, tmp_path, monkeypatch, refused):
+def test_other_places_and_spellings_are_one_sentence_with_the_right_one(command, write, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     sentence = refused(command)
     assert write in sentence
+    assert "://bucket" in sentence or "bucket" not in str(command)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("command", "options", "field"), [
     ("run", ("workdir", "folds"), "data.source"), ("train", ("workdir",), "optim.lr"),
     ("decode", ("workdir",), "decode.num_beams"), ("prepare", ("out",), "data.raw.begin"),
-    ("judge", ("workdir", "labels"), "prompt.length"),
+    ("judge", ("workdir", "labels"), "prompt.length"), ("bench", ("json", "baseline", "steps"), "parallel.mesh"),
     ("preflight", ("topology", "json", "effort", "largest", "chip-batch"), "parallel.fsdp"),
 ])  # fmt: skip
 def test_help_gives_options_and_the_most_used_fields_with_meanings(command, options, field, capsys):
@@ -206,12 +149,6 @@ def test_a_workbook_is_no_source_of_recordings(tmp_path, refused):
     said = refused(["prepare", str(path), f"--out={tmp_path / 'own.h5'}"])
     assert "own.xlsx: is a workbook" in said
     assert "as CSV (UTF-8)" in said
-
-
-def test_help_of_the_benchmark(capsys):
-    with pytest.raises(SystemExit):
-        main(["bench", "--help"])
-    assert "[--baseline=...]" in capsys.readouterr().out
 
 
 def test_a_field_of_an_empty_shape_is_told_where_it_goes():

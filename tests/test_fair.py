@@ -7,7 +7,6 @@ import pytest
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.paper_tables import TABLES
 from eeg2text_jax.training.configuration import load_config
-from eeg2text_jax.training.metrics_log import curves_figure, slices_figure
 from eeg2text_jax.training.sections import check_config, fields
 
 ROOT = Path(__file__).parents[1]
@@ -102,34 +101,3 @@ def test_the_papers_rows_are_whole_and_their_rouge_columns_are_f_p_r_in_tables_2
     r, p, f = rouge["4"]["Narratives", "UniCoRN"]
     assert off(f, p, r) < 0.1
     assert off(r, p, f) > 5
-
-
-def test_each_arm_has_trivial_predictors_of_its_own_in_its_colour():
-    levels = {"zero/eeg/0": 0.8, "mean/eeg/0": 0.7, "zero/noise/0": 0.6, "mean/noise/0": 0.5}
-    rows = [{"step": 0, **levels}, {"step": 1, "dev_loss/eeg/0": 0.9, "dev_loss/noise/0": 0.4}]
-    (axes,) = curves_figure({"snapshot": {"": rows}}, ["eeg/0", "noise/0"]).axes
-    lines = {line.get_label(): line for line in axes.lines}
-    found = {name: line.get_ydata()[0] for name, line in lines.items()}
-    own = {f"{arm}: {name}": levels[f"{name}/{arm}"] for arm in ("eeg/0", "noise/0") for name in ("zero", "mean")}
-    assert found == {"eeg/0": 0.9, "noise/0": 0.4, **own}
-    colours = {name: line.get_color() for name, line in lines.items()}
-    assert all(colours[name] == colours[name.partition(":")[0]] for name in own)
-    assert colours["eeg/0"] != colours["noise/0"]
-
-
-def test_pictures_have_the_trivial_predictors_and_three_slices():
-    rows = [{"step": 0, "zero/eeg/0": 0.8, "mean/eeg/0": 0.7}, {"step": 1, "dev_loss/eeg/0": 0.9}]
-    rows += [{"step": 2, "loss/eeg/0": 0.4}, {"step": 3, "dev_loss/eeg/0": 0.5}]
-    figure = curves_figure({"snapshot": {"(a)": rows, "(f)": rows}, "series": {"(f)": rows}}, ["eeg/0"])
-    first, second = figure.axes
-    marked = [line.get_xydata().tolist() for line in first.lines if line.get_marker() == "o"]
-    assert [points for points in marked if len(points) == 2] == [[[1, 0.9], [3, 0.5]]] * 2
-    levels = sorted({line.get_ydata()[0] for line in second.lines if line.get_marker() != "o"})
-    assert levels == [0.7, 0.8]
-    import numpy as np
-
-    volume = np.arange(4 * 5 * 6.0).reshape(4, 5, 6)
-    shown = [axes.images[0].get_array() for axes in slices_figure(volume, -volume).axes if axes.images]
-    assert len(shown) == 6
-    np.testing.assert_array_equal(shown[1], volume[:, 2].T)
-    np.testing.assert_array_equal(shown[5], -volume[:, :, 3].T)

@@ -100,6 +100,7 @@ def test_another_part_changes_nothing_of_training(whole, part, tmp_path):
     logs = [logged_metrics(folder) for folder in (root, tmp_path / "run")]
     losses, dev = ([{k: v for k, v in row.items() if k.startswith("dev_") == on_dev} for log in logs for row in log]
                    for on_dev in (False, True))  # fmt: skip
+    assert logs[0][0]["loss/label_shuffle/0"] != pytest.approx(logs[0][0]["loss/eeg/0"], abs=1e-4), "the same targets"
     half = len(logs[0])
     assert len(logs[1]) == half
     assert losses[:half] == losses[half:]

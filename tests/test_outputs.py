@@ -24,22 +24,11 @@ OTHERS = {
     "repeats", "rescale", "seed", "steps",
     "task", "tokenizer", "topology", "train-text", "workdir",
 }
-# fmt: on
 FLAGS = {
-    "again",
-    "common",
-    "demo",
-    "help",
-    "idf",
-    "list",
-    "signatures",
-    "strict",
-    "truncate",
-    "unique-sessions",
-    "unique-subjects",
-    "verbose",
+    "again", "common", "config.section.field", "demo", "help", "idf", "list", "signatures", "strict", "truncate",
+    "unique-sessions", "unique-subjects", "verbose",
 }
-FLAGS |= {"config.section.field"}
+# fmt: on
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import Frames, read_datafile
 from eeg2text_jax.instrument.predictions.file import read_predictions
 from eeg2text_jax.runs import pipeline
-from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_testing.forked_runs import final_checkpoint
 
 CONTROLS = ("eeg", "noise", "noise_spectrum", "shuffled", "phase_randomized", "time_reversed", "clock", "neighbor",
@@ -88,26 +87,3 @@ def test_an_exported_encoder_is_trained_on_by_adapters(tmp_path):
     adapters = [values for place, values in final_checkpoint(tmp_path / "2")[1].items() if "lora_" in place]
     assert adapters
     assert all(np.abs(values).max() > 0 for values in adapters)
-
-
-def test_a_killed_run_ends_where_the_whole_one_does(finished, tmp_path, monkeypatch):
-    class Killed(BaseException):
-        pass
-
-    save = Checkpoints.save
-
-    def save_and_die(self, step, *rest):
-        save(self, step, *rest)
-        if step == 4:
-            raise Killed
-
-    monkeypatch.setattr(Checkpoints, "save", save_and_die)
-    with pytest.raises(Killed):
-        pipeline.run(settings(), str(tmp_path))
-    monkeypatch.undo()
-    pipeline.run(settings(), str(tmp_path))
-    (_, expected, _), (_, found, _) = final_checkpoint(finished), final_checkpoint(tmp_path)
-    assert expected.keys() == found.keys()
-    for name, values in expected.items():
-        np.testing.assert_array_equal(values, found[name], err_msg=name)
-    assert (tmp_path / "predictions.jsonl").read_bytes() == (finished / "predictions.jsonl").read_bytes()

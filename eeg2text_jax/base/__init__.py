@@ -1,5 +1,4 @@
-"""What every wing stands on, and what knows nothing of EEG: messages to the user, files, kinds of values.
+"""What every wing stands on, and what knows nothing of EEG: messages, files, kinds of values, buckets, devices.
 
-In: paths, URLs, arrays, texts of compiled programs. Out: the same, local, checked, placed, timed. `stores` are buckets,
-`devices` the mesh and several hosts, `chips` what a compiled program costs.
+In: paths, URLs, arrays, texts of compiled programs. Out: the same, local, checked, placed, timed.
 """

@@ -1,4 +1,4 @@
-"""Workarounds for XLA's CPU backend, each with its measured gain. One of them is for GPUs, too."""
+"""Workarounds for XLA's CPU backend, and one for GPUs, with their measured gains."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,11 +11,11 @@ BLOCK, WIDE = 128, 4096  # scores in a block; rows with fewer than WIDE scores u
 
 
 def top_k(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Return `lax.top_k(scores, count)` for `scores [N, V]`: values and indices `[N, count]`; faster on CPUs and GPUs.
+    """Return `lax.top_k(scores, count)` of `scores [N, V]`: values and indices `[N, count]`; faster on CPUs and GPUs.
 
     The largest scores are in the `count` blocks with the largest maxima. With 50,265 scores a row, 40 rows take 1.7
     instead of 5.4 ms and 160 rows 5.4 instead of 12.8 ms on a CPU; on an H200, `lax.top_k` takes 0.28 ms for 160 rows.
-    The barrier is for CPUs: fused with the computation of the scores, `lax.top_k` is five times slower.
+    The barrier is for CPUs: fused with what makes the scores, `lax.top_k` is five times slower.
     """
     scores = jax.lax.optimization_barrier(scores)
 
@@ -31,9 +31,9 @@ def top_k(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 def _top_k_by_blocks(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     rows, vocabulary = scores.shape
     n_blocks = vocabulary // BLOCK
-    rest = jnp.arange(n_blocks * BLOCK, vocabulary, dtype=jnp.int32)  # fill no block, and are always candidates
+    rest = jnp.arange(n_blocks * BLOCK, vocabulary, dtype=jnp.int32)  # fill no block: always candidates
     maxima = scores[:, : n_blocks * BLOCK].reshape(rows, n_blocks, BLOCK).max(axis=2)
-    # Sorted, because `lax.top_k` takes the first of equal scores.
+    # Sorted, as `lax.top_k` takes the first of equal scores.
     blocks = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)
     places = (blocks[:, :, None] * BLOCK + jnp.arange(BLOCK)[None, None, :]).reshape(rows, -1)
     places = jnp.concatenate([places, jnp.broadcast_to(rest[None, :], (rows, rest.size))], axis=1)
@@ -44,9 +44,9 @@ def _top_k_by_blocks(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Arra
 def log_softmax(logits: jax.Array, largest: jax.Array) -> jax.Array:
     """Return `jax.nn.log_softmax(logits)` of float32 `[N, V]`, given the maximum of each row, `largest [N, 1]`.
 
-    For large V, CPUs and TPUs use a matrix product of exponentials. On a CPU it takes 10 instead of 16 ms for 160 rows
-    of 50,265 logits in a decoder step of 119 ms (BART-base in int8), on a TPU 15 instead of 100 us in a step of 1.46 ms
-    (BART-large, by the compiler's estimate). There, `HIGH` splits an exponential into two bfloat16 (error 2^-17).
+    For large V, CPUs and TPUs use a matrix product: on a CPU, 10 instead of 16 ms for 160 rows of 50,265 logits in a
+    decoder step of 119 ms (BART-base in int8), on a TPU 15 instead of 100 us in a step of 1.46 ms (BART-large, by the
+    compiler's estimate). There, `HIGH` splits an exponential into two bfloat16 (error 2^-17).
     """
 
     def plain(logits: jax.Array, _: jax.Array) -> jax.Array:
@@ -54,7 +54,7 @@ def log_softmax(logits: jax.Array, largest: jax.Array) -> jax.Array:
 
     if logits.shape[1] < WIDE:
         return plain(logits, largest)
-    # XLA for TPUs would turn a product with one column into a sum.
+    # XLA for TPUs turns a product with one column into a sum.
     tpu = partial(_log_softmax_by_product, columns=8, precision=jax.lax.Precision.HIGH)
     return jax.lax.platform_dependent(logits, largest, cpu=_log_softmax_by_product, tpu=tpu, default=plain)
 
@@ -67,10 +67,10 @@ def _log_softmax_by_product(
 
 
 def fenced(head: Callable[[jax.Array], jax.Array], x: jax.Array, true: jax.Array) -> jax.Array:
-    """Return `head(x)`; on a CPU, inside a branch that is always taken, because `true` is True at run time.
+    """Return `head(x)`; on a CPU, inside a branch that is always taken, as `true` is True at run time.
 
-    Without the branch, XLA:CPU fuses the product with the following softmax and takes three times as long (BART-base,
-    160 rows: 378 instead of 126 ms); XLA removes an `optimization_barrier` before it fuses.
+    Otherwise XLA:CPU fuses the product with the softmax and takes three times as long (BART-base, 160 rows: 378 instead
+    of 126 ms); it removes an `optimization_barrier` before.
     """
 
     def branch(x):
@@ -85,9 +85,9 @@ def summed_by_blocks(
 ) -> jax.Array:
     """Return `function(shared, x, fixed)`, a scalar sum over axis 1 of `x` and `fixed`, computed in blocks of axis 1.
 
-    It is differentiable in `shared` and `x`. A block's gradient is computed with its value, so intermediates such as
-    the logits exist for one block at a time. On a CPU new buffers cost page faults: a training step of BART-base with
-    32 texts of 40 tokens takes 8.4 s in blocks and 9.2 s without.
+    It is differentiable in `shared` and `x`. A block's gradient comes with its value, so intermediates such as logits
+    exist for one block at a time. On a CPU new buffers cost page faults: a training step of BART-base with 32 texts of
+    40 tokens takes 8.4 s in blocks and 9.2 s without.
     """
 
     def cut(rows: jax.Array) -> jax.Array:
@@ -118,8 +118,8 @@ def summed_by_blocks(
 def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Convolve volumes, stride 2, padding 1: `[N, X, Y, Z, C]`, kernel `[3, 3, 3, C, D]` -> `[N, X/2, Y/2, Z/2, D]`.
 
-    XLA:CPU computes 3-D convolutions in scalar loops: forward and backward of 32 volumes of 64 x 64 x 27 through four
-    convolutions and four transposed ones take 122 s; as matrix products of 3 x 3 x 3 patches they take 1.6 s.
+    XLA:CPU has scalar loops: forward and backward of 32 volumes of 64 x 64 x 27 through four convolutions and four
+    transposed ones take 122 s; as matrix products of 3 x 3 x 3 patches, 1.6 s.
     """
     for axis in (3, 2, 1):  # patches from the even and odd halves of each axis: gathers and strided slices are slow
         even, odd = _halves(x, axis)
@@ -139,7 +139,7 @@ def convolve_back(x: jax.Array, kernel: jax.Array, shape: tuple[int, ...]) -> ja
 
 
 def _halves(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """Return the entries at even and at odd places of an axis; an odd length is padded with 0."""
+    """Return the entries at even and odd places of an axis, padded with 0."""
     if x.shape[axis] % 2:
         x = jnp.pad(x, [(0, int(number == axis)) for number in range(x.ndim)])
     x = x.reshape(*x.shape[:axis], -1, 2, *x.shape[axis + 1 :])
@@ -147,6 +147,6 @@ def _halves(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _moved(x: jax.Array, axis: int, by: int) -> jax.Array:
-    """Shift entries by one place forward (`by` 1) or back (-1) along an axis, filling with 0."""
+    """Shift entries by one place (`by` 1 or -1) along an axis, filling with 0."""
     edge = (1, -1, 0) if by > 0 else (-1, 1, 0)
     return jax.lax.pad(x, jnp.zeros((), x.dtype), [edge if number == axis else (0, 0, 0) for number in range(x.ndim)])

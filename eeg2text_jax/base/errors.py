@@ -1,58 +1,55 @@
-"""Exceptions whose message is for the user, and helpers for such messages."""
+"""Exceptions with messages for the user, and words of such messages."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """An error in the user's input, which the command line prints without a traceback; it exits with `status`.
+    """An error in the user's input, which a command prints alone and exits with `status`.
 
-    The message is one sentence that names the file, the field or line, the expected and the found value, and a fix.
+    Its message is one sentence with file, field or line, what is expected and found, and a fix.
     """
 
     status = 2
 
 
 class HostLost(UserError):
-    """A host could not be reached. A launcher restarts all hosts on this exit status, and the run resumes."""
+    """A host cannot be reached; a launcher restarts all on this status, and the run resumes."""
 
     status = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Terminated(BaseException):
-    """SIGTERM ended the command, with status 143; training raises it after it has saved a checkpoint.
-
-    It is no `Exception`, so that no error handler catches it.
-    """
+    """SIGTERM ended the command, with status 143; no `Exception`, so that no handler catches it."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first non-blank line of an exception's message, or without one the name of its type."""
+    """Return the first non-blank line of an exception's message, or its type."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)
 
 
 def named(error: BaseException) -> str:
-    """Return `ValueError: MESSAGE` with the first line of an exception's message, or the type alone."""
+    """Return an exception's type and `first_line`: `ValueError: MESSAGE`."""
     kind, reason = type(error).__name__, first_line(error)
     return kind if reason == kind else f"{kind}: {reason}"
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception's message as one line, cut at 200 characters, or without one the name of its type."""
+    """Return an exception's message as one line of up to 200 characters, or its type."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def count_of(number: int, one: str, many: str = "") -> str:
-    """Return "1 channel" or "2 channels"; `many` is the plural, if it is not `one` with an s."""
+    """Return "1 channel" or "2 channels"; `many` is a plural without s."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: "did you mean" with the nearest names, or a list of all.
+    """Return the end of a message about an unknown name: "did you mean" the nearest, or a list of all.
 
-    One or two that begin with `name` are the nearest; else one or two that share a usual form with it, those of its
-    section first: `optim.lr` for `learning_rate`, `batch.size` for `batch_size`.
+    Nearest are one or two that begin with `name`, else one or two of a form of it, those of its section first:
+    `optim.lr` for `learning_rate`, `batch.size` for `batch_size`.
     """
     names = list(names)
     near = [other for other in names if name and other.startswith(name)]
@@ -65,14 +62,14 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def usual_forms(name: str) -> set[str]:
-    """Return the last part of a dotted name, its initials, and the last two parts as one word."""
+    """Return a dotted name's last part, its initials, and the last two parts as one word."""
     *section, last = name.split(".")
     words = last.split("_")
     return {last, "_".join([*section[-1:], last]), *(["".join(word[:1] for word in words)] if len(words) > 1 else [])}
 
 
 def nearest(name: str, names: Iterable[str], alike: float = 0.0) -> str | None:
-    """Return the name most similar to `name`, if the similarity is at least `alike` (0 to 1)."""
+    """Return the name most similar to `name`, by at least `alike` (0 to 1)."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=alike)), None)
 
 

@@ -20,7 +20,7 @@ from eeg2text_jax.base.errors import UserError
 # of `flock` on file systems without locks
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
-LISTENERS: list[Callable[[], None]] = []  # called after a file or folder is complete and has its final name
+LISTENERS: list[Callable[[], None]] = []  # called when a file or folder has its final name
 
 
 def notify() -> None:
@@ -30,10 +30,10 @@ def notify() -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
-    """Yield a temporary path for a new file or folder; rename it to `path` when the block succeeds.
+    """Yield a temporary path for a file or folder, renamed to `path` if the block succeeds.
 
-    If the block raises, `path` is unchanged. The temporary name is always the same, so the next process overwrites what
-    a killed process left. Raises UserError if `path` is a link, a device, or a folder where the block wrote a file.
+    It is always the same, so that the next process overwrites what a killed one left. UserError if `path` is a link, a
+    device, or a folder where the block wrote a file.
     """
     path = epath.Path(path)
     check_replaceable(path)
@@ -53,7 +53,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
 
 
 def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
-    """Raise UserError if a path is a link, a device, a pipe or a socket; the message names `said`, or the path."""
+    """Raise UserError if a path (`said` in the message) is a link, a device, a pipe or a socket."""
     if not is_local(path):
         return
     try:
@@ -67,7 +67,7 @@ def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to errors of the operating system that lack one, such as errors in writing to an open file."""
+    """Add the file name to an OSError without one, such as of writing to an open file."""
     try:
         yield
     except OSError as error:
@@ -77,7 +77,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def partial_of(path: epath.Path) -> epath.Path:
-    """Return the temporary path at which `replacing` writes a file or folder."""
+    """Return the temporary path of `replacing`."""
     return path.parent / f".{path.name}.partial"
 
 
@@ -90,11 +90,11 @@ def remove(path: epath.Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Hold a lock on the file `path`, into which the holder's name is written, until the block ends.
+    """Hold a lock on the file `path`, with the holder's name in it, until the block ends.
 
-    The kernel releases the lock (`flock`) when the process ends. On a file system without locks the block runs
-    unlocked, with one warning; network file systems lock between machines if they are mounted with locks. Raises
-    UserError if another process holds the lock; the message calls the locked thing `what`.
+    The kernel releases it (`flock`) when the process ends. On a file system without locks the block runs with one
+    warning; network file systems lock between machines if mounted so. UserError if another process holds it; the
+    message calls it `what`.
     """
     descriptor = _lock(path, what)
     if descriptor is None:
@@ -108,12 +108,12 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(path)  # before the release, so that no other process's new lock file is removed
+            os.unlink(path)  # before the release: later it may be another process's
         os.close(descriptor)
 
 
 def _lock(path: str | os.PathLike[str], what: str) -> int | None:
-    """Create and lock the file `path`; return its descriptor, or None if the file system has no locks."""
+    """Create and lock a file; return its descriptor, None without locks."""
     while True:
         is_new = not os.path.lexists(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -127,18 +127,18 @@ def _lock(path: str | os.PathLike[str], what: str) -> int | None:
             os.close(descriptor)
             raise
         if not has_locks:
-            if is_new and not os.fstat(descriptor).st_size:  # an older file may be the lock of another process
+            if is_new and not os.fstat(descriptor).st_size:  # an older one may be another process's
                 os.unlink(path)
             os.close(descriptor)
             return None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
-        os.close(descriptor)  # the former holder has just removed this file: lock a new one
+        os.close(descriptor)  # the former holder has just removed it: lock a new one
 
 
 def flock(descriptor: int, what: str, operation: int) -> bool:
-    """Lock an open file; if its file system has no locks, warn once and return False."""
+    """Lock an open file; without locks, warn once and return False."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:
@@ -156,13 +156,13 @@ def flock(descriptor: int, what: str, operation: int) -> bool:
     return True
 
 
-_WARNED: set[int] = set()  # devices of file systems without locks for which the warning was printed
+_WARNED: set[int] = set()  # devices of file systems with a printed warning
 
 
 def _describe(holder: bytes) -> str:
     try:
         return "process {process} on {host} since {since}".format(**json.loads(holder))
-    except (ValueError, KeyError, TypeError):  # the holder has not written its name yet
+    except (ValueError, KeyError, TypeError):  # no name is written yet
         return "another process"
 
 
@@ -177,7 +177,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def parse_json(content: str | bytes) -> Any:
-    """Return a JSON value. Raises ValueError if it is no JSON, or nested deeper than Python reads."""
+    """Return a JSON value; ValueError if it is none, or nested too deeply for Python."""
     try:
         return json.loads(content)
     except RecursionError as error:
@@ -185,12 +185,12 @@ def parse_json(content: str | bytes) -> Any:
 
 
 def utf8(text: str) -> bytes:
-    r"""Return UTF-8; bytes of a file name that are no UTF-8, which Python keeps as surrogates, become `\udce9`."""
+    r"""Return UTF-8; surrogates, for bytes of file names that are no UTF-8, become `\udce9`."""
     return text.encode("utf8", "backslashreplace")
 
 
 def files_below(folder: epath.Path) -> list[str]:
-    """Return the relative names of all files below a folder, in alphabetical order."""
+    """Return the relative names of all files below a folder, in order."""
     names = []
     for path in folder.iterdir():
         names += [f"{path.name}/{name}" for name in files_below(path)] if path.is_dir() else [path.name]
@@ -198,11 +198,11 @@ def files_below(folder: epath.Path) -> list[str]:
 
 
 def content_digest(content: Any) -> str:
-    """Return the SHA-256 of a JSON value in hexadecimal; the order of keys does not matter."""
+    """Return the SHA-256 of a JSON value, whatever the order of keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file's bytes in hexadecimal."""
+    """Return the SHA-256 of a file."""
     with epath.Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

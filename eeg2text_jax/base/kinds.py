@@ -1,7 +1,4 @@
-"""Sections of the configuration as frozen dataclasses, and the valid values of their fields.
-
-A section has for each field `name: Annotated[TYPE, RANGE]`. Defaults and meanings are in `configs/default.py`.
-"""
+"""Sections of the configuration as frozen dataclasses with fields `name: Annotated[TYPE, RANGE]`, and the ranges."""
 
 import codecs
 import dataclasses
@@ -33,7 +30,7 @@ Section = TypeVar("Section")
 
 
 def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
-    """Return the range of each field of a section and of the sections in it, by dotted name."""
+    """Return the range of each field of a section, and of sections in it, by dotted name."""
     ranges: dict[str, Range] = {}
     for name, hint in typing.get_type_hints(section, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
@@ -44,7 +41,7 @@ def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
 
 
 def read_section(section: type[Section], values: Mapping[str, Any]) -> Section:
-    """Make a section from the values of its fields; lists become tuples, and values of unknown fields are ignored."""
+    """Make a section of the values of its fields; lists become tuples, unknown fields are ignored."""
     hints = typing.get_type_hints(section)
     return section(**{name: _frozen(values[name], hint) for name, hint in hints.items()})
 
@@ -58,7 +55,7 @@ def _frozen(value: Any, hint: Any) -> Any:
 
 
 def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as `config.json` has it: nested dicts with lists in place of tuples."""
+    """Return a configuration as in `config.json`: nested dicts, lists for tuples."""
     return json.loads(ConfigDict(fields).to_json_best_effort())
 
 
@@ -109,7 +106,7 @@ def text(*, empty: bool = True) -> Range:
 
 
 def place(*, empty: bool = True, local: bool = False) -> Range:
-    """A local file or folder, a Hub name, or, unless `local`, a bucket URL."""
+    """A path, a Hub name or, unless `local`, a bucket URL."""
     line = text(empty=empty)
     expected = "a path of this machine" if local else "a path, or gs://BUCKET/PATH, or s3://BUCKET/PATH"
 
@@ -123,7 +120,7 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
 def _tuple_of(
     of: Range, least: int, most: int, expected: str, fits: Callable[[Sequence[Any]], bool] = lambda entries: True
 ) -> Range:
-    """A sequence of `least` to `most` values that are each valid for `of` and together satisfy `fits`."""
+    """A sequence of `least` to `most` values that hold `of`, and together `fits`."""
 
     def holds(value: Any) -> bool:
         is_sized = isinstance(value, tuple | list) and least <= len(value) <= most
@@ -152,7 +149,7 @@ def grid() -> Range:
 
 
 def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
-    """Return whether each bucket (words, tokens) is larger than the one before, in neither number smaller."""
+    """Return whether each bucket (words, tokens) is larger than the one before, neither number smaller."""
     ordered = list(map(tuple, buckets))
     return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
 
@@ -167,7 +164,7 @@ def buckets() -> Range:
 
 
 def with_pairs(argument: str) -> str:
-    """Replace `16:24,56:56` in an argument `--config.batch.buckets=...` by a tuple of pairs; return others as is."""
+    """Replace `16:24,56:56` of `--config.batch.buckets=...` by a tuple of pairs."""
     name, _, value = argument.partition("=")
     if name != "--config.batch.buckets" or not re.fullmatch(r"\d+:\d+(,\d+:\d+)*", value):
         return argument
@@ -187,7 +184,7 @@ def bands() -> Range:
 
 
 def span() -> Range:
-    """`START:END`, the first and last training step of a range, or empty."""
+    """`START:END`, a first and a last training step, or empty."""
 
     def holds(value: Any) -> bool:
         match = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
@@ -197,7 +194,7 @@ def span() -> Range:
 
 
 def tracker() -> Range:
-    """A service that tracks experiments: `TRACKER` or `TRACKER:PROJECT`, or empty."""
+    """`TRACKER` or `TRACKER:PROJECT`, or empty."""
 
     return Range(
         lambda value: isinstance(value, str) and bool(re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value)),
@@ -227,7 +224,7 @@ def _is_plain(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class DevicesSettings:
-    """Section `parallel` of the configuration of a judge (a model that scores predictions)."""
+    """Section `parallel` of a judge's configuration."""
 
     arms: Annotated[str, one_of("auto", "vmap", "map")]
     mesh: Annotated[tuple[int, int], pair(whole(0, 1_000_000))]

@@ -36,7 +36,7 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-COMPILERS = {  # platform -> the packages on whose versions a compiled program depends
+COMPILERS = {  # platform -> packages on whose versions a compiled program depends
     "tpu": ("jax", "jaxlib", "libtpu"),
     "cuda": ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12"),
     "cpu": ("jax", "jaxlib"),
@@ -44,17 +44,17 @@ COMPILERS = {  # platform -> the packages on whose versions a compiled program d
 
 
 def compiler_versions(platform: str) -> dict[str, str]:
-    """Return package -> version of what compiles programs for a platform."""
+    """Return the versions of a platform's `COMPILERS`."""
     return {name: version for name in COMPILERS[platform] if (version := installed_version(name))}
 
 
 def in_words(versions: dict[str, str]) -> str:
-    """Return versions as text, such as `jax 0.10.2, libtpu 0.0.42.1`."""
+    """Return versions as text: `jax 0.10.2, libtpu 0.0.42.1`."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def with_version(package: str) -> str:
-    """Return `NAME-VERSION` of an installed distribution, for signatures."""
+    """Return `NAME-VERSION` of an installed package, for signatures."""
     from importlib.metadata import version  # 25 ms, for which `eeg2text --help` need not wait
 
     return f"{package}-{version(package)}"
@@ -62,7 +62,7 @@ def with_version(package: str) -> str:
 
 @contextmanager
 def hidden(*packages: str) -> Iterator[None]:
-    """Let imports in the block find none of these packages, unless they were imported before."""
+    """Let imports in the block find none of these packages, unless imported before."""
     absent = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: the import fails
     try:
@@ -73,9 +73,9 @@ def hidden(*packages: str) -> Iterator[None]:
 
 
 def hide_torch() -> None:
-    """Let transformers find no PyTorch, which it would import with the first configuration: 3.5 s of CPU time.
+    """Let transformers, and it alone, find no PyTorch, which it would import in 3.5 s of CPU time.
 
-    Commands that import language models call this, but for `bench`. Other libraries still find PyTorch.
+    Commands that import language models call this, but for `bench`.
     """
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     with hidden("torch"):
@@ -85,7 +85,7 @@ def hide_torch() -> None:
 
 
 def library(name: str, extra: str) -> Any:
-    """Import an optional package; if it is missing, raise UserError with the extra to install."""
+    """Import an optional package; UserError names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -93,5 +93,5 @@ def library(name: str, extra: str) -> Any:
 
 
 def parquet_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of pyarrow for a damaged Parquet file or texts that are not UTF-8."""
+    """Return pyarrow's errors for a damaged file or texts that are not UTF-8."""
     return library("pyarrow", "parquet").ArrowException, OSError, ValueError

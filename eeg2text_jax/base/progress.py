@@ -12,12 +12,12 @@ UNITS_BEFORE_FORECAST = 10
 
 
 class ProgressLine:
-    """A progress display for `total` units of work, of which an interrupted run finished `done`; a context manager."""
+    """A context manager that displays progress of `total` units, of which `done` were done before."""
 
     def __init__(self, title: str, total: int, done: int = 0):
         self._title, self._total, self._done = title, total, done
         self._start = self._last_line = time.monotonic()
-        self._warm: tuple[float, int] | None = None  # time and count after the first advance, which included compiling
+        self._warm: tuple[float, int] | None = None  # after the first advance, which included compiling
         self._bar = None
         if sys.stdout.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -25,7 +25,6 @@ class ProgressLine:
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
 
     def advance(self, units: int, note: str = "") -> None:
-        """Count finished units, and show a `note`."""
         self._done += units
         self._warm = self._warm or (time.monotonic(), self._done)
         if self._bar is not None:

@@ -1,6 +1,4 @@
-"""Whole runs, from all stages to checks afterwards.
+"""Whole runs: `pipeline` is the order of the stages, `opening` what comes before, `cells` decodes the test part.
 
-In: a configuration, a workdir. Out: the files of all stages, a verdict. `pipeline` is the order of the stages,
-`opening` what happens before the first, `cells` the loop over the test part; `exported` gives a trained arm away,
-`decode_again` checks a run, `notebook` and `python_data` are for Python.
+In: a configuration, a workdir. Out: the files of all stages, a verdict.
 """

@@ -1,8 +1,4 @@
-"""Attribute a model's own free-running text to EEG channels: input times the gradient of the text's log-likelihood.
-
-The map shows to which channels the likelihood is sensitive, not whether the text is right: a model that was trained
-on noise has a map, too, which is shown for comparison.
-"""
+"""Attribute a model's own free-running text to EEG channels: input times the gradient of the text's log-likelihood."""
 
 import collections
 import functools
@@ -32,10 +28,10 @@ from eeg2text_jax.training.study import Study
 
 
 class ChannelShares:
-    """Share of each channel in the attribution, for each training condition; `add` takes the arms wave by wave.
+    """Share of each channel in the attribution, by training condition; of waves, of each second and channel.
 
-    For waves it is the share of each second of a sentence and channel; the last second has what is after it. `places`
-    is empty, and nothing can be added, without positions of electrodes or the evaluation condition `eeg`.
+    The last second has what comes after it. Nothing can be added if `places` is empty: without positions of electrodes,
+    or without the evaluation condition `eeg`.
     """
 
     def __init__(self, study: Study):
@@ -48,7 +44,7 @@ class ChannelShares:
         self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [seconds, channels]
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
-        """Add the shares of the study's arms; `texts [A][N]` were decoded by the arms from the EEG of the test part."""
+        """Add the shares of a wave's arms, which decoded `texts [A][N]` from the EEG of the test part."""
         rows, n_arms = study.split.parts["test"], len(study.arms)
         labels = padded_labels(study, [text for arm_texts in texts for text in arm_texts])
         together = study.config.decode.tensor_parallel
@@ -67,7 +63,7 @@ class ChannelShares:
             self._of_arms[arm.condition].append(share.reshape(self._seconds, -1))
 
     def write(self, out: epath.Path) -> None:
-        """Write positions (types, unless all are EEG) of channels, and mean shares over arms, as JSON."""
+        """Write channels' positions (types, unless all are EEG) and mean shares over arms as JSON."""
         means = {name: np.mean(arm_shares, axis=0) for name, arm_shares in self._of_arms.items()}
         content: dict[str, Any] = {"electrodes": self.places}
         if set(self._types) - {"eeg"}:
@@ -79,7 +75,7 @@ class ChannelShares:
 
 
 def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
-    """Return each arm's best free-running texts from EEG, a list `[A][N]` with the samples in the order of `rows`."""
+    """Return each arm's best free-running texts from EEG, `[A][N]`, in the order of `rows`."""
     texts: dict[tuple[str, int], list[str]] = {(arm.condition, arm.seed): [] for arm in study.arms}
     for row in rows:
         if row.mode == "free_running" and row.eval_condition == "eeg" and not row.hypothesis:
@@ -88,7 +84,7 @@ def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
 
 
 def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Return each channel's share of `sizes [N, channels]`: shares sum to 1 for each subject, then are averaged."""
+    """Return each channel's share of `sizes [N, channels]`, averaged over subjects, each of sum 1."""
     of_subject = [sizes[subjects == name].mean(axis=0) for name in np.unique(subjects.astype(str))]
     return np.mean([means / max(means.sum(), np.finfo(float).tiny) for means in of_subject], axis=0)
 
@@ -99,8 +95,8 @@ def attribution_program(
 ) -> Callable[..., jax.Array]:
     """Return the jitted function `(params, fed, shared) -> |gradient * input|`, summed over words, `[A, B, F]`.
 
-    `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]`. With `rate` samples a second, the sums are over
-    each of `seconds`, `[A, B, seconds, F]`.
+    `fed` has `features [A, B, W, F]` and texts `labels [A, B, T]`. With `rate` samples a second, sums are over each of
+    `seconds`, `[A, B, seconds, F]`.
     """
 
     def attribute(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
@@ -119,7 +115,7 @@ def attribution_program(
 
 
 POINTS = 120  # interpolated points along each side of the picture
-NAMED = 20  # largest number of channels whose names are drawn; more names would overlap
+NAMED = 20  # most channels with names; more would overlap
 EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
 
 
@@ -129,9 +125,9 @@ def map_figure(
     types: Sequence[str] = (),
     seconds: Mapping[str, Sequence[Sequence[float]]] | None = None,
 ) -> Picture:
-    """Plot a head for each training condition in `shares`, and of each type: each place's share in percent.
+    """Plot a head for each training condition in `shares`, and type: the share of each place in percent.
 
-    Sensors at one place are added. The last row has the shares by channel and second of waves, `seconds`.
+    Sensors at one place are added. The last row has the shares of waves by channel and second, `seconds`.
     """
     kinds = list(dict.fromkeys(types)) or ["eeg"]
     n_rows = len(kinds) + bool(seconds)
@@ -171,7 +167,7 @@ def _in_time(figure: Picture, row: np.ndarray, names: Sequence[str], seconds: Se
 
 
 def flattened(places: np.ndarray) -> np.ndarray:
-    """Return the azimuthal equidistant projection `[channels, 2]` of positions `[channels, 3]`; the top is (0, 0)."""
+    """Return the azimuthal equidistant projection `[channels, 2]` of positions; the top is (0, 0)."""
     right, front, up = places.T
     out = np.arctan2(np.hypot(right, front), up) / (np.pi / 2)
     return np.stack([out * np.sin(np.arctan2(right, front)), out * np.cos(np.arctan2(right, front))], axis=1)

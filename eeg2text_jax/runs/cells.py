@@ -1,7 +1,4 @@
-"""Decode the test part in both modes, for every arm and evaluation condition, into rows of the predictions file.
-
-An arm is a trained model: one training condition (EEG or a control) and one seed.
-"""
+"""Decode the test part in both modes, and rank sentences, for every arm and evaluation condition."""
 
 import functools
 import time
@@ -42,24 +39,24 @@ Run = Callable[[Inputs, Inputs, Inputs], Any]  # see `slices_of`
 
 
 class BothModes(NamedTuple):
-    """Results of a batch by mode, leaves `[A, B, ...]`; free-running ones `[A, B, R, ...]` for R hypotheses."""
+    """Results of a batch, `[A, B, ...]`; free-running ones `[A, B, R, ...]` for R hypotheses."""
 
     free_running: Generated
     teacher_forced: TeacherForced
 
 
 class Cell(NamedTuple):
-    """An arm (training condition and seed) under one evaluation condition."""
+    """An arm under one evaluation condition."""
 
     arm: Arm
     condition: str
 
 
 def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
-    """Decode the test part of the study under every evaluation condition, all arms at once.
+    """Decode the test part under every evaluation condition, all arms at once.
 
-    Yields for every condition and arm the teacher-forced, then the free-running rows, in the order of the split.
-    `params` are each arm's, `[A, ...]`, on `mesh` (default: one device), which changes no prediction.
+    Yields for every condition and arm teacher-forced, then free-running rows, in the order of the split. `mesh`
+    (default: one device) has each arm's `params [A, ...]` and changes no prediction.
     """
     mesh = mesh or placement.make_mesh(1, 1, jax.devices()[:1])
     both_modes, rows = decoder_of(study, params, mesh), study.split.parts["test"]
@@ -74,7 +71,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
 
 
 def decoder_of(study: Study, params: Any, mesh: Mesh) -> Run:
-    """Return the function `run` of `over_slices` that decodes in both modes with each arm's parameters `[A, ...]`."""
+    """Return the `run` of `over_slices` that decodes in both modes with parameters `[A, ...]`."""
     params = place_params(study, params, mesh)
     decode, spec, model = study.config.decode, study.generation, study.model
     searching = prepared_arms(model, params, spec)
@@ -90,24 +87,22 @@ def decoder_of(study: Study, params: Any, mesh: Mesh) -> Run:
     return both_modes
 
 
-# The loop over the test part. Batches have one shape per length bucket; results come in the order of the samples. A
-# sample's batch depends only on the samples' numbers of EEG positions, so the reference texts in the data file cannot
-# change the predictions.
+# The loop over the test part. Only numbers of EEG positions choose a sample's batch, so that no reference text in the
+# data file can change a prediction.
 
 
 class Slice(NamedTuple):
-    """Samples that are decoded in one batch."""
+    """Samples of one batch."""
 
-    samples: np.ndarray  # int64 [size], positions in the test set; entries from `real` on repeat the first
+    samples: np.ndarray  # int64 [size], places in the test part; from `real` on they repeat the first
     real: int  # number of samples before the repeats
     words: int  # EEG positions of the bucket, W
 
 
 def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Slice]:
-    """Cut samples of `n_words [N]` EEG positions into slices of `size`, shortest first: similar lengths share a slice.
+    """Cut samples of `n_words [N]` EEG positions into slices of `size`, shortest first, so that lengths are similar.
 
-    `edges` are the widths of the buckets; a bucket's last slice is padded. Raises UserError if a sample has more words
-    than the widest bucket.
+    `edges` are the widths of the buckets; a bucket's last slice is padded. UserError if no bucket is wide enough.
     """
     edges, slices = np.unique(np.asarray(edges, int)), []
     if len(n_words) and n_words.max() > edges[-1]:
@@ -129,7 +124,7 @@ def plan_slices(n_words: np.ndarray, edges: Sequence[int], size: int) -> list[Sl
 def over_slices(
     study: Study, rows: np.ndarray, condition: str, mesh: Mesh, run: Run, title: str, texts: np.ndarray | None = None
 ) -> Any:
-    """Call `run(fed, shared, batch)` on batches of similar length; return its results, leaves `[A, N, ...]`."""
+    """Call `run` on the batches of `slices_of`; return its results, `[A, N, ...]`."""
     slices, decode = slices_of(study, rows, condition, mesh, run, texts)
     return decode_dataset(slices, decode, title, len(study.arms))
 
@@ -137,11 +132,11 @@ def over_slices(
 def slices_of(
     study: Study, rows: np.ndarray, condition: str, mesh: Mesh, run: Run, texts: np.ndarray | None = None
 ) -> tuple[list[Slice], Callable[[Slice], Any]]:
-    """Return the batches of similar length, and the function that calls `run(fed, shared, batch)` on one of them.
+    """Return batches of similar length, and the function that calls `run(fed, shared, batch)` on one of them.
 
-    `rows` are N samples, in the order of the results; `condition` is what their features are fed under. `fed` has each
-    arm's `features [A, B, W, F]` and, if `texts [A, N, T]` are given (token ids of each arm's own texts), `labels
-    [A, B, T]`; `shared` has the mask `[B, W]` and any prompts; `batch` is from `make_batch`.
+    `rows` are N samples, fed under `condition`. `fed` has each arm's `features [A, B, W, F]` and, with `texts
+    [A, N, T]` (token ids of its own texts), `labels [A, B, T]`; `shared` has the mask `[B, W]` and any prompts; `batch`
+    is from `make_batch`.
     """
     arrays = placement.put(study.arrays._replace(texts=None), placement.replicated(mesh))
     size = -(-study.config.decode.batch_size // mesh.shape[placement.DATA]) * mesh.shape[placement.DATA]
@@ -160,9 +155,9 @@ def slices_of(
 
 
 def decode_dataset(slices: Sequence[Slice], decode: Callable[[Slice], Any], title: str, arms: int = 1) -> Any:
-    """Return the results of `decode` on all slices as NumPy arrays `[A, N, ...]`, in the order of the samples.
+    """Return the results of `decode` on all slices, NumPy arrays `[A, N, ...]` in the order of the samples.
 
-    `decode` returns device arrays `[A, size, ...]`, whose other axes have the same size in every slice.
+    `decode` returns device arrays `[A, size, ...]` with equal other axes.
     """
     total, start = sum(part.real for part in slices), time.monotonic()
     parts, done = [], 0
@@ -170,7 +165,7 @@ def decode_dataset(slices: Sequence[Slice], decode: Callable[[Slice], Any], titl
     with ProgressLine(title, total) as progress:
         pending = next(dispatched, None)
         while pending is not None:
-            # The next slice is dispatched before the results of this one are read, so the device does not wait.
+            # The next slice is dispatched before this one is read, so that the device does not wait.
             (part, result), pending = pending, next(dispatched, None)
             parts.append(jax.tree.map(lambda leaf, n=part.real: leaf[:, :n], to_host(result)))
             done += part.real
@@ -184,9 +179,9 @@ def decode_dataset(slices: Sequence[Slice], decode: Callable[[Slice], Any], titl
 
 
 def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
-    """Replicate each arm's parameters `[A, ...]` over the arm's devices, so no search step gathers them.
+    """Replicate parameters `[A, ...]` over each arm's devices, so that no search step gathers them.
 
-    A frozen model that all arms share is replicated over all devices, or divided for `decode.tensor_parallel`.
+    A shared frozen model is replicated over all devices, or divided for `decode.tensor_parallel`.
     """
     where: Any = placement.arm_sharding(mesh)
     if isinstance(params, Divided):
@@ -197,14 +192,14 @@ def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
 
 @jax.jit
 def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
-    """Return one PRNG key per sample, for sampling; it does not depend on the batch."""
+    """Return a key per sample, for sampling, whatever the batch."""
     return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def feed_arms(
     arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Mapping[str, Any], mesh: Mesh
 ) -> jax.Array:
-    """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; an arm's seed determines noise."""
+    """Return each arm's encoder input under a condition, `[A, B, W, F]`; the arm's seed determines noise."""
     keep = ("features", "mask", "sample_id", *FED)
     program = _feed_program(tuple((condition, arm.seed) for arm in arms), mesh)
     return program({name: batch[name] for name in keep if name in batch}, arrays)
@@ -220,7 +215,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
-    """Yield the predictions of one arm under one condition, mode by mode, from `decoded` (one entry per sample)."""
+    """Yield the predictions of one arm under one condition, mode by mode, from `decoded [N, ...]`."""
     special, scores = special_tokens(study.tokenizer, study.model), decoded.teacher_forced
     forced = _forced_tokens(scores, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
@@ -242,7 +237,7 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
 
 
 def copied_predictions(study: Study, condition: str, rows: np.ndarray) -> Iterator[Prediction]:
-    """Yield the predictions under a condition of `COPIES`: texts of training samples, the same for all arms."""
+    """Yield the predictions under a condition of `COPIES`, the same for all arms."""
     special = frozenset(study.tokenizer.all_special_ids)
     for arm in study.arms:
         for i in rows.tolist():
@@ -256,7 +251,7 @@ def copied_predictions(study: Study, condition: str, rows: np.ndarray) -> Iterat
 
 
 def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
-    """Return the fields of a row of predictions or rankings that identify sample `i`, arm, condition and mode."""
+    """Return the fields of a row that identify sample `i`, arm, condition and mode."""
     data, donors = study.data, study.samples.donors
 
     def name(row: int) -> str:
@@ -280,18 +275,18 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
 
 
 def special_tokens(tokenizer: Any, model: Seq2SeqModel) -> frozenset[int]:
-    """Return the tokens that are no text: those of the tokenizer, and the model's start and padding."""
+    """Return the tokens that are no text: the tokenizer's, and the model's start and padding."""
     return frozenset({*tokenizer.all_special_ids, model.start_token, model.pad_token})
 
 
 def free_tokens(free: Generated, special: Collection[int]) -> list[list[int]]:
-    """Return the text tokens of every hypothesis; hypotheses of one sample are adjacent."""
+    """Return the text tokens of every hypothesis, those of a sample adjacent."""
     sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
     return [_plain(row[:n], special) for row, n in zip(sequences, free.lengths.reshape(-1), strict=True)]
 
 
 def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:
-    """Return each row's argmax tokens, cut to the reference's length if `cut` is "reference", then by `cut_at_end`."""
+    """Return each row's argmax tokens, cut to the length of the reference if `cut` is "reference", then at the end."""
     lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
     return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
 
@@ -300,17 +295,16 @@ def _plain(tokens: Iterable[int], special: Collection[int]) -> list[int]:
     return [token for token in map(int, tokens) if token not in special]
 
 
-# Sentence retrieval: score every candidate sentence for each recording, by the contrastive or the generative model. No
-# text reaches the brain encoder; the contrastive model embeds candidates separately, by the frozen text encoder.
+# Retrieval: a score of every candidate sentence for each recording. No text reaches the brain encoder; the contrastive
+# model embeds candidates by the frozen text encoder.
 
 COSINE = "cosine of the recording's and the sentence's embedding"
 
 
 def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
-    """Yield rankings of the candidates for the test part under every evaluation condition and arm.
+    """Yield rankings of the candidates for the test part, by evaluation condition and arm.
 
-    A candidate's score is the cosine of its embedding with the model's embedding of the recording; under conditions of
-    `COPIES`, with the embedding of the copied text.
+    A score is the cosine of the embeddings of candidate and recording; under conditions of `COPIES`, copied text.
     """
     params = place_params(study, params, mesh)
     rows = study.split.parts["test"]
@@ -332,7 +326,6 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
 
 
 def _unit_vectors(study: Study, texts: Sequence[str]) -> np.ndarray:
-    """Return the embedding of each text, scaled to norm 1, float64 `[N, E]`."""
     vectors = study.targets.vectors[study.targets.rows(texts)].astype(np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
@@ -346,7 +339,7 @@ def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Arra
 def cell_rankings(
     study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
-    """Yield one arm's rankings under one condition, from scores `[R, N]` of N candidates for the R samples `rows`."""
+    """Yield one arm's rankings under one condition, from scores `[R, N]` of N candidates for `rows`."""
     for i, row_scores in zip(rows.tolist(), scores, strict=True):
         yield Ranking(
             **row_fields(study, cell, i, mode),
@@ -356,16 +349,16 @@ def cell_rankings(
         )
 
 
-PRIOR_ROWS = 64  # largest number of dev recordings for a candidate's mean log-likelihood
+PRIOR_ROWS = 64  # most dev recordings of a candidate's mean log-likelihood
 EVIDENCE = f"log-likelihood less its mean over up to {PRIOR_ROWS} recordings of dev under the same condition, nats"
 
 
 def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
     """Rank candidates by how much the recording raises their likelihood under a generative model.
 
-    The plain likelihood would favour short sentences. So a score is the log-likelihood given the recording minus its
-    mean given recordings of the dev part under the same condition: an estimate of pointwise mutual information, in
-    nats. No other test recording enters a score. Time grows with recordings times candidates.
+    A score is the log-likelihood given the recording minus its mean given dev recordings under the same condition, an
+    estimate of pointwise mutual information in nats; the plain likelihood would favour short sentences. No other test
+    recording enters a score. Time grows with recordings times candidates.
     """
     params = place_params(study, params, mesh)
     dev, test = study.split.parts["dev"], study.split.parts["test"]
@@ -374,12 +367,12 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
     program = likelihood_program(study.model, mesh, study.config.decode.tensor_parallel)
 
     def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
-        # Rows come first because arrays are sharded along `data` by their first axis; each device has all texts.
+        # Rows come first, as arrays are sharded along `data` by their first axis.
         texts = jnp.broadcast_to(labels[None], (len(shared["mask"]), *labels.shape))
         return program(params, fed, (shared, texts))
 
     for condition in study.config.grid.eval_conditions:
-        if condition in COPIES:  # its texts come from no model, so no likelihood is defined
+        if condition in COPIES:  # of no model, so without a likelihood
             continue
         title = f"likelihoods under {condition}"
         usual = over_slices(study, prior, condition, mesh, run, f"{title}, dev")
@@ -390,7 +383,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 
 def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
-    """Return the padded token ids of every text, int32 `[N, T]`."""
+    """Return padded token ids of texts, int32 `[N, T]`."""
     ids = encode_targets(study.tokenizer, texts, study.config.text.max_tokens, study.model.spec.bare_targets)
     return pad_ids(ids, max(map(len, ids)), study.model.pad_token)
 
@@ -409,7 +402,7 @@ def likelihood_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = 
 
 
 def summed_nll(model: Seq2SeqModel, params: Any, hidden: jax.Array, mask: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the negative log-likelihood of each text `labels [B, T]` given its encoded recording, nats `[B]`."""
+    """Return the negative log-likelihood of texts `labels [B, T]` given encoded recordings, nats `[B]`."""
     logits = model.decode(params, model.shift_right(labels), hidden, mask).astype(jnp.float32)
     picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
     losses = jax.nn.logsumexp(logits, axis=2) - picked

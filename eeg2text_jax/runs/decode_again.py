@@ -1,7 +1,6 @@
-"""Decode the rows of a finished run again, as evidence of their origin; nothing of the run's folder is executed.
+"""Decode a finished run again, perhaps a stranger's, as evidence of origin; nothing of its folder is executed.
 
-The folder may be a stranger's. From it come configuration, data and checkpoints; split, tokenizer and other derived
-files are made again in a temporary folder. What the comparison cannot show is listed in `Provenance.not_checked`.
+Configuration, data and checkpoints come from it; split, tokenizer and other derived files are made again elsewhere.
 """
 
 import contextlib
@@ -51,20 +50,20 @@ from eeg2text_jax.training.metrics_log import curve, rows_of
 from eeg2text_jax.training.sections import Settings, checked_settings, fields, with_stored_steps
 from eeg2text_jax.training.study import Study, open_data, open_study
 
-TOLERANCE = 1e-3  # relative and absolute, for `COMPUTED` numbers of two devices, which sum in different orders
+TOLERANCE = 1e-3  # relative and absolute, of `COMPUTED` numbers of two devices
 COMPUTED = ("nll", "score", "scores")
-RANKS = ("rank", "stratum_rank")  # reading the file has checked that they follow from `scores`
-LOSS_TOLERANCE = 5e-3  # relative, for a loss on the dev part
-ABOVE_LOG = 0.1  # relative; the loss of a checkpoint on the train part may exceed the logged training loss by this
-MOST = 2000  # most samples of a part whose loss is computed
+RANKS = ("rank", "stratum_rank")  # the file's reader has checked that they follow from `scores`
+LOSS_TOLERANCE = 5e-3  # relative, of a loss on the dev part
+ABOVE_LOG = 0.1  # relative; by so much a loss on the train part may exceed the logged one
+MOST = 2000  # samples of a part whose loss is computed
 AS_IT_IS = "leave --again out to audit the file as it is"
 
 
 class Again(NamedTuple):
-    """The provenance of rows that were decoded again, and the audit's options about the data of the run."""
+    """The provenance of rows decoded again, and the audit's options about the run's data."""
 
     provenance: Provenance
-    facts: dict[str, Any]  # training sentences, kind of recording, neighbors in time; computed from the data
+    facts: dict[str, Any]  # see `pipeline.facts_of`
 
 
 class Checks:
@@ -79,7 +78,7 @@ class Checks:
 
 
 def decode_again(stored: PredictionSet | RankingSet) -> Again:
-    """Decode with the checkpoints beside a predictions or rankings file; UserError if a row of the file differs."""
+    """Decode with the checkpoints beside a file of predictions or rankings; UserError if a row differs."""
     if not is_of_its_run(stored):
         raise UserError(
             f"{stored.path}: is not in the workdir of the run that wrote it, so it cannot be decoded again; give the "
@@ -96,7 +95,6 @@ def decode_again(stored: PredictionSet | RankingSet) -> Again:
 
 
 def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: Workdir) -> Again:
-    """Do the work of `decode_again` for the workdir `folder`; `scratch` is an empty folder for what is made again."""
     config, checks = own_settings(folder), Checks()
     check_devices()
     check_before(config)
@@ -138,9 +136,9 @@ def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: 
 
 
 def own_settings(folder: Workdir) -> Settings:
-    """Return the configuration of a workdir with our defaults in all fields on which no row depends.
+    """Return a workdir's configuration with our defaults in all fields on which no row depends.
 
-    So no cache, tracker or text encoder that a stranger names is used; an address in another field is a UserError.
+    So no cache, tracker or text encoder of a stranger is used; an address in another field is a UserError.
     """
     config = checked_settings(ConfigDict(read_configuration(folder)))
     neutral = [name for name in STAGES[""].fields if name != "retrieval"]  # which says whether rankings were written
@@ -160,7 +158,7 @@ def own_settings(folder: Workdir) -> Settings:
 
 
 def _open_again(config: Settings, folder: Workdir, scratch: Workdir, checks: Checks) -> Study:
-    """Return the run's study with split, tokenizer and text targets made again in `scratch`."""
+    """Return the study with split, tokenizer and text targets made again in `scratch`."""
     config = with_stored_steps(config, read_configuration(folder))
     source, stated, opened = config.data.source, read_split_file(folder.split), config
     if source == "synthetic":
@@ -190,7 +188,7 @@ def _open_again(config: Settings, folder: Workdir, scratch: Workdir, checks: Che
 
 
 def _fold_number(folder: Workdir, split: Split, data: Any) -> int:
-    """Return which fold of `folds.json`, in the folder above, a split is, from 1; 0 if it is none."""
+    """Return which fold of the `folds.json` above a split is, from 1; 0: none."""
     noted = folder.root.parent / "folds.json"
     if not noted.exists():
         return 0
@@ -203,7 +201,7 @@ def _fold_number(folder: Workdir, split: Split, data: Any) -> int:
 
 
 def _tokenizer(config: Settings, folder: Workdir, scratch: Workdir, checks: Checks) -> None:
-    """Copy the run's tokenizer if `open_study` cannot make it again: the place that it came from is not here."""
+    """Copy the run's tokenizer if its place is not here, so that it cannot be made again."""
     place = config.text.tokenizer or config.model.checkpoint
     if not place:
         checks.add(True, "the tokenizer was trained again on the sentences of the train part")
@@ -217,7 +215,7 @@ def _tokenizer(config: Settings, folder: Workdir, scratch: Workdir, checks: Chec
 
 
 def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
-    """Return the number of rows of two equal files of JSON lines; UserError if a line differs."""
+    """Return the number of rows of two files of JSON lines; UserError if a line differs."""
     differing, count = [], -1
     with theirs.open(encoding="utf8") as one, ours.open(encoding="utf8") as other:
         lines = itertools.zip_longest((line for line in one if line.strip()), other)
@@ -238,7 +236,7 @@ def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
 
 
 def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """Return the name of the first field in which two JSON objects differ; "" if they agree."""
+    """Return the first field in which two JSON objects differ, or ""."""
     for name in {**ours, **theirs}:
         one, other = ours.get(name), theirs.get(name)
         if one != other and name in COMPUTED:
@@ -251,7 +249,7 @@ def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
 
 
 def _check_losses(study: Study, checks: Checks) -> None:
-    """Compare losses of the checkpoints on train, dev and test with each other and the log; dev must be its lowest."""
+    """Compare losses of the checkpoints on all parts with each other and the log, whose lowest dev must be."""
     log, below, above, apart = rows_of(study.workdir.metrics), [], [], []
     for arm, losses in _losses(study).items():
         steps, dev = curve(log, f"dev_loss/{arm}")
@@ -284,7 +282,7 @@ def _check_losses(study: Study, checks: Checks) -> None:
 
 
 def _losses(study: Study) -> dict[str, dict[str, float]]:
-    """Return the loss of each arm's best parameters by part, under the arm's training condition."""
+    """Return each arm's loss by part, of its best parameters under its training condition."""
     losses: dict[str, dict[str, float]] = {str(arm): {} for arm in study.arms}
     for wave in arms_together(study):
         params = trained_params(wave)

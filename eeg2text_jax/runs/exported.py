@@ -1,4 +1,4 @@
-"""Load an export of `eeg2text export` and decode raw features to the text that the run itself would produce."""
+"""Write and load exports of trained arms, which decode raw features to the text of the run."""
 
 import dataclasses
 import json
@@ -56,18 +56,16 @@ class Exported:
         *,
         sample_ids: Sequence[int] | None = None,
     ) -> list[str]:
-        """Return the free-running text of each recording; no target is involved.
-
-        The test samples of a run, in their order, give exactly the run's free-running predictions.
+        """Return the free-running text of each recording: of a run's test samples in order, the run's predictions.
 
         Args:
-          features: one array `[W, F]` of raw features for each recording, as in the data file; or `[N, W, F]`, with
-            `mask`. Recordings longer than the run's `data.max_words` are cut, with a warning.
+          features: an array `[W, F]` of raw features for each recording, as in the data file, or `[N, W, F]` with
+            `mask`. What exceeds the run's `data.max_words` is cut, with a warning.
           mask: `[N, W]` bool, True at real words, which come first.
-          sample_ids: sample numbers in the data file (default: 0, 1, ...), which choose the draws of sampling.
+          sample_ids: numbers in the data file (default: 0, 1, ...), which choose the draws of sampling.
 
         Raises:
-          UserError: features have another width, dtype or shape, or are not finite; or the mask is missing or wrong.
+          UserError: features have another width, dtype or shape, or are not finite; the mask is missing or wrong.
         """
         feeding = self.feeding
         recordings = _recordings(features, mask, len(feeding.mean))
@@ -94,15 +92,15 @@ class Exported:
     def prompts(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return the decoder's input for recordings `[W, F]`: float32 `[N, S, D]` and its mask `[N, S]`.
 
-        For a decoder-only model, this is the prompt with the recording in it, padded on the left (`inputs_embeds` of
-        transformers); for an encoder-decoder, the output of the encoder (`encoder_outputs`).
+        Of a decoder-only model, the prompt with the recording, padded on the left (`inputs_embeds` of transformers);
+        else the encoder's output (`encoder_outputs`).
         """
         features, mask = self._padded(_recordings(features, None, len(self.feeding.mean)))
         hidden, real = self.model.encode(self.params, {"features": features, "mask": mask})
         return np.asarray(hidden, np.float32), np.asarray(real)
 
     def _padded(self, recordings: Sequence[np.ndarray], width: int = 0) -> tuple[jax.Array, jax.Array]:
-        """Standardize recordings; return them padded to `width` words (0: the longest), `[N, W, F]`, and their mask."""
+        """Return standardized recordings `[N, W, F]`, padded to `width` (0: the longest), and their mask."""
         words = [self.feeding.standardize(recording) for recording in recordings]
         lengths = np.array(list(map(len, words)))
         features = stack_features(words.__getitem__, range(len(words)), width or lengths.max())
@@ -123,13 +121,13 @@ class Exported:
 
 
 def load_export(name: str | Path) -> Exported:
-    """Load an export of `eeg2text export`: model, parameters, tokenizer, standardization and settings.
+    """Load an export of `eeg2text export`.
 
     Args:
       name: the folder, or its name on the Hugging Face Hub.
 
     Raises:
-      UserError: the folder is not an export, a file is missing, or a file differs from its checksum.
+      UserError: the folder is no export, or a file is missing or differs from its checksum.
 
     Examples:
       >>> import numpy as np
@@ -184,7 +182,7 @@ def _checked(words: np.ndarray, name: str, width: int) -> np.ndarray:
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
-    """Write the best parameters of an arm (see `arm_number`) of the run in `root` to a folder; return the arm."""
+    """Write the best parameters of an arm of the run in `root` to a folder; return the arm."""
     check_name(out)
     study = finished_study(root)
     number = arm_number(study.arms, arm)
@@ -193,7 +191,7 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
 
 
 def finished_study(root: str) -> Study:
-    """Return data, split and model of the run in `root`; UserError if it is unfinished or a file was changed."""
+    """Return the study of the run in `root`; UserError if it is unfinished or a file was changed."""
     workdir = find_workdir(root := at_hand(root))
     try:
         config = read_settings(ConfigDict(read_configuration(workdir)))
@@ -208,12 +206,12 @@ def finished_study(root: str) -> Study:
 
 
 def exported(study: Study, params: Params) -> Exported:
-    """Return one arm of a run as a model that decodes raw features, without writing a folder."""
+    """Return one arm of a run as a model that decodes raw features."""
     return Exported(study.model, params, study.tokenizer, study.generation, _feeding(study))
 
 
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
-    """Write the parameters of one arm, its configuration, tokenizer and model card to the folder `out`."""
+    """Write one arm's parameters, configuration, tokenizer and model card to the folder `out`."""
     feeding, model = _feeding(study), study.config.model
     if is_path(feeding.base):
         feeding = dataclasses.replace(feeding, base=os.path.relpath(feeding.base, out))
@@ -227,7 +225,7 @@ def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
 
 
 def _feeding(study: Study) -> Feeding:
-    """Return how raw features become the model's input. Raises UserError for a model that an export cannot feed."""
+    """Return how raw features become the model's input; UserError if an export cannot feed it."""
     config, samples, root = study.config, study.samples, study.workdir.root
     decode_there = "decode with `eeg2text decode --workdir`"
     if config.objective != "generate":
@@ -258,7 +256,7 @@ def _feeding(study: Study) -> Feeding:
 
 
 def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
-    """Return what an arm's model card states: data, model, split, and scores if the run has any."""
+    """Return what an arm's model card states."""
     scores, signatures = _scores(study, arm)
     config, checkpoint, frozen = study.config, study.config.model.checkpoint, study.model.shared_frozen
     published = last_part(checkpoint) if is_path(checkpoint) else checkpoint
@@ -284,7 +282,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
 
 
 def _scores(study: Study, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return an arm's scores of texts in `results.json`, a row per test condition and mode, and metric -> signature."""
+    """Return an arm's scores of texts, a row per test condition and mode, and metric -> signature."""
     rows: list[Any] = []
     signatures: dict[str, Any] = {}
     results = study.workdir.results
@@ -298,7 +296,7 @@ def _scores(study: Study, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str
 
 
 def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
-    """Return the index of the arm `condition/seed`; of "", the first trained on EEG, or 0. UserError if none."""
+    """Return the index of the arm `condition/seed`, of "" the first trained on EEG, or 0; UserError if none."""
     names = [str(arm) for arm in arms]
     if not wanted:
         return next((i for i, arm in enumerate(arms) if arm.condition == "eeg"), 0)

@@ -1,9 +1,4 @@
-"""Functions for notebooks: train and audit in one call, and read a run's results as Python objects.
-
-run = fit("own.h5", "own", train__steps=300)    # prepare, split, train, decode, score, audit
-print(run.verdict.sentence)
-run.decode([features])                           # raw features [words, F] of any recording -> text
-"""
+"""Functions for notebooks: train and audit in one call, and read a run's results as Python objects."""
 
 import contextlib
 import dataclasses
@@ -47,7 +42,7 @@ from eeg2text_jax.training.study import Study
 
 
 class Svg(str):
-    """A figure as SVG source, which a notebook draws."""
+    """An SVG figure, which a notebook draws."""
 
     def __repr__(self) -> str:
         return f"Svg({len(self)} characters)"
@@ -58,7 +53,7 @@ class Svg(str):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run, made by `fit` and `load`: `study` has data, split and model, the folder `workdir` all files."""
+    """A finished run, made by `fit` and `load`: `study` has its inputs, the folder `workdir` its files."""
 
     study: Study
     _exports: dict[int, Exported] = dataclasses.field(default_factory=dict)
@@ -73,24 +68,24 @@ class Run:
 
     @property
     def split(self) -> dict[str, np.ndarray]:
-        """Part (train, dev or test) -> row numbers of the data file."""
+        """Part (train, dev or test) -> rows of the data file."""
         return dict(self.study.split.parts)
 
     @property
     def arms(self) -> list[str]:
-        """The names of the trained arms, `condition/seed`."""
+        """The trained arms, `condition/seed`."""
         return [str(arm) for arm in self.study.arms]
 
     @functools.cached_property
     def predictions(self) -> list[Prediction]:
-        """The predictions for the test part, of every arm, condition and mode; rankings if the run is contrastive."""
+        """The predictions of the test part; rankings if the run is contrastive."""
         if self.study.config.objective == "contrastive":
             return list(read_rankings(self.study.workdir.rankings).rows)
         return list(read_predictions(self.study.workdir.predictions).predictions)
 
     @functools.cached_property
     def scores(self) -> dict[str, Any]:
-        """The content of `results.json`, with the scores of every arm, condition and mode in `cells`."""
+        """The content of `results.json`; `cells` has the scores of every arm, condition and mode."""
         return json.loads(self.study.workdir.results.read_text())
 
     @functools.cached_property
@@ -101,16 +96,16 @@ class Run:
         return answer
 
     def table(self) -> str:
-        """Return the scores as a Markdown table in the layout of the paper's table."""
+        """Return the scores as a Markdown table in the layout of the paper."""
         return table_markdown(score_table(self.scores, self.study.config.model.backbone, NARROW_COLUMNS))
 
     def decode(
         self, features: Sequence[np.ndarray] | np.ndarray, mask: np.ndarray | None = None, *, arm: str = ""
     ) -> list[str]:
-        """Decode raw features to text, free-running, with the run's settings; see `runs.exported`.
+        """Decode raw features to text, free-running, with the run's settings.
 
         Args:
-          features: one array `[words, F]` for each recording, or `[N, W, F]` with `mask`.
+          features: an array `[words, F]` for each recording, or `[N, W, F]` with `mask`.
           mask: `[N, W]` bool, False at padding.
           arm: one of `arms`; empty: the first that was trained on EEG.
 
@@ -123,13 +118,13 @@ class Run:
         return self._exports[number].decode(features, mask)
 
     def export(self, out: str | os.PathLike[str], *, arm: str = "") -> Path:
-        """Write an arm to a folder that `load` and transformers read, as `eeg2text export`; return its path."""
+        """Write an arm to a folder that `load` and transformers read; return its path."""
         number = arm_number(self.study.arms, arm)
         write_export(self.study, self.study.arms[number], trained_arm(self.study, number), os.fspath(out))
         return Path(out)
 
     def plot_effects(self) -> Svg:
-        """Plot content (score above chance) of EEG minus content of each control. Raises UserError as `verdict`."""
+        """Plot content (score above chance) of EEG minus that of each control; UserError as of `verdict`."""
         return Svg(effect_figure(self.verdict))
 
     def plot_losses(self) -> Figure:
@@ -137,7 +132,7 @@ class Run:
         return loss_figure(self.study.workdir.metrics)
 
     def plot_channels(self) -> Figure:
-        """Plot each channel's influence on the decoded text of each arm; UserError without electrode positions."""
+        """Plot each channel's influence on each arm's text; UserError without electrode positions."""
         if not (path := self.study.workdir.channels).exists():
             raise UserError(
                 f"{path}: there is no such file, because the electrode positions are unknown (data.raw.montage)."

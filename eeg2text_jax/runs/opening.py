@@ -1,4 +1,4 @@
-"""Open a run in its workdir: check the configuration, join the hosts, lock the folder, open data and model."""
+"""Open a run in its workdir: check the configuration, join hosts, lock the folder, open data and model."""
 
 import contextlib
 import io
@@ -47,10 +47,10 @@ from eeg2text_jax.training.study import Study, arms, chosen_layer, open_study, p
 
 @contextlib.contextmanager
 def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
-    """Join the other hosts, lock a workdir until the block ends, and yield its study (data, split, model, ...).
+    """Join the other hosts, lock a workdir until the block ends, and yield its study.
 
-    `root` is a folder that all hosts share, or a bucket URL. Missing files are made if `make`; otherwise training must
-    have begun, and nothing is changed. Raises UserError if the configuration, the data or the folder is not usable.
+    `root` is a folder that all hosts share, or a bucket URL. Missing files are made if `make`, else training must have
+    begun. UserError if configuration, data or folder are not usable.
     """
     initialize(config.parallel)
     hosts.check_code(config.document)
@@ -76,9 +76,9 @@ def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
 
 
 def check_before(config: Settings) -> None:
-    """Check the fields whose check needs devices or a model, before any file is made; raise UserError for a bad one."""
+    """Check, before any file is made, fields whose check needs devices or a model; UserError for a bad one."""
     check_configured(config)
-    for n_arms in range(1, len(arms(config.grid)) + 1):  # a wave of fewer arms may fit the device mesh
+    for n_arms in range(1, len(arms(config.grid)) + 1):  # fewer arms may fit the mesh
         with contextlib.suppress(UserError):
             placement_of(config, n_arms)
             break
@@ -93,7 +93,7 @@ def check_before(config: Settings) -> None:
 
 
 class AnyTokenizer:
-    """A stand-in tokenizer, with which a model's shape can be computed before the run has its own tokenizer."""
+    """A stand-in by which a model has a shape before the run has a tokenizer."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
@@ -104,7 +104,7 @@ class AnyTokenizer:
 
 
 def _open(config: Settings, root: str) -> Study:
-    """Return the study and make missing files of the workdir; remove a new `config.json` if that fails."""
+    """Return the study and make missing files; remove a new `config.json` if that fails."""
     workdir = Workdir(epath.Path(root))
     new = not workdir.config.exists()
     try:
@@ -127,7 +127,7 @@ def _open(config: Settings, root: str) -> Study:
 
 
 def open_finished(config: Settings, root: str) -> Study:
-    """Return the study of a folder that has a checkpoint and this configuration, else UserError; change nothing."""
+    """Return the study of a folder with a checkpoint of this configuration, else UserError; change nothing."""
     workdir = find_workdir(root)
     resumed(config, workdir)
     own_data = () if config.data.source.endswith(".h5") else (workdir.data,)
@@ -148,7 +148,7 @@ def _checked_study(config: Settings, workdir: Workdir) -> Study:
 
 
 def open_workdir(root: str, config: Settings) -> Workdir:
-    """Create the workdir, or check that it fits the configuration and tidy it; write `config.json`."""
+    """Create the workdir, or check it against the configuration and tidy it; write `config.json`."""
     workdir = Workdir(epath.Path(root))
     check_ours(workdir.root)
     if workdir.config.exists():
@@ -162,9 +162,9 @@ def open_workdir(root: str, config: Settings) -> Workdir:
 
 
 def resumed(config: Settings, workdir: Workdir) -> Settings:
-    """Return the configuration with the steps that `config.json` has of the same numbers of epochs.
+    """Return the configuration with the steps of `config.json` for the same epochs.
 
-    Raises UserError if a field on which a finished stage depends has another value there.
+    UserError if a field on which a finished stage depends has another value there.
     """
     config = with_stored_steps(config, read_configuration(workdir))
     check_configuration(workdir, config.document)
@@ -172,7 +172,7 @@ def resumed(config: Settings, workdir: Workdir) -> Settings:
 
 
 def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
-    """Raise UserError if the steps that epochs give for `samples` are not those of the training."""
+    """Raise UserError if epochs of `samples` are not the steps of the training."""
     if not (made := product(workdir, "training")):
         return
     stored = read_configuration(workdir)
@@ -187,7 +187,7 @@ def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
 
 
 def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
-    """Return a note on the settings in which a checkpoint's `generation_config.json` differs from `spec`, or ""."""
+    """Return a note on how a checkpoint's `generation_config.json` differs from `spec`, or ""."""
     if not checkpoint or not (path := checkpoint_folder(checkpoint) / "generation_config.json").exists():
         return ""
     names = ", ".join(unlike(read_object(path, "restore the file, or remove it"), spec))
@@ -195,7 +195,7 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
 
 
 def dry_run(config: Settings, root: str) -> str:
-    """Return what a run would do and cost; its data are prepared in a temporary folder, and `root` is not written."""
+    """Return what a run would do and cost; data are prepared in a temporary folder, and `root` stays."""
     check_before(config)
     with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -209,7 +209,7 @@ def dry_run(config: Settings, root: str) -> str:
 
 
 def data_lines(study: Study) -> list[str]:
-    """Return lines on the samples, the parts of the split, what leaks between them, and the steps of an epoch."""
+    """Return lines on samples, split, leaks, and the steps of an epoch."""
     data, parts = study.data, study.split.parts
     certificate = json.loads(study.workdir.split.read_text(encoding="utf8"))
     texts = {name: len(set(data.sentence[rows])) for name, rows in parts.items()}
@@ -227,7 +227,7 @@ def data_lines(study: Study) -> list[str]:
 
 
 def cost_lines(study: Study) -> list[str]:
-    """Return lines on the arms, the number of parameters, the minimum memory, and the time of the matrix products."""
+    """Return lines on arms, parameters, least memory, and the time of matrix products."""
     config, model = study.config, study.model
     weights = sum(leaf.size for leaf in jax.tree.leaves(model.shapes))
     least = len(study.arms) * bytes_of_an_arm(study) + frozen_bytes(study)

@@ -1,7 +1,4 @@
-"""The stages of a run: prepare, train all arms, decode (free-running and teacher-forced), score, audit; and its folds.
-
-Finished stages are skipped.
-"""
+"""The stages of a run: prepare, train all arms, decode, score, audit; and its folds. Finished stages are skipped."""
 
 import collections
 import dataclasses
@@ -81,7 +78,7 @@ NO_AUDIT = "no arm was trained and tested with eeg, so there is nothing to audit
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run; UserError if an input is not usable.
 
-    Of a fold, the audit is written but not printed. Of a finished run in a read-only folder, the results are printed.
+    The audit of a fold is not printed. Of a finished run in a read-only folder, the results are printed.
     """
     with open_run(config, root) as study:
         missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
@@ -97,18 +94,18 @@ def run(config: Settings, root: str, *, fold: bool = False) -> None:
 
 
 def decoded_files(config: Settings) -> list[str]:
-    """Return the names of the files that decoding writes: rankings, predictions, or both."""
+    """Return the files that decoding writes: rankings, predictions, or both."""
     wanted = {"rankings.jsonl": is_ranked(config), "predictions.jsonl": config.objective == "generate"}
     return [name for name, is_wanted in wanted.items() if is_wanted]
 
 
 def is_ranked(config: Settings) -> bool:
-    """Return whether a run ranks candidate sentences; it may write texts as well."""
+    """Return whether a run ranks sentences; it may write texts as well."""
     return config.objective == "contrastive" or config.retrieval.likelihood
 
 
 def shows_finished(root: str | os.PathLike[str]) -> bool:
-    """Print table and verdict that a read-only folder of a finished run or of folds has; False for any other folder."""
+    """Print table and verdict of a read-only folder of a finished run or folds; False for any other."""
     folder = Path(root)
     results, verdict = folder / "results.json", folder / "audit.json"
     if not (is_read_only(folder) and results.exists()):
@@ -120,7 +117,7 @@ def shows_finished(root: str | os.PathLike[str]) -> bool:
 
 
 def decode(study: Study, files: Sequence[str] | None = None) -> None:
-    """Decode with each arm's best parameters and write `files`; None: all of `decoded_files`."""
+    """Decode with each arm's best parameters; write `files` (None: `decoded_files`)."""
     files = decoded_files(study.config) if files is None else files
     if study.workdir.rankings.name in files:
         rank(study)
@@ -129,7 +126,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 
 def _stored(study: Study, path: epath.Path, rows: Iterator[Any], write: Callable[[Any], None], *others: str) -> bool:
-    """Write the rows and their digest (`others`: further files of `write`); False on hosts that only compute."""
+    """Write rows and their digest (`others`: further files of `write`); False on hosts that only compute."""
     if not is_main():
         collections.deque(rows, maxlen=0)
         return False
@@ -141,7 +138,7 @@ def _stored(study: Study, path: epath.Path, rows: Iterator[Any], write: Callable
 
 
 def predict(study: Study) -> None:
-    """Decode the test part with each arm's best parameters under every evaluation condition; write the file."""
+    """Decode the test part by every arm under every condition; write `predictions.jsonl`."""
     header, shares, path = header_of_predictions(study), ChannelShares(study), study.workdir.predictions
 
     def write(rows: Iterable[Prediction]) -> None:
@@ -154,7 +151,7 @@ def predict(study: Study) -> None:
 
 
 def header_of_predictions(study: Study) -> dict[str, Any]:
-    """Return the header of the predictions file: digests of its inputs, and how it was decoded."""
+    """Return the header of the predictions file."""
     return header_of(study) | {
         "tokenizer": study.tokenizer_digest,
         **_search(study.config),
@@ -168,7 +165,7 @@ def _search(config: Settings) -> dict[str, Any]:
 
 
 def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
-    """Yield predictions of every arm under every condition; `shares` adds up each channel's influence on the text."""
+    """Yield predictions of every arm under every condition; add each channel's influence to `shares`."""
     for wave in arms_together(study):
         params, mesh, rows = trained_params(wave), wave.placement.mesh, []
         for row in decode_grid(wave, params, mesh):
@@ -180,14 +177,14 @@ def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[
 
 
 def rank(study: Study) -> None:
-    """Rank the candidate sentences with each arm's best parameters under every condition; write `rankings.jsonl`."""
+    """Rank the candidate sentences by every arm under every condition; write `rankings.jsonl`."""
     header, candidates, path = header_of_rankings(study), candidates_of(study), study.workdir.rankings
     if _stored(study, path, ranked_rows(study, candidates), lambda rows: write_rankings(path, header, rows)):
         print(f"wrote {path}: {len(candidates)} candidates")
 
 
 def candidates_of(study: Study) -> Candidates:
-    """Return the sentences to rank: the distinct ones of the test part, in the order of the data file."""
+    """Return the distinct sentences of the test part, in the order of the data file."""
     data = study.data
     first: dict[str, int] = {}
     for i in np.sort(study.split.parts["test"]).tolist():
@@ -200,20 +197,20 @@ def candidates_of(study: Study) -> Candidates:
 
 
 def header_of_rankings(study: Study) -> dict[str, Any]:
-    """Return the header of the rankings file, without the candidates: digests of its inputs, and what scores are."""
+    """Return the header of the rankings file, without the candidates."""
     contrastive = study.config.objective == "contrastive"
     return header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
 
 
 def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
-    """Yield rankings of `candidates` for each test sample, by every arm's best parameters under every condition."""
+    """Yield rankings of `candidates` for each test sample by every arm under every condition."""
     rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
     for wave in arms_together(study):
         yield from rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates)
 
 
 def header_of(study: Study) -> dict[str, Any]:
-    """Return the header of a predictions or rankings file: digests of inputs; kind of recording if not EEG."""
+    """Return digests of inputs, and the kind of recording if not EEG."""
     digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
     return digests | _recording(study.data)
 
@@ -223,9 +220,9 @@ def _recording(data: DataFile) -> dict[str, str]:
 
 
 def score(study: Study) -> dict[str, Any]:
-    """Score the decoded rows; write `results.json`, `results.md` and `results.tex`; print the table.
+    """Score the decoded rows; write `results.json`, which is returned, `.md` and `.tex`; print the table.
 
-    Returns the content of `results.json`. Raises UserError if the rows were changed, or are of another run.
+    UserError if the rows were changed, or are of another run.
     """
     config, workdir = study.config, study.workdir
     workdir.check(*DECODED)
@@ -249,7 +246,7 @@ def score(study: Study) -> dict[str, Any]:
 
 
 def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
-    """Score rows with the word metrics and those in `config.metrics`; pass `options` to `score_cells`."""
+    """Score rows with word metrics and those of `config.metrics`; `options` are those of `score_cells`."""
     names, makers = config.metrics.names, configured(config)
     wanted = (*WORDS, *names) if names else None
     results = score_cells(rows, metrics=wanted, meaning=makers if names else None, **options)
@@ -259,12 +256,12 @@ def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> 
 
 
 def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
-    """Return the content of `results.json`: top-1, top-5 and ranks of rankings."""
+    """Return the content of `results.json` of rankings."""
     return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
 
 
 def read_ranked(study: Study) -> list[Ranking]:
-    """Read this run's rankings, sorted by `in_grid_order`. Raises UserError if it was changed or is of another run."""
+    """Return this run's rankings `in_grid_order`; UserError if changed or of another run."""
     path = study.workdir.rankings
     study.workdir.check(path.name)
     stored = read_rankings(path)
@@ -273,7 +270,7 @@ def read_ranked(study: Study) -> list[Ranking]:
 
 
 def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: str) -> None:
-    """Raise UserError unless the rows in `path` were made with this run's split, data and configuration."""
+    """Raise UserError unless the rows in `path` are of this run's split, data and configuration."""
     check_same_split(study.split.digest(), header.get("split"), path)
     check_same_data(study.data.digest(), header.get("data"), path)
     if header.get("config") != study.config_digest:
@@ -284,7 +281,7 @@ def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: s
 
 
 def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by training condition, in the order of the run's arms, then by seed."""
+    """Sort rows by training condition, in the order of the arms, then by seed."""
     places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
     return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
 
@@ -311,7 +308,7 @@ def judge_ranked(
 ) -> AuditResult | None:
     """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
 
-    Rankings by likelihood have their own file names, because the audit of texts is in the same folder.
+    With likelihoods, the names end in `_likelihood`, as the audit of texts is there as well.
     """
     verdict, judged = audit_ranked(config, rows, **facts), epath.Path(root) / "rankings.jsonl"
     suffix, title = "" if config.objective == "contrastive" else "_likelihood", config.objective
@@ -319,14 +316,14 @@ def judge_ranked(
 
 
 def verdict_of(study: Study) -> AuditResult | None:
-    """Audit the arms trained on EEG: decoded with EEG against the other conditions; None if there is no such arm."""
+    """Audit the arms trained on EEG: EEG against the other conditions; None if there is no such arm."""
     if study.config.objective == "contrastive":
         return audit_ranked(study.config, read_ranked(study), **facts_of(study))
     return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, **facts_of(study))
 
 
 def facts_of(study: Study) -> dict[str, Any]:
-    """Return the audit's options about the data: training sentences, kind of recording, neighbors in time."""
+    """Return the audit's options about the data: training text, kind of recording, neighbors in time."""
     path = study.workdir.split
     return {
         "training_text": [str(text) for text in study.data.sentence[study.split.parts["train"]]],
@@ -336,7 +333,7 @@ def facts_of(study: Study) -> dict[str, Any]:
 
 
 def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> AuditResult | None:
-    """Audit rows that this run decoded, as `config.audit` says; None if no arm was trained and tested with EEG."""
+    """Audit rows as `config.audit` says; None if no arm was trained and tested with EEG."""
     if not can_audit(config.grid):
         return None
     conditions = select_cells(rows, "eeg")
@@ -369,10 +366,9 @@ def publish(
     suffix: str = "",
     show: bool = True,
 ) -> AuditResult | None:
-    """Write `audit.json`, then `report.html`, beside the file that was judged; print the verdict if `show`.
+    """Write `audit.json`, then `report.html`, beside the judged file of `rows` rows; print the verdict if `show`.
 
-    `rows` is the number of judged rows; the report shows the scores `results` under `title`, and `sections`, which are
-    made once the audit is written. `suffix` is added to the names of both files.
+    The report has the scores `results` under `title`, and `sections`. `suffix` is added to both names.
     """
     if verdict is None:
         print(NO_AUDIT)
@@ -398,7 +394,7 @@ CHANNELS = (
 
 
 def report_sections(study: Study) -> list[Section]:
-    """Return the report's sections: data and, where the run has them, donors, losses, channels, reconstructions."""
+    """Return the report's sections on data, donors, losses, channels and reconstructions."""
     root, metrics, channels = study.workdir.root, study.workdir.metrics, study.workdir.channels
     sections = [data_section(study.data)]
     if note := study.samples.donor_note:
@@ -417,7 +413,7 @@ def report_sections(study: Study) -> list[Section]:
 
 
 def data_section(data: DataFile) -> Section:
-    """Return the report's section on the recordings: counts, dropped samples, features and notes."""
+    """Return the report's section on the recordings."""
     dropped = ", ".join(f"{reason} {n}" for reason, n in data.provenance.get("dropped", {}).items()) or "none"
     about = f"{len(data)} samples of {len(set(data.subject))} subjects and {len(set(data.sentence))} different texts"
     lines = [f"{about}; dropped: {dropped}.", f"Features: {data.features_are}.", *data.provenance.get("notes", ())]
@@ -433,16 +429,14 @@ def data_section(data: DataFile) -> Section:
     return Section("Data", "\n\n".join(lines))
 
 
-# A run for each fold, and one verdict over the test parts of all folds. The audit exchanges sentences only within a
-# fold, because each fold trains on test sentences of the other folds.
+# The audit exchanges sentences only within a fold, as each fold trains on test sentences of the others.
 
 
 def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
-    """Run every fold in its own folder under `root`, then score and audit all test parts together.
+    """Run every fold in a folder under `root`, then score and audit all test parts together, with a run's file names.
 
-    `folds` is their number, or "subjects" for one per subject; see `methods.make_folds`. Results over all folds are in
-    `root`, under the file names of a single run. Returns the audit over all folds; None if there is none, or `root` is
-    read-only. Raises UserError as `make_folds` and `run`, or if `root` has folds of another configuration.
+    `folds` is their number, or "subjects" for one per subject. Returns the audit over all folds; None if there is none,
+    or `root` is read-only. UserError as of `make_folds` and `run`, or if `root` has other folds.
     """
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
@@ -497,8 +491,8 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
 def judge_folds(
     config: Settings, place: Path, rows: Sequence[Sequence[Prediction]], header: Facts, facts: Facts
 ) -> AuditResult | None:
-    """Score and audit all folds' `rows` together, with `facts` as of `facts_of`; write a run's files to `place`."""
-    # Token ids are dropped: if folds train their own tokenizers, an id stands for another token in each.
+    """Score and audit all folds' `rows` together; write a run's files to `place`."""
+    # Without token ids, which are those of each fold's own tokenizer.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
     together, judged = [row for fold in plain for row in fold], epath.Path(place / "predictions.jsonl")
     write_predictions(judged, {**header, **_search(config)}, together)
@@ -517,7 +511,7 @@ def judge_folds(
 def judge_ranked_folds(
     config: Settings, place: Path, folds: Sequence[Sequence[Ranking]], header: Facts, facts: Facts
 ) -> AuditResult | None:
-    """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
+    """Audit the rankings of all folds together; candidates are those of a fold."""
     rows: list[Ranking] = []
     for k, fold in enumerate(folds, 1):
         candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")
@@ -527,7 +521,7 @@ def judge_ranked_folds(
 
 
 def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
-    """Return the test sentences that are in the training part of their fold; case and punctuation do not count."""
+    """Return the test sentences that their fold trains on, whatever case and punctuation."""
     leaked = []
     for split in splits:
         train_keys = {key(str(text)) for text in data.sentence[split.parts["train"]]}
@@ -537,7 +531,7 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
 
 
 def _check_same(place: Path, config: Settings, folds: str) -> None:
-    """Refuse a folder that has folds of other data or another division; a fold's run checks the other fields."""
+    """Refuse folds of other data or another division; a fold's run checks the other fields."""
     wanted = {"folds": folds, **{name: config.document[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():

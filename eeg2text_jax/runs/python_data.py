@@ -1,4 +1,4 @@
-"""Write data files from Python objects: MNE's Raw and Epochs, pandas DataFrames, and paths."""
+"""Write data files from MNE's Raw and Epochs, pandas DataFrames, and paths."""
 
 import dataclasses
 import os
@@ -35,10 +35,10 @@ def prepare(
     """Write recordings to a data file, as `eeg2text prepare`, and open it.
 
     Args:
-      data: `mne.io.Raw` with annotations (or a list), whose features are band power as in `config.data.raw`;
-        `mne.Epochs`, one sentence each, with metadata columns `sentence` (or `text`) and optionally those of `write`
-        for subject, task, number and time; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and
-        `sentence`; or paths that `eeg2text prepare` reads.
+      data: `mne.io.Raw` with annotations (or a list), with the features of `config.data.raw`; `mne.Epochs`, one
+        sentence each, with metadata columns `sentence` (or `text`) and perhaps those of `write` for subject, task,
+        number and time; a DataFrame with columns `features` (`[W, F]` or `[F]`) and `sentence`; or paths that
+        `eeg2text prepare` reads.
       out: path of the data file, `.h5`.
       config: a configuration, its path or its name; only its section `data` is used.
       **changes: fields of the configuration, `__` for dots: `data__raw__word="word"`.
@@ -95,14 +95,14 @@ def prepare(
 
 
 def kind_of(data: Any) -> str:
-    """Describe the type of an object and of its elements for a message: "a list of str"."""
+    """Return the type of an object and its elements: "a list of str"."""
     inside = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, list | tuple) else []
     kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in inside))
     return f"a {type(data).__name__}" + (f" of {kinds}" if kinds else "")
 
 
 def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally:
-    """Write MNE recordings to a data file, through temporary FIF files, and return the counts of its samples."""
+    """Write MNE recordings to a data file, through temporary FIF files."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for number, raw in enumerate(raws, 1):
@@ -129,7 +129,7 @@ def _hide_paths(said: str, folder: str) -> str:
 def epoch_rows(
     epochs: Any, names: Sequence[str], kinds: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each epoch: features `[W, F]`, sentence, further metadata; UserError if one is not usable."""
+    """Yield a row for each epoch: features `[W, F]`, sentence, metadata; UserError if not usable."""
     column_names = [] if epochs.metadata is None else list(epochs.metadata.columns)
     text = next((name for name in (columns.sentence, spec.text) if name in column_names), None)
     if text is None:
@@ -168,7 +168,7 @@ def epoch_rows(
 
 
 def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
-    """Return a copy with new values of fields (`.` or `__` between parts of a name); UserError if they do not fit."""
+    """Return a copy with new values of fields, named with `.` or `__`; UserError if they do not fit."""
     config = config.copy_and_resolve_references()
     values = dict(fields(config))
     for name, value in changes.items():

@@ -1,15 +1,4 @@
-"""Are recordings of one sentence more alike than recordings of two sentences? A table of likeness, before any model.
-
-Cell (s, t) of the table is the correlation of the features of sentence s in one recording and of sentence t in another
-one, in points, averaged over pairs of recordings. Content, p, interval and minimum detectable effect are those of the
-audit (`verdict.py`): same sentence minus other sentences of its stratum.
-
-Features are standardized within each recording, and the effect of the length of a sentence is subtracted. If sentences
-come in a different order in each recording, a stratum has sentences of equal length. If they come in the same order, a
-stratum has two sentences that follow each other, so that slow drift cancels. Drift that changes from one sentence to
-the next does not; so nothing is claimed where likeness falls between distances of 1 and 3 places by enough that the
-same drift could have made the content.
-"""
+"""Are recordings of one sentence more alike than recordings of two sentences? A table of likeness, before any model."""
 
 import dataclasses
 import itertools
@@ -38,17 +27,23 @@ from eeg2text_jax.instrument.auditing.verdict import (
 if TYPE_CHECKING:
     from eeg2text_jax.data.datafile import DataFile
 
+# Cell (s, t) of the table is the correlation of the features of sentence s in one recording and sentence t in another,
+# in points, averaged over pairs of recordings. Content, p, interval and minimum detectable effect are those of the
+# audit: same sentence minus others of its stratum. Features are standardized within a recording, without the effect of
+# a sentence's length. A stratum has sentences of equal length or, if sentences come in the same order in each
+# recording, two that follow each other, so that slow drift cancels. Faster drift does not: nothing is claimed where
+# likeness falls between distances of 1 and 3 places by so much that such drift could have made the content.
+
 WITHIN, OVER = "within subjects", "over subjects"  # the two recordings are of one subject, or of two
 MAPS = ("correlation", "linear")
-POSITIONS = 8  # most positions to which a sentence is resampled
-ORDERED = 0.1  # order likeness from which on sentences are compared with those beside them
-NEAR, FAR, FARTHEST = 1, 3, 12  # distances in places that are compared, and the largest one that is shown
-BLOCK, FEWEST_BLOCKS = 12, 5  # places of a block, the unit of the test that likeness falls; fewest blocks for it
-# Minimum detectable effect against the sentence beside it, over that of content alone: the test that likeness falls
-# withholds a share of ALPHA of the claims by chance.
+POSITIONS = 8  # to which a sentence is resampled at most
+ORDERED = 0.1  # order likeness from which sentences are compared with those beside them
+NEAR, FAR, FARTHEST = 1, 3, 12  # distances in places: two that are compared, the largest shown
+BLOCK, FEWEST_BLOCKS = 12, 5  # places of a block, the unit of the test that likeness falls; its fewest blocks
+# Ratio of minimum detectable effects with and without the test that likeness falls, which withholds ALPHA of claims.
 BESIDE = (Z_ALPHA + NormalDist().inv_cdf(POWER / (1 - ALPHA))) / (Z_ALPHA + Z_POWER)
-# A drift of w radians a place makes the content 1 - cos w and the fall cos w - cos 3w. The content is more than FALLS
-# times the fall only if cos w (1 + cos w) is below 1 / (4 FALLS), that is, for periods of less than 4.2 places.
+# A drift of w radians a place makes the content 1 - cos w and the fall cos w - cos 3w: content is above FALLS times the
+# fall only if cos w (1 + cos w) is below 1 / (4 FALLS), for periods of less than 4.2 places.
 FALLS = 4
 FOLDS, COMPONENTS, RIDGE = 5, 64, 1.0  # of the linear map between two recordings
 MOST_LEFT_OUT = 5  # recordings that are named with the effect without them
@@ -56,9 +51,9 @@ MOST_LEFT_OUT = 5  # recordings that are named with the effect without them
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """The standardized features of n sentences in R recordings, D numbers a sentence."""
+    """Standardized features of n sentences in R recordings, D numbers each."""
 
-    values: np.ndarray  # float32 [R, n, D], 0 for sentences that a recording does not have
+    values: np.ndarray  # float32 [R, n, D], 0 for sentences that a recording lacks
     present: np.ndarray  # bool [R, n]
     length: np.ndarray  # [n], number of positions
     place: np.ndarray  # [n], mean place in the recordings
@@ -68,23 +63,23 @@ class Recorded:
 
 @dataclasses.dataclass(frozen=True)
 class Repeats:
-    """How alike recordings of one sentence are, in points of correlation."""
+    """How alike recordings of a sentence are, in points of correlation."""
 
     scope: str  # WITHIN or OVER
     pairs: int  # pairs of recordings
-    order: float  # mean rank correlation of the places of sentences in two recordings
-    beside: bool  # whether each sentence is compared with the one beside it
+    order: float  # mean rank correlation of places in two recordings
+    beside: bool  # whether sentences are compared with those beside them
     contrast: Contrast
-    curve: np.ndarray  # [FARTHEST + 1], mean likeness at each distance in places; NaN if there is none
-    p_fall: float  # one-sided p that likeness falls from distance NEAR to FAR; NaN: too few places
-    fall: float  # the most that it falls, the upper end of a 90 % interval; NaN: too few places
+    curve: np.ndarray  # [FARTHEST + 1], mean likeness by distance in places; NaN: none
+    p_fall: float  # one-sided p that likeness falls from NEAR to FAR; NaN: too few places
+    fall: float  # upper end of a 90 % interval of that fall; NaN: too few places
     without: Mapping[str, float]  # recording -> effect without its pairs
     features: np.ndarray  # [D], content of each number, in points of its covariance
     top: Mapping[int, tuple[float, float, float]]  # k -> share among the k most alike: by templates, perfect, chance
 
     @property
     def claim(self) -> bool:
-        """Whether the recordings are shown to hold something of the sentences."""
+        """Whether recordings are shown to hold something of sentences."""
         beyond_drift = self.p_fall > ALPHA or self.contrast.interval()[0] > FALLS * self.fall
         return self.contrast.above and (beyond_drift or not self.beside)
 
@@ -110,10 +105,10 @@ def repeats(data: "DataFile", likeness: str = "correlation", positions: int = PO
     """Compare recordings of the same sentences, within subjects and over subjects.
 
     Args:
-      data: the samples; each needs a recording.
-      likeness: "correlation" of features, or "linear": of the second recording with a linear map of the first one,
-        fitted on other sentences.
-      positions: largest number of positions to which the sentences are resampled.
+      data: the samples, each with a recording.
+      likeness: "correlation" of features, or "linear": of the second recording with a linear map of the first, fitted
+        on other sentences.
+      positions: to which sentences are resampled at most.
 
     Raises:
       UserError: no recording is known, or too few sentences occur in two recordings.
@@ -208,8 +203,8 @@ def gathered(
 def without_length(values: np.ndarray, length: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Subtract the effect of each length from the samples `[n, D]` of a recording.
 
-    It is estimated from differences of samples up to `FAR` places apart: means of equal lengths would hold slow drift,
-    and differences of consecutive samples alone would bring something of each sentence into those beside it.
+    It comes from differences of samples up to `FAR` places apart: means of equal lengths would hold slow drift, and
+    differences of neighbors alone bring something of each sentence into those beside it.
     """
     strata = length_strata(np.zeros(len(length), int), length)
     member = (strata[:, None] == np.arange(strata.max() + 1)).astype(np.float32)  # [n, lengths]
@@ -220,20 +215,20 @@ def without_length(values: np.ndarray, length: np.ndarray, place: np.ndarray) ->
 
 
 def pairs_of(group: Recorded, scope: str) -> Iterator[tuple[int, int]]:
-    """Yield pairs of recordings, each in one order: the noise of a sentence then counts once in the table."""
+    """Yield pairs of recordings, each in one order, so that a sentence's noise counts once in the table."""
     for a, b in itertools.combinations(range(len(group.recording)), 2):
         if (group.subject[a] == group.subject[b]) == (scope == WITHIN):
             yield a, b
 
 
 def unit_vectors(values: np.ndarray) -> np.ndarray:
-    """Return vectors `[n, D]` without their means and scaled to norm 1, whose products are correlations."""
+    """Return vectors `[n, D]` without their means, of norm 1: their products are correlations."""
     values = values - values.mean(1, keepdims=True) if values.shape[1] > 2 else values
     return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
 
 
 def mapped(one: np.ndarray, other: np.ndarray, both: np.ndarray) -> np.ndarray:
-    """Return a ridge regression of `other` on principal components of `one`, `[n, D]`, fitted on other folds."""
+    """Return a ridge regression of `other` on principal components of `one`, `[n, D]`, of other folds."""
     rank = int(min(COMPONENTS, max(both.sum() // 2, 1), one.shape[1]))
     _, _, axes = np.linalg.svd(one[both], full_matrices=False)
     components, predicted = one @ axes[:rank].T, np.zeros_like(other)
@@ -248,7 +243,7 @@ def mapped(one: np.ndarray, other: np.ndarray, both: np.ndarray) -> np.ndarray:
 
 
 def strata_of(group: Recorded, beside: bool) -> list[np.ndarray]:
-    """Return the sentences of each stratum: those of equal length, or two that follow each other in the order."""
+    """Return the sentences of each stratum: of equal length, or two that follow each other."""
     if not beside:
         strata = length_strata(np.zeros(len(group.length), int), group.length)
         return strata_members(divided(strata, [str(k) for k in range(len(strata))]))
@@ -257,7 +252,7 @@ def strata_of(group: Recorded, beside: bool) -> list[np.ndarray]:
 
 
 def compare(groups: Sequence[Recorded], scope: str, order: float, likeness: str = "correlation") -> Repeats | None:
-    """Compare the recordings of a scope; None if fewer than `MIN_SENTENCES` sentences can be compared."""
+    """Compare the recordings of a scope; None for fewer than `MIN_SENTENCES` sentences."""
     beside, tables, members, effects, carried, start = order >= ORDERED, [], [], [], [], 0
     for group in groups:
         compared = _table(group, scope, likeness)
@@ -275,10 +270,20 @@ def compare(groups: Sequence[Recorded], scope: str, order: float, likeness: str 
     zeros, strata = np.zeros(0), Strata([part for part, _ in members])
     answer = contrast(strata, Cells(tuple(block for _, block in members), zeros, zeros))
     answer = dataclasses.replace(answer, mde=answer.mde * BESIDE) if beside else answer
+    curve, p_fall, fall = _distances(tables)
     return Repeats(
-        scope, len({pair[:2] for pair in effects}), order, beside, answer, *_distances(tables), _without(effects),
-        np.average([c for c, _ in carried], axis=0, weights=[n for _, n in carried]), _top(groups, scope, answer),
-    )  # fmt: skip
+        scope=scope,
+        pairs=len({pair[:2] for pair in effects}),
+        order=order,
+        beside=beside,
+        contrast=answer,
+        curve=curve,
+        p_fall=p_fall,
+        fall=fall,
+        without=_without(effects),
+        features=np.average([content for content, _ in carried], axis=0, weights=[weight for _, weight in carried]),
+        top=_top(groups, scope, answer),
+    )
 
 
 def _likeness(group: Recorded, a: int, b: int, likeness: str) -> np.ndarray:
@@ -288,7 +293,7 @@ def _likeness(group: Recorded, a: int, b: int, likeness: str) -> np.ndarray:
 
 
 def _table(group: Recorded, scope: str, likeness: str) -> tuple[np.ndarray, Recorded] | None:
-    """Return the table of likeness of the sentences that two recordings have, and the group of only these."""
+    """Return the table of likeness of sentences in two recordings, and the group of these alone."""
     total, count = np.zeros((2, *(group.present.shape[1],) * 2))
     for a, b in pairs_of(group, scope):
         there = np.outer(group.present[a], group.present[b])
@@ -304,7 +309,7 @@ def _table(group: Recorded, scope: str, likeness: str) -> tuple[np.ndarray, Reco
 
 
 def _shared(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> Iterator[tuple[int, int, list[np.ndarray]]]:
-    """Yield each pair of recordings, and the sentences of each stratum that both have, two or more."""
+    """Yield each pair of recordings, and each stratum's sentences in both, two or more."""
     for a, b in pairs_of(group, scope):
         both = group.present[a] & group.present[b]
         yield a, b, [part for part in (part[both[part]] for part in strata) if len(part) > 1]
@@ -313,7 +318,6 @@ def _shared(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> Iterat
 def _pair_effects(
     group: Recorded, scope: str, strata: Sequence[np.ndarray], likeness: str
 ) -> list[tuple[str, str, float, int]]:
-    """Return names, effect and number of sentences of each pair of recordings."""
     effects = []
     for a, b, parts in _shared(group, scope, strata):
         table, content = _likeness(group, a, b, likeness), []
@@ -326,7 +330,7 @@ def _pair_effects(
 
 
 def _without(effects: Sequence[tuple[str, str, float, int]]) -> dict[str, float]:
-    """Return the effect without each recording, the smallest first; empty if there are fewer than three recordings."""
+    """Return the effect without each of three or more recordings, the smallest first."""
     names = sorted({name for a, b, _, _ in effects for name in (a, b)})
     by_recording = {}
     for name in names if len(names) > 2 else ():
@@ -336,7 +340,7 @@ def _without(effects: Sequence[tuple[str, str, float, int]]) -> dict[str, float]
 
 
 def _by_feature(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
-    """Return each number's content, 100 times its covariance over sentences within strata, `[D]`, and a weight."""
+    """Return each number's content, 100 times its covariance within strata, `[D]`, and a weight."""
     total, weight = np.zeros(group.values.shape[2]), 0
     for a, b, parts in _shared(group, scope, strata):
         for part in parts:
@@ -347,7 +351,7 @@ def _by_feature(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> tu
 
 
 def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, float, float]:
-    """Return mean likeness by distance in places, p that it falls from `NEAR` to `FAR`, and by how much at most."""
+    """Return mean likeness by distance, p that it falls from `NEAR` to `FAR`, and by how much at most."""
     sums, counts, falls = np.zeros(FARTHEST + 1), np.zeros(FARTHEST + 1), []
     for table, place in tables:
         order = np.argsort(place, kind="stable")
@@ -357,7 +361,7 @@ def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndar
             sums[d], counts[d] = sums[d] + line.sum(), counts[d] + len(line)
         if FAR in lines:
             n = len(table) - FAR
-            near = (lines[NEAR][:n] + lines[NEAR][FAR - NEAR :][:n]) / 2  # both pairs have one sentence of the far pair
+            near = (lines[NEAR][:n] + lines[NEAR][FAR - NEAR :][:n]) / 2  # both have a sentence of the far pair
             fall = near - lines[FAR]
             falls += [part.mean() for part in np.array_split(fall, max(n // BLOCK, 1)) if n >= BLOCK]
     curve = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
@@ -372,8 +376,7 @@ def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndar
 def _top(groups: Sequence[Recorded], scope: str, answer: Contrast) -> dict[int, tuple[float, float, float]]:
     """Return k -> how often a sentence is among the k most alike: by means of other recordings, perfectly, by chance.
 
-    *Perfectly*: templates without noise. The likeness of a recording and the template of its sentence is then the root
-    of the effect, normal with the spread of likeness between sentences.
+    *Perfectly*: likeness to a template without noise is the root of the effect, with the spread between sentences.
     """
     ranks, sizes, spreads = [], [], []
     for group in groups:
@@ -395,7 +398,7 @@ def _top(groups: Sequence[Recorded], scope: str, answer: Contrast) -> dict[int, 
 
 
 def _among(k: int, n: int, strength: float) -> float:
-    """Return the chance that one normal value of mean `strength` is among the k largest of n, the others of mean 0."""
+    """Return the chance that a normal value of mean `strength` is among the k largest of n, the others of mean 0."""
     from scipy import stats  # slow to import
 
     z = np.linspace(-8, 8, 2001)
@@ -404,7 +407,7 @@ def _among(k: int, n: int, strength: float) -> float:
 
 
 def repeat_lines(answers: Sequence[Repeats]) -> list[str]:
-    """Return the answers of `repeats` as lines of text."""
+    """Return the answers as lines of text."""
     lines = []
     for answer in answers:
         c, (low, high) = answer.contrast, answer.contrast.interval()
@@ -433,7 +436,7 @@ def repeat_lines(answers: Sequence[Repeats]) -> list[str]:
 
 
 def repeats_figure(answers: Sequence[Repeats], n_features: int, bands: Sequence[str], channels: Sequence[str]) -> Any:
-    """Return a matplotlib figure: likeness by distance, and content of each band and channel, a row for each scope."""
+    """Return a figure: likeness by distance, and content by band and channel, a row for each scope."""
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
     figure = Figure(figsize=(11, 3.2 * len(answers)), layout="constrained")

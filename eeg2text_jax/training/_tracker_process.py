@@ -1,4 +1,4 @@
-"""The process of an experiment tracker: logs JSON lines of `metrics_log.Tracker` with its package; it loads no JAX."""
+"""The process that logs JSON lines of `metrics_log.Tracker` with the tracker's package; it loads no JAX."""
 
 import importlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def feed(lines: Iterable[str]) -> None:
-    """Start the runs that the first line names, log all further lines, finish; ImportError without the package."""
+    """Start the runs that the first line names, and log the other lines; ImportError without the package."""
     lines = iter(lines)
     begin = json.loads(next(lines))
     name = begin["package"]

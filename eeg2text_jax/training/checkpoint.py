@@ -1,11 +1,6 @@
-"""Orbax checkpoints: written asynchronously, atomic, and verified before a restore.
+"""Orbax checkpoints, written in threads by the first host, which gathers all shards: files as of one host.
 
-Each checkpoint contains `digests.json`, the SHA-256 of its other files, written before the checkpoint gets its final
-name. A resume takes the newest checkpoint whose files match. Training reports and renames a damaged checkpoint and
-takes the previous one; decoding, which opens checkpoints with `read_only`, raises an error.
-
-Only the first of several hosts writes checkpoints and computes digests: in a thread after each save, and before each
-restore. It gathers all shards first, so the files of a checkpoint do not depend on the number of hosts.
+Each has `digests.json`, the SHA-256 of its other files, written before its final name and checked at a restore.
 """
 
 import contextlib
@@ -40,7 +35,7 @@ class Preemption:
         self._received = False
 
     def __enter__(self) -> "Preemption":
-        # On several hosts JAX handles the signal, and only a main thread may install a handler.
+        # JAX handles it on several hosts; only a main thread may install a handler.
         self._installed = jax.process_count() == 1 and threading.current_thread() is threading.main_thread()
         if self._installed:
             self._before = signal.signal(signal.SIGTERM, self._receive)
@@ -53,7 +48,7 @@ class Preemption:
             raise Terminated("ended by SIGTERM; what is trained is saved, and the same command goes on from there.")
 
     def stop_after(self, step: int) -> bool:
-        """Return whether training must stop after `step`; call this after every step."""
+        """Return whether training must stop; call this after every step."""
         if jax.process_count() > 1:
             self._received = multihost_utils.reached_preemption_sync_point(step)
         return self._received
@@ -70,7 +65,10 @@ _NONE = -1  # in place of a step number: there is no checkpoint
 
 
 class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
-    """The newest two checkpoints of a workdir, only read if `read_only`; the exit waits for the last save."""
+    """The newest two checkpoints of a workdir; the exit waits for the last save.
+
+    A damaged one is renamed and the one before is taken; `read_only`, it is an error and nothing is written.
+    """
 
     def __init__(self, workdir: str | epath.Path, *, read_only: bool = False):
         logging.getLogger("absl").addFilter(_is_not_from_orbax)
@@ -83,14 +81,14 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             self._manager = self._open(read_only=read_only)
 
     def _open(self, *, read_only: bool) -> ocp.CheckpointManager:
-        """Return an orbax manager that does not synchronize with the managers of other hosts."""
+        """Return an orbax manager that waits for no other host."""
         host = host_number()
         hosts = {"primary_host": host, "active_processes": {host}, "barrier_sync_key_prefix": f"host_{host}"}
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2,
             create=False,
             read_only=read_only,
-            cleanup_tmp_directories=not read_only,  # left by a process that was killed during a save
+            cleanup_tmp_directories=not read_only,  # of a process killed while it saved
             step_prefix="step",
             async_options=ocp.AsyncOptions(post_finalization_callback=self._write_digests),
             multiprocessing_options=ocp.options.MultiprocessingOptions(**hosts),
@@ -106,7 +104,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._finish("close")
-        except UserError:  # the last save failed; an exception that is already being raised takes precedence
+        except UserError:  # the last save failed; an exception on its way goes first
             if kind is None:
                 raise
 
@@ -118,15 +116,14 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                     _remove_path(self.directory.glob(f"*/{COMMITTED}"))
 
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
-        """Start to save a pytree of arrays and a JSON-able `info`, on all hosts together; UserError if it fails."""
-        info = json.loads(json.dumps(info))  # a copy: orbax writes it in a thread while training changes the original
+        """Start to save a pytree of arrays and a JSON `info`, on all hosts together; UserError if it fails."""
+        info = json.loads(json.dumps(info))  # a copy: training changes it while orbax writes
         state = to_main(state)
         if not is_main():
             return
         self.wait()
         self._saving = step
-        with contextlib.suppress(OSError):  # the directory is in a bucket
-            # Orbax's threads would print pages of errors instead.
+        with contextlib.suppress(OSError):  # of a bucket; unchecked, orbax's threads would print pages of errors
             free, needed = shutil.disk_usage(self.directory).free, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
             if needed > free:
                 raise UserError(
@@ -138,25 +135,25 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             self._manager.save(step, args=content)
 
     def _write_digests(self) -> None:
-        """Write the files' SHA-256 to `digests.json`. Orbax calls this in its thread before the final rename."""
+        """Write `digests.json`; orbax calls this in its thread before the final rename."""
         name = f"step_{self._saving}"
         folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
         (folder,) = [path for path in folders if path.name != name] or folders
         _remove_path(folder.glob(f"*/{COMMITTED}"))
         digests = _digests(folder, _listed_files(folder))
-        # The dict of digests gets a digest, too: otherwise damage to it would be reported as damage to a file.
+        # With a digest of their own, or damage to them would look like damage to a file.
         content = {"files": digests, "digest": content_digest(digests)}
         (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
     def wait(self) -> None:
-        """Wait until every save is on disk; raise a UserError if a save failed."""
+        """Wait until every save is on disk; UserError if one failed."""
         self._finish("wait_until_finished")
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
-        """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
+        """Return step, state and info of the newest undamaged checkpoint, or None; all hosts call this together.
 
-        `abstract_state` is a pytree of shapes with shardings; leaves that are `orbax.checkpoint.PLACEHOLDER` are not
-        read. Raises UserError if the restore fails, or if the newest checkpoint is damaged and `read_only` is set.
+        `abstract_state` are shapes with shardings; leaves `orbax.checkpoint.PLACEHOLDER` are not read. UserError if
+        the restore fails, or the newest checkpoint is damaged and `read_only`.
         """
         step = main_decides(self._newest_undamaged)
         if step == _NONE:
@@ -172,13 +169,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
         except Exception as error:  # orbax and tensorstore raise many kinds of exceptions
             raise UserError(
-                f"{self.directory / f'step_{step}'}: cannot be restored ({named(error)[:300]}), though its files are "
-                "undamaged; use the eeg2text_jax that wrote it, or take another --workdir; nothing was changed."
+                f"{self.directory / f'step_{step}'}: cannot be restored ({named(error)[:300]}), though undamaged; use "
+                "the eeg2text_jax that wrote it, or take another --workdir; nothing was changed."
             ) from error
         return step, restored["state"], restored["info"]
 
     def _newest_undamaged(self) -> int:
-        """Return the step of the newest undamaged checkpoint, or `_NONE`; rename damaged ones newer than it."""
+        """Return a step, or `_NONE`; rename newer checkpoints, which are damaged."""
         for step in sorted(self._manager.all_steps() if self._manager else (), reverse=True):
             folder = self.directory / f"step_{step}"
             if (damage := find_damage(folder)) is None:
@@ -195,12 +192,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
 
 def find_damage(folder: epath.Path) -> str | None:
-    """Return a message about the first damaged file of a checkpoint, or None; UserError if it has no digests."""
+    """Return what is damaged in a checkpoint, or None; UserError if it has no digests."""
     listed = folder / DIGESTS
     if not listed.exists():
         raise UserError(
             f"{listed}: there is no such file, so the checkpoint cannot be checked; it was deleted, or an earlier "
-            "version wrote the checkpoint. Take another --workdir."
+            "version wrote none; take another --workdir."
         )
     try:
         content = parse_json(listed.read_bytes())
@@ -221,7 +218,7 @@ def find_damage(folder: epath.Path) -> str | None:
 
 
 def _damaged_metadata(directory: epath.Path) -> epath.Path:
-    """Return the first of orbax's metadata files, which have no digests, that is no JSON object; else `directory`."""
+    """Return the first of orbax's metadata files that is no JSON object, else `directory`."""
     for path in sorted(directory.glob(f"step_*/{_METADATA}")):
         try:
             if not isinstance(parse_json(path.read_bytes()), dict):
@@ -241,20 +238,19 @@ def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:
 
 
 def _remove_path(notes: Iterable[epath.Path]) -> None:
-    """Rewrite orbax's notes on finished saves without the path on this machine."""
+    """Rewrite orbax's notes without the path on this machine."""
     for note in notes:
         if b"/" in note.read_bytes():
             note.write_text("Checkpoint commit was successful\n")
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
-    """Orbax logs a traceback (300 lines) of each error that it also raises."""
+    """Orbax logs 300 lines of traceback for each error that it also raises."""
     return "orbax" not in record.pathname
 
 
 @contextlib.contextmanager
 def _writing(directory: epath.Path) -> Iterator[None]:
-    """Turn any exception of orbax into a UserError that names the folder."""
     try:
         yield
     except Exception as error:

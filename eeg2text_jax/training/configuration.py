@@ -2,14 +2,13 @@
 
 import argparse
 import ast
-import contextlib
 import dataclasses
 import re
 import runpy
 import sys
 import textwrap
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,6 @@ MOST_USED = {
 
 
 def help_text(command: str, usage: str, options: Sequence[str]) -> str:
-    """Return the text of `--help`: usage, options with meanings, and the ten fields that are used most."""
     name = "judge" if command == "judge" else "default"
     described = meanings(name)
     shown = [(f"--{option}", OPTIONS[option]) for option in ("config", *options)]
@@ -85,7 +83,7 @@ def help_text(command: str, usage: str, options: Sequence[str]) -> str:
 
 
 def meanings(name: str) -> dict[str, tuple[str, str]]:
-    """Return field -> (default, meaning) for a shipped configuration, read from its source text and comments."""
+    """Return field -> (default, meaning) of a shipped configuration, from its source text and comments."""
     described: dict[str, tuple[str, str]] = {}
     above: list[str] = []
     for line in find_config(name).read_text(encoding="utf8").splitlines():
@@ -108,10 +106,10 @@ def _listed(entries: Sequence[tuple[str, str]]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """A parsed command line: the configuration, the values of options by name, and the positional arguments."""
+    """A parsed command line."""
 
     config: ConfigDict
-    settings: Settings | None  # the configuration as typed settings; None for commands that read some sections alone
+    settings: Settings | None  # None for commands that read some sections alone
     options: dict[str, str]
     positional: list[str]
 
@@ -128,11 +126,11 @@ def parse_config(
     sections: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
 ) -> Arguments:
-    """Parse and check the arguments of a command that takes `--config`; every mistake in them is a UserError.
+    """Parse and check the arguments of a command that takes `--config`; every mistake is a UserError.
 
-    `options` are required; an absent `optional` one is "", a `switches` one has no value and is "yes" or "". Without
-    `--config` the configuration is `default`; "": it is required. `positional` names the positional arguments in
-    messages; "": there are none. `sections` are those that the command reads (empty: all), `ranges` those of a judge.
+    `options` are required; an absent `optional` one is "", one of `switches` is "yes" or "". `default` is the
+    configuration without `--config`; "": it is required. `positional` names positional arguments in messages; "": there
+    are none. `sections` are those that the command reads (empty: all), `ranges` those of a judge.
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
     plain += [f"[--{name}]" for name in switches]
@@ -188,17 +186,16 @@ def parse_config(
 
 
 class _ShortText(ConfigDict):
-    """A configuration with a short text: absl makes the text of every flag's default, and YAML would take 0.16 s."""
+    """absl makes a text of every flag's default; YAML would take 0.16 s."""
 
     def __str__(self) -> str:
         return "the configuration"
 
 
 def load_config(place: str) -> ConfigDict:
-    """Return the configuration that a file's `get_config` makes, locked against new fields.
+    """Return the configuration of a file or of a name in the package, locked; UserError if it fails.
 
-    `place` is a file or the name of a configuration in the package, with `:ARGUMENT` for `get_config`: `demo:null`.
-    Raises UserError if there is no such file, or it fails.
+    `:ARGUMENT` at the end is for its `get_config`: `demo:null`.
     """
     name, colon, argument = place.partition(":")
     path = find_config(name)
@@ -220,7 +217,7 @@ def load_config(place: str) -> ConfigDict:
 
 
 def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
-    """Drop all but the last value of a field that is given twice: ml-collections would concatenate two tuples."""
+    """Drop earlier values of a field: ml-collections would concatenate two tuples."""
     joined, rest = [], iter(argv)
     for argument in rest:
         bare = argument.startswith("--config.") and "=" not in argument
@@ -242,7 +239,7 @@ def _parsing_error(error: Exception, usage: str, ranges: Mapping[str, Range]) ->
 
 
 def _check_override(config: ConfigDict, argument: str) -> None:
-    """Refuse `--config.section.field` that names no field of the configuration, and a field without `--config.`."""
+    """Refuse what names no field, and a field without `--config.`."""
     if not argument.startswith("--config."):
         match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
         if match and match[2] in config:
@@ -271,8 +268,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         node, path = node.get(name), dotted
 
 
-# The package's configurations are in `configs/` of a clone and in `eeg2text_jax/configs/` of an installed wheel. Any
-# configuration file can `from configs import default`; a folder `configs` beside the file takes precedence.
+# They are in `configs/` of a clone and `eeg2text_jax/configs/` of a wheel. Any configuration file can `from configs
+# import default`; a folder `configs` beside the file goes first.
 
 
 def configs_folder() -> Path:
@@ -282,7 +279,7 @@ def configs_folder() -> Path:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the package's configurations by name, in alphabetical order."""
+    """Return the package's configurations by name, in order."""
     paths = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
     return {name: path for name, path in paths.items() if name.isidentifier() and name != "arguments"}
 
@@ -294,7 +291,7 @@ def summary(path: Path) -> str:
 
 
 def find_config(name: str) -> Path:
-    """Return the path of the user's file `name`, or of the package's configuration; UserError if neither exists."""
+    """Return the path of the user's file `name`, or of the package's; UserError if neither exists."""
     path, paths = Path(name), shipped()
     if path.is_file():
         return path
@@ -308,29 +305,21 @@ def find_config(name: str) -> Path:
 
 
 def run_config(path: Path) -> dict[str, Any]:
-    """Execute a configuration file and return its global names."""
-    folder = path.resolve().parent
-    with _importable([folder if folder.name == "configs" else folder / "configs", configs_folder()]):
-        # Only a user's file may import modules from the folder above it.
-        places = [] if folder == configs_folder().resolve() else [str(folder.parent)]
-        sys.path[:0] = places
-        try:
-            return runpy.run_path(str(path))
-        finally:
-            for place in places:
-                sys.path.remove(place)
-
-
-@contextlib.contextmanager
-def _importable(folders: list[Path]) -> Iterator[None]:
-    """Make modules of `folders` importable as `configs.NAME`; earlier folders take precedence."""
-    before = {name: sys.modules.pop(name) for name in _modules()}
+    """Execute a configuration file and return its global names; it can import `configs.NAME`."""
+    folder, ours = path.resolve().parent, configs_folder()
     package = types.ModuleType("configs")
-    package.__path__ = [str(folder) for folder in folders if folder.is_dir()]
+    places = [folder if folder.name == "configs" else folder / "configs", ours]
+    package.__path__ = [str(place) for place in places if place.is_dir()]
+    # Only a user's file may import modules from the folder above it.
+    above = [] if folder == ours.resolve() else [str(folder.parent)]
+    before = {name: sys.modules.pop(name) for name in _modules()}
     sys.modules["configs"] = package
+    sys.path[:0] = above
     try:
-        yield
+        return runpy.run_path(str(path))
     finally:
+        for place in above:
+            sys.path.remove(place)
         for name in _modules():
             del sys.modules[name]
         sys.modules.update(before)

@@ -1,8 +1,4 @@
-"""Make the training program (training and evaluation steps of all arms); contrastive and reconstruction objectives.
-
-The contrastive objective (CLIP, Radford et al. 2021) finds, among the sentences of the batch, the one that was read.
-The reconstruction objective of the pretraining stages reproduces the encoder's input.
-"""
+"""Make the training program of each stage; contrastive (CLIP, Radford et al. 2021) and reconstruction objectives."""
 
 import dataclasses
 import functools
@@ -30,17 +26,16 @@ from eeg2text_jax.training.sections import OptimSettings, Settings
 from eeg2text_jax.training.step import GridProgram, make_optimizer, reconstruction_loss, trainable_only, without_frozen
 from eeg2text_jax.training.study import Arm, Study, StudyArrays, init_keys
 
-# Training stages in order: reconstruct snapshots, reconstruct series, step one of two-step training, text. Each is a
-# study with another model or other settings, trained by the same loop in its own folder (text: in the workdir). It
-# starts from the best parameters of the stage before where the names match; the others are initialized as in a run with
-# one stage. Two-step training is an option of the code of Jo et al. 2024 (arXiv:2405.06459), see `step.trainable_mask`.
+# Stages: reconstruct snapshots, reconstruct series, step one of two-step training (an option of the code of Jo et al.
+# 2024, arXiv:2405.06459), text. Each is a study with another model or settings in its own folder (text: the workdir).
+# It starts from the best parameters of the stage before where names match, else as a run of one stage does.
 
 RECONSTRUCTIONS = ("snapshot", "series")
 ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # settings that turn the other stages off
 
 
 def stages(study: Study) -> list[Study]:
-    """Return a study for each training stage, the text stage last; their field `before` is the previous stage."""
+    """Return a study for each stage, text last; their field `before` is the previous stage."""
     chain: list[Study] = []
     for name in stage_names(study.config):
         before = chain[-1] if chain else None
@@ -55,18 +50,18 @@ def stages(study: Study) -> list[Study]:
 
 
 def stage_names(config: Settings) -> list[str]:
-    """Return the names of the stages before the text stage; each is also the name of the stage's folder."""
+    """Return the names, also of folders, of the stages before text."""
     first = [name for name in RECONSTRUCTIONS if config.pretrain.enabled and getattr(config.pretrain, name).steps]
     return [*first, *(["step_one"] if config.step_one.steps else [])]
 
 
 def stage_before(study: Study) -> Study | None:
-    """Return the training stage whose best parameters initialize the stage `study`; None for the first stage."""
+    """Return the stage whose best parameters initialize the stage `study`; None for the first."""
     return study.before or next(iter(stages(study)[-2::-1]), None)
 
 
 def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
-    """Return the paths of frozen parameters, such as "eeg/snapshot"; a path stands for all parameters below it."""
+    """Return the paths of frozen parameters; "eeg/snapshot" stands for all below it."""
     if isinstance(model, ReconstructionModel):
         return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
     if model.eeg is not None and model.eeg.waves is not None:
@@ -77,18 +72,17 @@ def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
 
 
 def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
-    """Return the frozen paths of an encoder of waves; for `trained`, see `model.encoder_train`."""
+    """Return the frozen paths of an encoder of waves; `trained` is `model.encoder_train`."""
     waves, kind = model.eeg.waves, model.eeg.kind
     if trained == "all":
         return ("eeg/encoder/positions",) if waves.stack.frozen_positions else ()
-    # What the encoder's own folder lacks, is trained.
+    # The encoder's own folder lacks these.
     beside = ("bridge", *(f"conv_{n}" for n in range(len(waves.strides) - 1 if kind == "whisper" else 0)))
     leaves = (path for path in flatten(model.shapes["eeg"]) if path.partition("/")[0] not in beside)
     return tuple(f"eeg/{path}" for path in leaves if path.rpartition("/")[2] not in ("lora_a", "lora_b"))
 
 
 def _reconstruction(study: Study, name: Any) -> Study:
-    """Return the study of the stage `name`, without its folder."""
     pretrain = study.config.pretrain
     settings = getattr(pretrain, name)
     changes = {f"optim.{field}": getattr(settings, field) for field in ("lr", "lr_end", "schedule", "warmup_steps")}
@@ -104,26 +98,23 @@ def _reconstruction(study: Study, name: Any) -> Study:
         remat=text.remat,
         keep=text.keep,
     )
-    arrays = study.arrays._replace(voxels=_varying_voxels(study) if pretrain.mask else None)
-    return dataclasses.replace(study, config=config, model=model, arrays=arrays)
-
-
-def _varying_voxels(study: Study) -> jax.Array:
-    """Return a float32 mask of a snapshot's shape: 1 at voxels (or features) that vary over 200 training samples."""
-    least, most = np.inf, -np.inf
-    for row in some_rows(study.split.parts["train"], 200):
-        snapshots = study.samples.features(int(row))
-        least, most = np.minimum(least, snapshots.min(axis=0)), np.maximum(most, snapshots.max(axis=0))
-    return jnp.asarray(least < most, jnp.float32)
+    voxels = None
+    if pretrain.mask:  # only voxels (or features) that vary over 200 training samples count
+        least, most = np.inf, -np.inf
+        for row in some_rows(study.split.parts["train"], 200):
+            snapshots = study.samples.features(int(row))
+            least, most = np.minimum(least, snapshots.min(axis=0)), np.maximum(most, snapshots.max(axis=0))
+        voxels = jnp.asarray(least < most, jnp.float32)
+    return dataclasses.replace(study, config=config, model=model, arrays=study.arrays._replace(voxels=voxels))
 
 
 def study_arrays(study: Study) -> StudyArrays:
-    """Return the arrays that no step changes, on the study's devices; shared frozen parameters are included."""
+    """Return what no step changes, on the study's devices, with any shared frozen parameters."""
     return study.placement.constants(study.arrays)._replace(frozen=frozen_model(study))
 
 
 def frozen_model(study: Study) -> Any:
-    """Return the frozen parameters that all arms share, sharded; None if no parameters are shared."""
+    """Return the frozen parameters that all arms share, sharded; None if there are none."""
     if not study.model.shared_frozen:
         return None
     key, config = init_keys(study.arms[:1], study.config.seed)[0], study.config.model
@@ -133,10 +124,10 @@ def frozen_model(study: Study) -> Any:
 def make_program(
     config: Settings, model: Any, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
 ) -> GridProgram:
-    """Return the training and evaluation steps of these arms; `mesh` is None for one device or to get shapes only.
+    """Return the steps of these arms; `mesh` is None for one device or for shapes alone.
 
-    Equal settings give the same object, so that `base.devices.arms.jit_once` finds its compiled programs. Raises
-    UserError if `parallel.tensor_parallel` cannot divide the model's heads over the devices of an arm.
+    Equal settings give the same object, whose programs `base.devices.arms.jit_once` finds. UserError if
+    `parallel.tensor_parallel` cannot divide the model's heads over the devices of an arm.
     """
     train = config.train
     if mesh is not None and config.parallel.tensor_parallel:
@@ -181,16 +172,16 @@ EXCLUDED = -1e30  # logit that excludes an entry from a softmax
 def clip_loss(
     brain: jax.Array, text: jax.Array, sentence: jax.Array, weight: jax.Array, scale: jax.Array, symmetric: bool
 ) -> jax.Array:
-    """Return the cross-entropy, in nats, of matching each recording to its own text in the batch, summed over rows.
+    """Return the cross-entropy, in nats, of matching each recording to its text in the batch, summed over rows.
 
-    `brain [B, E]` are unit-norm embeddings of the recordings, float32, `text [B, E]` those of the texts, of any norm
-    above 0. Rows of one `sentence [B]` are not negatives of each other; `weight [B]` is 0 for padding rows. `scale`,
-    the inverse temperature, multiplies the cosines. `symmetric` averages with the loss of matching texts to recordings.
+    `brain [B, E]` are unit-norm embeddings of recordings, float32, `text [B, E]` those of texts, of any norm above 0.
+    Rows of one `sentence [B]` are no negatives of each other; `weight [B]` is 0 for padding rows. `scale`, the inverse
+    temperature, multiplies the cosines. `symmetric` averages with the loss of matching texts to recordings.
     """
     logits = scale * jnp.einsum("bd,cd->bc", brain, unit_length(text), precision=jax.lax.Precision.HIGHEST)
     same = sentence[:, None] == sentence[None, :]
     diagonal = jnp.eye(len(sentence), dtype=bool)
-    # Each row, even padding, matches itself: so the (unused) loss of a padding row stays finite.
+    # Even a padding row matches itself, so that its (unused) loss stays finite.
     included = ((weight[None, :] > 0) & ~same) | diagonal
     masked = jnp.where(included, logits, EXCLUDED)
     positive = jnp.diagonal(logits)
@@ -203,14 +194,12 @@ def clip_loss(
 
 @dataclasses.dataclass(frozen=True)
 class ContrastiveProgram(GridProgram):
-    """Training and evaluation steps of the contrastive objective, with `clip_loss`."""
+    """Steps of the contrastive objective, with `clip_loss`."""
 
     model: ContrastiveModel
     symmetric: bool = True  # see `clip_loss`
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss of one arm over the rows of its batch, and its gradient."""
-
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, count = self._loss(params, rows, key)
             return total / jnp.maximum(count, 1.0)
@@ -218,7 +207,6 @@ class ContrastiveProgram(GridProgram):
         return self._accumulated(loss, params, rows, key)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Return the loss of one arm summed over real rows, and their number."""
         inputs = {"features": rows["features"], "mask": rows["mask"]}
         brain = self.model.embed(params, inputs, dropout_key=key)
         with jax.named_scope("head_loss"):
@@ -227,7 +215,7 @@ class ContrastiveProgram(GridProgram):
             return loss, jnp.sum(rows["weight"])
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Add each sentence's number `sentence [A, B]` and embedding `text [A, B, E]`."""
+        """Add `sentence [A, B]`, its number, and `text [A, B, E]`, its embedding."""
         rows, sentences = super()._rows(batch, study, step), []
         for arm, place in zip(self.arms, self._places(len(batch["mask"])), strict=True):
             of_sample = study.texts.exchanged if arm.condition == "label_shuffle" else study.texts.sentence
@@ -238,32 +226,29 @@ class ContrastiveProgram(GridProgram):
 
 @dataclasses.dataclass(frozen=True)
 class ReconstructionProgram(GridProgram):
-    """Training and evaluation steps of a reconstruction stage, with `reconstruction_loss`."""
+    """Steps of a reconstruction stage, with `reconstruction_loss`."""
 
     model: ReconstructionModel
     error: str = "mae"  # "mae" or "mse"
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss of one arm over the snapshots of its batch, and its gradient."""
         rows = dict(rows)
         voxels = rows.pop("voxels", None)
         count = jnp.maximum(jnp.sum(rows["mask"].astype(jnp.float32) * rows["weight"][:, None]), 1.0)
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, judged = self._loss(params, {**rows, "voxels": voxels}, key)
-            # Each micro-batch draws the snapshots that it hides, so its loss is the mean over these snapshots.
+            # Each micro-batch draws what it hides, so its loss is the mean over these snapshots.
             snapshots = jnp.maximum(judged, 1.0) * self.accumulate
             return total / (snapshots if self.model.hidden_share else count)
 
         return self._accumulated(loss, params, rows, key)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Return the loss of one arm summed over the reconstructed snapshots, and their number."""
         made, judged = self.model.reconstruct(params, rows["features"], rows["mask"], dropout_key=key)
         return reconstruction_loss(rows["features"], made, judged, rows["weight"], self.error, rows.get("voxels"))
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Leave the labels out, and add a mask `voxels [A, ...]` if the loss skips voxels."""
         rows = super()._rows(batch, study, step)
         del rows["labels"]
         if study.voxels is not None:
@@ -288,7 +273,7 @@ def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
 
 
 def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
-    """Return the sum over each arm's input snapshots in a batch, `[A, ...]`, and the number of snapshots `[A]`."""
+    """Return the sum of each arm's input snapshots in a batch, `[A, ...]`, and their number `[A]`."""
     fed = program.fed(batch, arrays)
     counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
     features = jnp.where(at_padding(fed["mask"], fed["features"].ndim), fed["features"], 0.0)
@@ -298,7 +283,7 @@ def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[ja
 def _losses_of_predictors(
     program: ReconstructionProgram, batch: Batch, arrays: StudyArrays, mean: jax.Array
 ) -> tuple[tuple, jax.Array]:
-    """Return the summed losses of predicting zero and `mean [A, ...]`, and the number of snapshots, each `[A]`."""
+    """Return the summed losses of predicting zero and `mean [A, ...]`, and the number of snapshots, all `[A]`."""
     fed = program.fed(batch, arrays)
 
     def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:

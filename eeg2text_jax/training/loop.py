@@ -1,4 +1,4 @@
-"""The training loop of all arms: restore, then step, log, evaluate and save until done."""
+"""The training loop of all arms, and arms in waves where not all fit."""
 
 import dataclasses
 import functools
@@ -34,9 +34,9 @@ from eeg2text_jax.training.study import Study, StudyArrays, init_keys, placement
 
 
 def train(study: Study) -> TrainState:
-    """Train every arm of the study, resuming from the newest checkpoint of its workdir; return the last state.
+    """Train every arm from the newest checkpoint on; return the last state.
 
-    Raises UserError if a training or dev loss is not finite, or a checkpoint cannot be written; Terminated on SIGTERM.
+    UserError if a loss is not finite, or a checkpoint cannot be written; Terminated on SIGTERM.
     """
     config, placement = study.config.train, study.placement
     program = grid_program.make_program(study.config, study.model, study.arms, placement.mesh)
@@ -68,7 +68,7 @@ def train(study: Study) -> TrainState:
                     batch = pending.next_batch(iterator)
                     placed = put_batch(batch, placement.mesh, study.config.batch.size, seeds=True)
                     state, metrics = train_step(state, placed, arrays)
-                    pending.swap(step, batch, metrics)  # reads the previous step's metrics meanwhile
+                    pending.swap(step, batch, metrics)  # meanwhile reads those of the step before
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
                     loss = dev_loss(state.params)
@@ -87,10 +87,10 @@ def train(study: Study) -> TrainState:
 
 
 class PreparedStep:
-    """The jitted training step of a study on its devices, with what it needs; `bench` runs the same one.
+    """The jitted training step of a study, which `bench` runs as well.
 
-    `step(state, batch on the devices, arrays)` returns (state, metrics) and donates the state; `arrays` are what no
-    step changes; `formats` are the shardings and memory layouts of the state between steps.
+    `step(state, placed batch, arrays)` returns (state, metrics) and donates the state; no step changes `arrays`;
+    `formats` are the state's shardings and memory layouts between steps.
     """
 
     def __init__(self, study: Study, program: GridProgram):
@@ -100,12 +100,11 @@ class PreparedStep:
         self.step = compile_step(program.train_step, study.placement.mesh, self.formats, where)
 
     def placed(self, state: TrainState) -> TrainState:
-        """Return the state with the layouts that `step` takes; the argument is donated."""
+        """Return the state as `step` takes it; the argument is donated."""
         return jax.device_put(state, self.formats, donate=True)
 
 
 def announce(study: Study, first: int) -> None:
-    """Print the arms, how they share devices, the steps from `first` on, and the devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
     how = "one after the other" if arms_mapping(study.config.parallel) == "map" else "side by side"
@@ -116,9 +115,9 @@ def announce(study: Study, first: int) -> None:
 
 
 class DevLoss:
-    """Function from parameters `[A, ...]` to each arm's loss on dev, or on `rows`, under its training condition, `[A]`.
+    """Function from parameters `[A, ...]` to each arm's loss on dev, or `rows`, under its training condition, `[A]`.
 
-    The unit is nats per token (contrastive: per recording), or the reconstruction error per snapshot.
+    In nats per token (contrastive: per recording), or the reconstruction error per snapshot.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class DevLoss:
         rows = study.split.parts["dev"] if rows is None else rows
         shapes = config.buckets, config.size, own_rows(mesh, config.size)
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, *shapes)
-        # Volumes are too large to keep in memory, so each evaluation reads them again.
+        # Volumes do not fit into memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jit_once(program.eval_step)
         self._place = functools.partial(put_batch, mesh=mesh, size=config.size)
@@ -143,7 +142,7 @@ class DevLoss:
 def restore_or_init(
     study: Study, program: GridProgram, checkpoints: Checkpoints
 ) -> tuple[TrainState, Any, list[str], bool]:
-    """Return state, batches, log and whether training ended, restored or new; UserError if of another run."""
+    """Return state, batches, log and whether training ended; UserError if of another run."""
     iterator = iter(batches_of(study, study.config.train.steps))
     restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
     if restored is None:
@@ -155,7 +154,7 @@ def restore_or_init(
 
 
 def batches_of(study: Study, steps: int) -> grain.IterDataset:
-    """Return the first `steps` training batches of a study, see `training_batches`; a host builds its own rows."""
+    """Return the first `steps` training batches of a study, with the rows of this host."""
     config, batch = study.config, study.config.batch
     seeds = list(dict.fromkeys(arm.seed for arm in study.arms))
     rows, host_rows = study.split.parts["train"], own_rows(study.placement.mesh, batch.size)
@@ -163,9 +162,9 @@ def batches_of(study: Study, steps: int) -> grain.IterDataset:
 
 
 def trained_params(study: Study) -> Any:
-    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, `Divided` if the arms share a frozen model.
+    """Return each arm's parameters of the lowest dev loss, `[A, ...]`, `Divided` if arms share a frozen model.
 
-    Raises UserError if training is not finished, or an arm never had a finite dev loss.
+    UserError if training is not finished, or an arm never had a finite dev loss.
     """
     abstract = study.placement.abstract(grid_program.make_program(study.config, study.model, study.arms).state_shapes())
     abstract = abstract._replace(params=_unread(abstract.params), opt_state=_unread(abstract.opt_state))
@@ -194,8 +193,8 @@ def _unread(tree: Any) -> Any:
 def make_initial_state(study: Study, program: GridProgram) -> TrainState:
     """Return the state before the first step.
 
-    Each parameter comes from the first of these that has it: the best parameters of the training stage before, the
-    pretrained encoder, the pretrained checkpoint, random initialization.
+    A parameter comes from the first of these that has it: the best of the stage before, the pretrained encoder, the
+    checkpoint, random initialization.
     """
     placement, checkpoint = study.placement, study.config.model.checkpoint
     keys = init_keys(study.arms, study.config.seed)
@@ -223,7 +222,7 @@ def make_initial_state(study: Study, program: GridProgram) -> TrainState:
 
 
 def origin(study: Study) -> dict[str, Any]:
-    """Return what identifies the run in its checkpoints: digests of its inputs, and names of its arms."""
+    """Return what identifies the run in its checkpoints."""
     return {
         "split": study.split.digest(),
         "features": study.data.digests["features"],
@@ -248,14 +247,13 @@ def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) 
         )
 
 
-# Train the arms in waves if they do not all fit into device memory. Arms never communicate, so a wave is a study with
-# some of the arms and its own folder.
+# Arms never communicate, so if not all fit into device memory, a wave is a study of some, with its own folder.
 
-STATE_SHARE = 0.7  # share of device memory for training state; the rest is for activations
+STATE_SHARE = 0.7  # share of device memory for training state; activations take the rest
 
 
 def train_arms(study: Study) -> None:
-    """Train all stages of every arm, wave by wave; finished waves are skipped. Raises the errors of `train`."""
+    """Train all stages of every arm, wave by wave, but for what is finished. Raises the errors of `train`."""
     if is_main():
         study.workdir.unrecord(study.workdir.metrics.name)
     parts = arms_together(study)
@@ -275,7 +273,7 @@ def train_arms(study: Study) -> None:
 
 
 def reconstruction_lines(study: Study) -> list[str]:
-    """Return a line per arm of a reconstruction stage: best dev loss, and losses of predicting zero and the mean."""
+    """Return a line per arm of a reconstruction stage: its best dev loss beside those of `TRIVIAL`."""
     if not isinstance(study.model, ReconstructionModel):
         return []
     rows, lines = metrics_log.rows_of(study.workdir.metrics), []
@@ -290,7 +288,7 @@ def reconstruction_lines(study: Study) -> list[str]:
 
 
 def restore_log(study: Study) -> None:
-    """Restore a deleted `metrics.jsonl` from checkpoints, if all waves have them. All hosts must call this together."""
+    """Restore a deleted `metrics.jsonl` if all waves have checkpoints; all hosts call this together."""
     if not main_decides(lambda: int(not study.workdir.metrics.exists())):
         return
     lines: list[str] = []
@@ -307,7 +305,7 @@ def restore_log(study: Study) -> None:
 
 
 def arms_together(study: Study) -> list[Study]:
-    """Return a study for each wave (arms trained at the same time); only the study itself if all arms fit."""
+    """Return a study for each wave of arms; only the study itself if all arms fit."""
     size = main_decides(functools.partial(_arms_at_once, study))
     if size >= len(study.arms):
         return [study]
@@ -321,7 +319,7 @@ def arms_together(study: Study) -> list[Study]:
 
 
 def trained_arm(study: Study, number: int) -> Any:
-    """Return the best parameters of the arm with this number, without the arm axis, see `trained_params`."""
+    """Return the `trained_params` of the arm with this number, without the arm axis."""
     arm = study.arms[number]
     part = next(part for part in arms_together(study) if arm in part.arms)
     params, place = trained_params(part), part.arms.index(arm)
@@ -330,7 +328,7 @@ def trained_arm(study: Study, number: int) -> Any:
 
 
 def _arms_at_once(study: Study) -> int:
-    """Return the number of arms in a wave. It is fixed at the first launch, even if another machine resumes the run."""
+    """Return the number of arms in a wave, fixed at the first launch, wherever the run is resumed."""
     noted, n_arms = study.workdir.root / "waves.json", len(study.arms)
     if noted.exists():
         size = read_object(noted, advice := "restore the file, or take another --workdir").get("arms_at_once")
@@ -348,12 +346,12 @@ def _arms_at_once(study: Study) -> int:
 
 
 def _even(n_arms: int, at_once: int) -> int:
-    """Return the wave size that spreads arms evenly over the fewest waves: 6 arms, at most 4 at once, give 3."""
+    """Return the size of even, fewest waves: 6 arms, at most 4 at once, give 3."""
     return math.ceil(n_arms / math.ceil(n_arms / at_once))
 
 
 def _arms_that_fit(study: Study) -> int:
-    """Return the largest wave size whose training state fits into device memory, else the smallest; print it."""
+    """Return, and print, the largest wave size whose state fits into device memory, else the smallest."""
     arm, memory = bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
     size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
@@ -367,7 +365,7 @@ def _arms_that_fit(study: Study) -> int:
 
 
 def _load(study: Study, n_arms: int, each: int) -> float:
-    """Return the bytes per device of `n_arms` arms (`each` bytes) and the frozen model; inf if no mesh fits them."""
+    """Return the bytes per device of arms of `each` bytes and the frozen model; inf if no mesh fits them."""
     try:
         arm, data = placement_of(study.config, n_arms).mesh.shape.values()
     except UserError:
@@ -376,7 +374,7 @@ def _load(study: Study, n_arms: int, each: int) -> float:
 
 
 def bytes_of_an_arm(study: Study) -> int:
-    """Return the bytes of one arm's training state and gradient."""
+    """Return the bytes of an arm's state and gradient."""
     shapes = grid_program.make_program(study.config, study.model, study.arms).state_shapes()
     return (_bytes(shapes) + _bytes(shapes.params)) // len(study.arms)
 
@@ -386,13 +384,13 @@ def _bytes(shapes: Any) -> int:
 
 
 def frozen_bytes(study: Study) -> int:
-    """Return the bytes of the frozen parameters that all arms share; 0 if there are none."""
+    """Return the bytes of the frozen parameters that all arms share."""
     shared = study.model.shared_frozen
     return _bytes(frozen_shapes(study.model, study.config.model.frozen_dtype)) if shared else 0
 
 
 def device_memory() -> float:
-    """Return the memory of one device of this host in bytes; CPU devices share the machine's memory equally."""
+    """Return the bytes of one device's memory; CPU devices share the machine's equally."""
     device = jax.local_devices()[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
@@ -401,15 +399,12 @@ def device_memory() -> float:
 
 
 def write_reconstructions(study: Study) -> list[epath.Path]:
-    """Write figures of the trained reconstruction stages into the study's workdir; return their paths."""
-    chain = [
-        s
-        for s in grid_program.stages(study)
-        if s.workdir.root.name in grid_program.RECONSTRUCTIONS and s.workdir.metrics.exists()
-    ]
+    """Write figures of the trained reconstruction stages; return their paths."""
+    chain = [s for s in grid_program.stages(study) if isinstance(s.model, ReconstructionModel)]
+    chain = [stage for stage in chain if stage.workdir.metrics.exists()]
     if not chain:
         return []
-    curves = {stage.workdir.root.name: {"": metrics_log.rows_of(stage.workdir.metrics)} for stage in chain}
+    curves = {stage.model.of: {"": metrics_log.rows_of(stage.workdir.metrics)} for stage in chain}
     figure = metrics_log.curves_figure(curves, list(map(str, study.arms)))
     figures = {study.workdir.root / "reconstruction.png": figure}
     if len(study.data.feature_shape) == 3:
@@ -420,7 +415,7 @@ def write_reconstructions(study: Study) -> list[epath.Path]:
 
 
 def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
-    """Return the middle volume `[X, Y, Z]` of the first dev sample, and the first arm's reconstruction of it."""
+    """Return the middle volume `[X, Y, Z]` of the first dev sample, and the first arm's reconstruction."""
     rows = stage.split.parts["dev"][:1]
     batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
     program = grid_program.make_program(stage.config, stage.model, stage.arms)

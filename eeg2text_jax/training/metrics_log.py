@@ -1,4 +1,4 @@
-"""Training curves: a JSON object per line of `metrics.jsonl`, TensorBoard event files, and figures of the losses."""
+"""Training curves: lines of `metrics.jsonl`, TensorBoard, trackers and figures."""
 
 import contextlib
 import io
@@ -34,20 +34,19 @@ from eeg2text_jax.models.brain import ReconstructionModel
 from eeg2text_jax.models.functional import Seq2SeqModel, training_flops
 from eeg2text_jax.training.study import Arm, Study
 
-# Send training curves to an experiment tracker (W&B or Trackio, which share an API): each arm is a run of one group.
-# Its package has a process of its own, fed by a thread with a bounded queue. If the process fails or hangs, training
-# neither waits nor stops, and the first problem is printed.
+# A tracker (W&B or Trackio, which share an API) has a process of its own, fed by a thread with a bounded queue: if it
+# fails or hangs, training neither waits nor stops, and the first problem is printed. Each arm is a run of one group.
 
 PROJECT = "eeg2text"
-MOST_WAITING = 1000  # maximum number of queued lines; further lines are dropped
-PATIENCE = 30.0  # seconds that the tracker has after training to send the queued lines
+MOST_WAITING = 1000  # queued lines; further ones are dropped
+PATIENCE = 30.0  # seconds to send the queued lines after training
 
 
 class Tracker:
-    """Send scalars to a tracker; each arm is a run. Use as a context manager; no method raises.
+    """A context manager that sends scalars to a tracker; no method raises.
 
-    `wanted` is `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`), or "" for none. `place`, the address
-    of the workdir, names the group; the tracker writes its files to `folder` and shows `config`.
+    `wanted` is `wandb` or `trackio`, perhaps with `:PROJECT`, or "" for none. `place`, the address of the workdir,
+    names the group; the tracker writes to `folder` and shows `config`.
     """
 
     def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
@@ -55,7 +54,7 @@ class Tracker:
         self._arms = list(arms)
         group = os.path.basename(os.path.normpath(place)) or "run"
         mark = content_digest([place, dict(config)])[:8]
-        # Workdir and configuration identify a run, so a resumed run continues the same runs of the tracker.
+        # By workdir and configuration, so that a resumed run continues its runs of the tracker.
         runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
         about = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
         self._begin: dict[str, Any] = {**about, "runs": runs, "config": dict(config), "folder": folder}
@@ -71,7 +70,7 @@ class Tracker:
         return self
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Queue the scalars of one step without blocking: `NAME/ARM` for the run of that arm, others for all runs."""
+        """Queue the scalars of a step: `NAME/ARM` for the run of that arm, others for all runs."""
         if not self._package:
             return
         rows: dict[str, dict[str, float]] = {arm: {} for arm in self._arms}
@@ -100,7 +99,6 @@ class Tracker:
             self._report_once("does not keep up, so curves there have gaps")
 
     def _work(self) -> None:
-        """Start the tracker's process and send it the queued lines until the end (runs in the thread)."""
         errors: list[str] = []
         command = [sys.executable, "-m", "eeg2text_jax.training._tracker_process"]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -134,29 +132,28 @@ class Tracker:
 
 
 def tracker_of(study: Study) -> Tracker:
-    """Return the tracker that `train.tracker` names; on other hosts than the first it sends nothing."""
+    """Return the tracker that `train.tracker` names; only the first host's sends."""
     root, config = str(study.workdir.root), study.config
     wanted = config.train.tracker if is_main() else ""
     published = without_folders(config.document, PLACES)
     return Tracker(wanted, address_of(root), root, map(str, study.arms), published)
 
 
-# tensorboardX would import both in 4 s of CPU time; boto3 is not needed, as runs write s3:// workdirs to a local copy.
+# tensorboardX would import both, unused, in 4 s of CPU time.
 with hidden("torch", "boto3"):
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event, SessionLog
     from tensorboardX.record_writer import directory_check
     from tensorboardX.summary import scalar
 
-PAUSE = 30.0  # seconds between two flushes of TensorBoard events; a flush to gs:// sends the whole file
+PAUSE = 30.0  # seconds between flushes of TensorBoard events; one to gs:// sends the whole file
 
 
 class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
-    """Append the scalars of each step to `metrics.jsonl`, TensorBoard and a tracker. Use as a context manager.
+    """A context manager that appends scalars to `metrics.jsonl`, TensorBoard (on the first host) and a tracker.
 
-    Only the first of several hosts writes files. The `lines` of steps up to `step`, from the checkpoint, replace the
-    content of `metrics.jsonl`. tensorboardX's `SummaryWriter` would write events in a thread of its own, and a full
-    disk would not stop training.
+    The `lines` of steps up to `step`, from the checkpoint, replace `metrics.jsonl`. With tensorboardX's
+    `SummaryWriter`, which has a thread, a full disk would not stop training.
     """
 
     def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = (), tracker: Tracker | None = None):
@@ -166,11 +163,11 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
             folder = str(workdir / "tensorboard")
             directory_check(folder)
             self._events, self._flushed = EventsWriter(f"{folder}/events"), time.monotonic()
-            # TensorBoard drops all events of an earlier process that are beyond this step.
+            # TensorBoard then drops an earlier process's events beyond this step.
             self._write_event(step, session_log=SessionLog(status=SessionLog.START))
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Record the scalars of one step; in `metrics.jsonl` a value that is not finite becomes null."""
+        """Record the scalars of a step; in `metrics.jsonl`, one that is not finite is null."""
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
         self.lines.append(json.dumps({"step": step, **row}))
         if is_main():
@@ -189,7 +186,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         try:
             if is_main():
                 self._events.close()
-        except OSError:  # the disk is full; an exception that is already being raised takes precedence
+        except OSError:  # a full disk; an exception on its way goes first
             if kind is None:
                 raise
 
@@ -198,13 +195,13 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
 
 
 def write_lines(workdir: epath.Path, lines: Sequence[str]) -> None:
-    """Replace `metrics.jsonl` by `lines`; only the first of several hosts writes."""
+    """Replace `metrics.jsonl` by `lines`, on the first host."""
     if is_main():
         write_text(workdir / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
 
 def stale(lines: Sequence[str]) -> int:
-    """Return the number of dev evaluations since any arm last improved, from the lines of `metrics.jsonl`."""
+    """Return the number of dev evaluations since any arm improved, from lines of `metrics.jsonl`."""
     best: dict[str, float] = {}
     since = 0
     for row in map(json.loads, lines):
@@ -219,7 +216,7 @@ DASHES = ("-", "--", "-.", ":")
 
 
 class Picture(Figure):
-    """A matplotlib figure that Jupyter shows even if pyplot was not imported."""
+    """A figure that Jupyter shows without pyplot."""
 
     def _repr_png_(self) -> bytes:
         out = io.BytesIO()
@@ -228,7 +225,7 @@ class Picture(Figure):
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Return matplotlib arguments, colour and dashes, that distinguish line `number` of a figure from the others."""
+    """Return colour and dashes of line `number` of a figure."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
 
 
@@ -246,19 +243,19 @@ def write_figure(figure: Figure, out: epath.Path) -> None:
 
 
 def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a file `metrics.jsonl`, each a dict with a step and its scalars."""
+    """Return the complete lines of `metrics.jsonl`, each a step and its scalars."""
     text = metrics.read_text()
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
 
 
 def curve(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float | None]]:
-    """Return the steps at which the scalar `name` was recorded, and its values (None: not finite)."""
+    """Return the steps of the scalar `name`, and its values (None: not finite)."""
     points = [(row["step"], row[name]) for row in rows if name in row]
     return [step for step, _ in points], [value for _, value in points]
 
 
 def loss_figure(metrics: epath.Path) -> Figure:
-    """Plot training loss (thin) and dev loss (thick, dots) of every arm by step, from a file `metrics.jsonl`."""
+    """Plot training loss (thin) and dev loss (thick, dots) of every arm by step."""
     rows = rows_of(metrics)
     figure = Picture(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
@@ -271,15 +268,15 @@ def loss_figure(metrics: epath.Path) -> Figure:
     return figure
 
 
-TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with: zeros, and the mean training input
+TRIVIAL = ("zero", "mean")  # predictions beside reconstructions: zeros, and the mean training input
 
 
 def curves_figure(
     curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str], unit: str = "step"
 ) -> Figure:
-    """Plot dev losses by step (in `unit`), one panel per stage, and lines at the losses of predicting zero or the mean.
+    """Plot dev losses by step (in `unit`), a panel per stage, and lines at the losses of `TRIVIAL`.
 
-    `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl`.
+    `curves` are, by stage and label (a split, for example), rows of `metrics.jsonl`.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
     for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
@@ -296,7 +293,7 @@ def curves_figure(
 
 
 def slices_figure(fed: np.ndarray, made: np.ndarray) -> Figure:
-    """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction."""
+    """Plot the middle slices of a volume `[X, Y, Z]`, above those of its reconstruction."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     most = float(np.abs(fed).max()) or 1.0
     for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", fed), ("reconstructed", made)), strict=True):
@@ -310,28 +307,28 @@ def slices_figure(fed: np.ndarray, made: np.ndarray) -> Figure:
 
 
 def start_trace(folder: str) -> None:
-    """Start a JAX profile without the Python tracer, which would slow down the profiled steps."""
+    """Start a JAX profile without the Python tracer, which slows steps down."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     jax.profiler.start_trace(folder, profiler_options=options)
 
 
 class StepProfile(contextlib.AbstractContextManager["StepProfile"]):
-    """Write a profile of the steps "START:END" (both included; "": none) to `workdir/profile`, on every host."""
+    """A profile of the steps "START:END" (both included; "": none) in `workdir/profile`, of every host."""
 
     def __init__(self, steps: str, workdir: epath.Path):
         self._first, self._last = map(int, (steps or "0:0").split(":"))
         self._folder, self._running = workdir / "profile", False
 
     def step(self, number: int) -> Any:
-        """Start the profile if step `number` is in it; return a context manager that labels the step."""
+        """Start the profile if `number` is in it; return a context manager that labels the step."""
         if not self._running and self._first <= number <= self._last:
             start_trace(str(self._folder))
             self._running = True
         return jax.profiler.StepTraceAnnotation("train", step_num=number)
 
     def after(self, number: int, wait: Callable[[], None]) -> None:
-        """End the profile if step `number` is its last one; `wait` must block until the devices are idle."""
+        """End the profile if `number` is its last step; `wait` blocks until the devices are idle."""
         if self._running and number >= self._last:
             wait()
             self.__exit__()
@@ -354,7 +351,7 @@ class BatchWork(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, pad_token: int) -> "BatchWork":
-        """Return the size of one seed's batch, counted for the first of S seeds in a training batch `[S, B, ...]`."""
+        """Return the size of the first seed's batch in a training batch `[S, B, ...]`."""
         weight, (_, rows, words) = batch["weight"][0], batch["features"].shape[:3]
         real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
         samples, tokens, rows = batch.get("whole", (weight.sum(), real.sum(), rows))
@@ -362,7 +359,7 @@ class BatchWork(NamedTuple):
 
 
 class Pace:
-    """Training rates since `restart` was called; MFU is included if the table `mesh.CHIPS` has the devices' peak."""
+    """Training rates since `restart`, with the MFU of devices in `mesh.CHIPS`."""
 
     def __init__(self, model: Seq2SeqModel | ReconstructionModel, n_arms: int, mesh: Mesh):
         chip = chip_of_device(mesh.devices.flat[0].device_kind)
@@ -375,11 +372,10 @@ class Pace:
         self._samples = self._tokens = self._flops = 0.0
 
     def waited(self, seconds: float) -> None:
-        """Add seconds in which the devices were idle because no batch was ready."""
+        """Add seconds in which devices waited for a batch."""
         self._waited += seconds
 
     def done(self, work: BatchWork) -> None:
-        """Add the samples, tokens and FLOPs of one finished step."""
         self._samples += work.samples
         self._tokens += work.tokens
         self._flops += self._n_arms * training_flops(self._model, work.rows, work.words, work.positions)
@@ -387,7 +383,7 @@ class Pace:
     def rates(self) -> dict[str, float]:
         """Return `samples_per_s`, `tokens_per_s` of one arm, `input_wait` (share of the time), and `mfu` if known.
 
-        `mfu` is the share of the devices' bfloat16 peak that all arms' matrix products take, padding included.
+        `mfu` is the share of the devices' bfloat16 peak in all arms' matrix products, with padding.
         """
         seconds = time.monotonic() - self._start
         sums = {"samples_per_s": self._samples, "tokens_per_s": self._tokens, "input_wait": self._waited}
@@ -396,20 +392,19 @@ class Pace:
 
 
 class Pending:
-    """A queue of the metrics of dispatched steps; metrics are logged as soon as they are read.
+    """A queue of metrics, read once the next step is dispatched, so that reading stalls no device, and logged at once.
 
-    They are read after the next step is dispatched, so that reading never stalls the devices. On several hosts reading
-    is a collective, so the metrics of a whole log interval are read together.
+    On several hosts reading is a collective, so those of a log interval are read together.
     """
 
     def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
         self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
         self._pace, self._pad_token = pace, study.model.pad_token
         self._unread: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
-        self._last_finite = 0  # last step of the run with a finite loss; 0: this process has had none yet
+        self._last_finite = 0  # last step with a finite loss; 0: none in this process
 
     def next_batch(self, iterator: Iterator[Batch]) -> Batch:
-        """Return the next batch; count the wait as `input_wait` if the devices became idle meanwhile."""
+        """Return the next batch; the wait counts if devices became idle meanwhile."""
         start = time.monotonic()
         batch = next(iterator)
         if not self._unread or self._unread[-1][2]["loss"].is_ready():
@@ -417,7 +412,7 @@ class Pending:
         return batch
 
     def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
-        """Read the queued metrics (on several hosts: once per log interval), then queue the metrics of `step`."""
+        """Read the queued metrics (on several hosts: once per log interval), then queue those of `step`."""
         if jax.process_count() == 1 or (step - 1) % self._every == 0:
             self.flush()
         elif self._unread:  # dispatch at most one step ahead
@@ -425,7 +420,7 @@ class Pending:
         self._unread.append((step, BatchWork.of(batch, self._pad_token), metrics))
 
     def flush(self) -> None:
-        """Read and log all queued metrics; raise UserError if a loss is not finite."""
+        """Read and log all queued metrics; UserError if a loss is not finite."""
         if not self._unread:
             return
         unread, self._unread = self._unread, []
@@ -452,7 +447,7 @@ class Pending:
             self._pace.restart()
 
     def dev(self, step: int, losses: np.ndarray) -> None:
-        """Log the dev losses `[A]` after `step`; raise UserError if one, or a queued training loss, is not finite."""
+        """Log the dev losses `[A]` after `step`; UserError if one, or a queued training loss, is not finite."""
         self.flush()
         when = f"step {step}, although the training loss is finite"
         self._check_finite(losses, "on dev is not finite after", when, "features of the dev part")
@@ -467,10 +462,10 @@ class Pending:
 
 
 def by_arm(arms: Sequence[Arm], values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return a dict `"name/arm"` -> value, from a dict name -> array `[A]` with a value for each arm."""
+    """Return "name/arm" -> value, from name -> values `[A]`."""
     return {f"{name}/{arm}": float(value) for name, row in values.items() for arm, value in zip(arms, row, strict=True)}
 
 
 def not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:
-    """Return the first arm whose entry of `values [A]` is not finite."""
+    """Return the first arm whose value of `values [A]` is not finite."""
     return arms[int(np.argmin(np.isfinite(values)))]

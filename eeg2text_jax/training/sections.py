@@ -1,7 +1,6 @@
-"""The configuration of a run as a tree of frozen dataclasses, made from the ConfigDict that users write.
+"""The configuration as frozen dataclasses: `SplitSettings` is the section `split`, and so on.
 
-`SplitSettings` is the section `split` of a configuration, and so on. The annotation of a field is its type and its
-range, see `kinds.py`; meanings and defaults are in `configs/default.py`.
+A field's annotation is type and range, see `kinds.py`; meanings and defaults are in `configs/default.py`.
 """
 
 import dataclasses
@@ -119,7 +118,7 @@ class StepOneSettings:
 
 @dataclasses.dataclass(frozen=True)
 class StageSettings:
-    """Section `pretrain.snapshot`, and the fields that `pretrain.series` shares with it."""
+    """Section `pretrain.snapshot`."""
 
     steps: Count
     epochs: Count
@@ -164,7 +163,7 @@ class ContrastiveSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeSettings:
-    """Section `decode`; `others` has the fields of `GenerationSpec` that a configuration adds to the section."""
+    """Section `decode`; `others` are fields of `GenerationSpec` that a configuration adds to it."""
 
     num_beams: Annotated[int, kinds.whole(1, 1000)]
     max_length: Annotated[int, kinds.whole(2, 100_000)]
@@ -185,7 +184,7 @@ class DecodeSettings:
     others: Mapping[str, Any]
 
     def fields(self) -> dict[str, Any]:
-        """Return all fields of the section by name, with the entries of `others` as fields."""
+        """Return all fields of the section, also those in `others`."""
         values = dataclasses.asdict(self)
         return values.pop("others") | values
 
@@ -214,7 +213,7 @@ class AuditSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """A whole configuration; sections and fields have the order of `configs/default.py`."""
+    """A whole configuration, in the order of `configs/default.py`."""
 
     seed: Seed
     objective: Annotated[str, kinds.one_of("generate", "contrastive")]
@@ -245,7 +244,7 @@ class Settings:
         return dataclasses.asdict(self) | {"decode": self.decode.fields()}
 
     def changed(self, changes: Mapping[str, Any]) -> "Settings":
-        """Return a copy with new values of some fields; `changes` maps dotted names such as `train.steps` to values."""
+        """Return a copy with new values of fields by dotted names, such as `train.steps`."""
         if not changes:
             return self
         config = ConfigDict(self._values())
@@ -254,8 +253,8 @@ class Settings:
 
 
 def read_settings(config: ConfigDict) -> Settings:
-    """Return the settings of a configuration, which must have passed `check_config`."""
-    document = config.to_dict()  # a dict's KeyError has the name of the missing key and no other text
+    """Return the settings of a configuration that passed `check_config`."""
+    document = config.to_dict()  # whose KeyError has the missing name and no other text
     own = {field.name for field in dataclasses.fields(DecodeSettings)}
     others = {name: value for name, value in document["decode"].items() if name not in own}
     return kinds.read_section(Settings, {**document, "decode": {**document["decode"], "others": others}})
@@ -268,10 +267,10 @@ RANGES = kinds.ranges_of(Settings)  # range of each field by its dotted name, in
 def check_config(
     config: ConfigDict, sections: Names = (), ranges: Mapping[str, Range] | None = None, given: Names = ()
 ) -> None:
-    """Raise UserError if a field is missing, unknown, out of its range, or contradicts another field.
+    """Raise UserError if a field is missing, unknown, out of its range, or contradicts another.
 
-    Of the top-level `sections` (empty: all), only single fields are checked, as are those of a judge's configuration,
-    which has the ranges `ranges`. Steps in `given`, the fields on the command line, are refused if epochs set them.
+    With top-level `sections`, or the `ranges` of a judge's configuration, only single fields are checked. Steps in
+    `given`, the fields on the command line, are refused if epochs set them.
     """
     values, wanted = dict(fields(config)), RANGES if ranges is None else ranges
     if ranges is None:
@@ -303,19 +302,19 @@ def check_config(
 
 
 def checked_settings(config: ConfigDict, given: Names = ()) -> Settings:
-    """Check all of a configuration with `check_config`; return its settings."""
+    """Check a configuration with `check_config`; return its settings."""
     check_config(config, given=given)
     return read_settings(config)
 
 
 def refusal(name: str, value: Any, ranges: Mapping[str, Range] = RANGES) -> UserError:
-    """Return the error about the value of field `name`, which is out of its range."""
+    """Return the error about a field that is out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
     return UserError(f"{name} is {shortly(plain)}; expected {ranges[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of every field; the dict `model.shape` is one field."""
+    """Yield dotted name and value of every field; `model.shape` is one."""
     for name, value in config.items():
         dotted = f"{prefix}{name}"
         if isinstance(value, ConfigDict) and dotted not in RANGES:
@@ -325,7 +324,7 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def notes(config: Settings) -> list[str]:
-    """Return messages about a warm-up that a training stage will cut because it is longer than half of the stage."""
+    """Return messages about warm-ups that are cut, as they are longer than half of a stage."""
     stages = [("optim", "train"), ("optim", "step_one")]
     stages += [(name, name) for name in ("pretrain.snapshot", "pretrain.series") if config.pretrain.enabled]
     messages = []
@@ -340,7 +339,6 @@ def notes(config: Settings) -> list[str]:
 
 
 def _problems(c: ConfigDict) -> Iterator[str]:
-    """Yield a message for each contradiction between fields."""
     if c.split.method == FROM_FILE and not c.split.path:
         yield _wrong(c, "split.path", "a certificate or split file in JSON, as split.method is 'file'")
     if problem := template_problem(c.text.template):
@@ -355,7 +353,7 @@ def _problems(c: ConfigDict) -> Iterator[str]:
 
 
 def _wrong(config: ConfigDict, names: str, expected: str) -> str:
-    """Return a message with the values of the fields `names` (separated by spaces), and what is expected."""
+    """Return a message about the fields `names`, separated by spaces."""
     shown = " and ".join(f"{name} {shortly(field_at(config, name))}" for name in names.split())
     return f"{shown.replace(' ', ' is ', 1)}; expected {expected}."
 
@@ -421,9 +419,8 @@ def _training_problems(c: ConfigDict) -> Iterator[str]:
         yield wrong("pretrain.freeze_snapshot pretrain.snapshot.steps", "steps above 0, else random weights are frozen")
 
 
-# Field with a number of epochs -> the field with steps that it replaces unless it is 0, and the field with the batch
-# size. An epoch trains every sample of the train part once and pads its last batch: 9,951 samples in batches of 32 are
-# 311 steps, which are stored in the workdir's `config.json`.
+# Field with epochs -> the field with steps that it sets unless it is 0, and the field with the batch size. An epoch has
+# every train sample once and pads its last batch: 9,951 samples in batches of 32 are 311 steps (in `config.json`).
 EPOCHS = {
     "optim.decay_epochs": ("optim.decay_every", "batch.size"),
     "train.epochs": ("train.steps", "batch.size"),
@@ -437,17 +434,17 @@ for _stage in ("pretrain.snapshot", "pretrain.series"):
 
 
 def count_batches(samples: int, size: int) -> int:
-    """Return the number of batches per epoch, of which one may be partial; the buckets do not change the number."""
+    """Return the number of batches per epoch, whatever the buckets."""
     return -(-samples // size)
 
 
 def epoch_fields(config: Any) -> dict[str, tuple[str, str]]:
-    """Return the entries of `EPOCHS` whose number of epochs is not 0."""
+    """Return the entries of `EPOCHS` that are not 0."""
     return {name: derived for name, derived in EPOCHS.items() if field_at(config, name)}
 
 
 def with_steps(config: Settings, samples: int) -> Settings:
-    """Return the configuration with steps derived from epochs, for a train part of `samples` samples."""
+    """Return the configuration with steps derived from epochs of `samples` train samples."""
     return config.changed({
         steps: field_at(config, name) * count_batches(samples, field_at(config, batch))
         for name, (steps, batch) in epoch_fields(config).items()
@@ -455,7 +452,7 @@ def with_steps(config: Settings, samples: int) -> Settings:
 
 
 def length_lines(config: Settings, samples: int) -> list[str]:
-    """Return a line for each training stage whose length is given in epochs; steps must be known."""
+    """Return a line for each stage with a length in epochs; steps must be known."""
     shown = []
     for name, (steps, batch) in epoch_fields(config).items():
         training, _, last = name.rpartition(".")
@@ -466,13 +463,13 @@ def length_lines(config: Settings, samples: int) -> list[str]:
 
 
 def with_stored_steps(config: Settings, stored: Mapping[str, Any]) -> Settings:
-    """Return `config` with its derived steps taken from `stored`, the content of a workdir's `config.json`."""
+    """Return `config` with the derived steps of `stored`, the content of `config.json`."""
     steps = {name: field_at(stored, name) for name, _ in epoch_fields(config).values()}
     return config.changed({name: value for name, value in steps.items() if type(value) is int and value > 0})
 
 
 def field_at(tree: Any, name: str) -> Any:
-    """Return the field with this dotted name in settings, a ConfigDict or `config.json`; None if it is absent."""
+    """Return the field of a dotted name in settings, a ConfigDict or `config.json`; None if absent."""
     for part in name.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else getattr(tree, part, None)
     return tree

@@ -1,6 +1,6 @@
-"""The training step and the evaluation step of all arms: pure functions, compiled once per shape of the batch.
+"""The training and evaluation steps of all arms: pure functions, compiled once per shape of the batch.
 
-All arms of a seed get the same batch and the same dropout keys; only the condition (EEG or a control) differs.
+Arms of a seed get the same batch and dropout keys; only the condition (EEG or a control) differs.
 """
 
 import dataclasses
@@ -31,11 +31,11 @@ BLOCK = 1 << 26  # bytes of float32 logits in one block of `summed_loss_by_block
 def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
     """Return the negative log-likelihood in nats of labels `[B, T]` under logits `[B, T, V]`, float32 `[B, T]`.
 
-    `label_smoothing` is the share of the target distribution spread evenly over the vocabulary.
+    `label_smoothing` is the share of the target that is spread evenly over the vocabulary.
     """
     logits = shard_rows(logits.astype(jnp.float32))
     log_norm = _log_norm(logits)
-    # A masked sum, because XLA may partition a gather from sharded logits across the arms.
+    # A masked sum: XLA may partition a gather from sharded logits across the arms.
     is_label = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
     losses = log_norm - jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
     if label_smoothing:
@@ -51,13 +51,13 @@ def _log_norm(logits: jax.Array) -> jax.Array:
 
 
 def _log_norm_by_product(logits: jax.Array) -> jax.Array:
-    """Return `_log_norm(logits)` with the sum as a matrix product with ones.
+    """Return `_log_norm(logits)` with the sum as a matrix product.
 
-    By the TPU compiler's estimate this takes 2.2 ms instead of 4.3 (7,168 x 50,265 logits on a v5e). `HIGH` splits an
-    exponential into two bfloat16 numbers: the relative error is at most 2^-17, and 0 for the largest exponential, 1.
+    By the TPU compiler's estimate it takes 2.2 ms instead of 4.3 (7,168 x 50,265 logits on a v5e). `HIGH` splits an
+    exponential into two bfloat16: the relative error is at most 2^-17, and 0 for the largest exponential, 1.
     """
     most = jnp.max(logits, axis=-1, keepdims=True)
-    ones = jnp.ones((logits.shape[-1], 8), logits.dtype)  # XLA would turn a product with one column into a reduction
+    ones = jnp.ones((logits.shape[-1], 8), logits.dtype)  # XLA turns a product with one column into a sum
     sums = jnp.matmul(jnp.exp(logits - most), ones, precision=jax.lax.Precision.HIGH)
     return jnp.log(sums[..., 0]) + most[..., 0]
 
@@ -79,9 +79,9 @@ _log_norm.defvjp(_log_norm_forward, _log_norm_backward)
 def summed_loss(
     logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the loss summed over all tokens of a batch but padding, and their number (float32 scalars).
+    """Return the loss summed over the tokens of a batch but padding, and their number (float32 scalars).
 
-    `logits` are `[B, T, V]` or `[B*T, V]`; `labels` are `[B, T]`; `weight [B]` is 0 for padding rows.
+    `logits` are `[B, T, V]` or `[B*T, V]`, `labels` `[B, T]`; `weight [B]` is 0 for padding rows.
     """
     loss_mask = _loss_mask(labels, weight, pad_token)
     shape = logits.shape[:-1]
@@ -90,7 +90,7 @@ def summed_loss(
 
 
 def logits_of_rows(x: jax.Array, table: jax.Array, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
-    """Return `logits_of(x, table, bias, cap)` with one row per position, `[B*T, V]`.
+    """Return `logits_of(x, table, bias, cap)` as `[B*T, V]`.
 
     A TPU copies products `[B, T, V]` into another layout (0.3 of 210 ms for BART-large, batch 128).
     """
@@ -134,25 +134,25 @@ def reconstruction_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the sum over snapshots of a snapshot's mean error, and the number of snapshots (float32 scalars).
 
-    `target [B, W, ...]` is the encoder's input; `made` broadcasts to its shape. `judged`, bool `[B, W]`, and `voxels`,
-    float32 `[...]` or None, say what enters the loss; `weight [B]` is 0 for padding rows; `kind` is "mae" or "mse".
+    `made` broadcasts to the shape of the encoder's input, `target [B, W, ...]`. `judged`, bool `[B, W]`, and `voxels`,
+    float32 `[...]` or None, say what counts; `weight [B]` is 0 for padding rows; `kind` is "mae" or "mse".
     """
     counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
     error = LOSSES[kind](target.astype(jnp.float32) - made)
     axes = tuple(range(2, target.ndim))
     means = error.mean(axis=axes) if voxels is None else (error * voxels[None, None]).sum(axis=axes) / voxels.sum()
-    # `where`, because the error at padding may be inf or nan.
+    # `where`: the error at padding may be inf or nan.
     return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)
 
 
 def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
-    """Return whether a path of `jax.tree_util` is, or lies below, one of the paths `frozen`, such as "eeg/snapshot"."""
+    """Return whether a path of `jax.tree_util` is one of `frozen`, such as "eeg/snapshot", or below."""
     name = "/".join(str(key.key) for key in path)
     return any(name == top or name.startswith(f"{top}/") for top in frozen)
 
 
 def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str]) -> optax.GradientTransformation:
-    """Return an optimizer that has no state for parameters at or below the paths `frozen` and never changes them."""
+    """Return an optimizer without state for parameters at or below `frozen`, which it never changes."""
     if not frozen:
         return optimizer
 
@@ -164,17 +164,16 @@ def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str
 
 
 def own_params(model: AnyModel, params: Any) -> Any:
-    """Return the parameters (or shapes) that each arm has of its own: all but a frozen model that the arms share."""
+    """Return the parameters (or shapes) of each arm: all but a frozen model that the arms share."""
     return divide(params)[0] if model.shared_frozen else params
 
 
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
-    """Return a bool array for each leaf of `params` (of one arm), broadcastable to it: True where it is trained.
+    """Return a bool array for each leaf of one arm's `params`, broadcastable to it: True where it is trained.
 
-    Phase `first` is step one of the two-step training in the code of Jo et al. 2024: of the language model, the shared
-    embeddings, the learned positions and the encoder's first layer; in T5 only the embeddings, because that code
-    selects parameters by BART's names. Phase `all` trains everything but buffers: the output bias of BART and PEGASUS,
-    and PEGASUS's positions if the checkpoint has a table of them.
+    Phase `first` is step one of the code of Jo et al. 2024: of the language model, the shared embeddings, the learned
+    positions and the encoder's first layer; in T5 only the embeddings, as that code selects by BART's names. Phase
+    `all` trains all but buffers: the output bias of BART and PEGASUS, and PEGASUS's positions if a checkpoint has them.
     """
 
     def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
@@ -195,7 +194,7 @@ def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
 def trainable_only(
     optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: str
 ) -> optax.GradientTransformation:
-    """Restrict an optimizer (its gradient norm and decay, too) to what a phase of `trainable_mask` trains."""
+    """Restrict an optimizer, with its gradient norm and decay, to what a phase trains."""
     if _trains_all(model, phase):
         return optimizer
     zero_frozen = optax.stateless(lambda tree, params=None: trained_part(model, tree, phase))
@@ -203,7 +202,7 @@ def trainable_only(
 
 
 def trained_part(model: AnyModel, tree: Any, phase: str) -> Any:
-    """Return a tree of the parameters' structure with zeros for what a phase of `trainable_mask` does not train."""
+    """Return a tree like the parameters with zeros for what a phase does not train."""
     if _trains_all(model, phase):
         return tree
     mask = trainable_mask(cast(Seq2SeqModel, model), tree, phase)
@@ -212,7 +211,7 @@ def trained_part(model: AnyModel, tree: Any, phase: str) -> Any:
 
 def _trains_all(model: AnyModel, phase: str) -> bool:
     if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
-        return True  # the training state then has trained parameters only
+        return True  # the state then has trained parameters only
     spec = getattr(model, "spec", None)  # of a language model
     if spec is None:
         return True
@@ -224,12 +223,12 @@ Rate: TypeAlias = float | jax.Array
 
 
 def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
-    """Return the learning rate by step: linear warm-up to `lr` (default: `config.lr`), then `config.schedule`.
+    """Return the learning rate by step: linear warm-up to `lr` (`config.lr`), then `config.schedule`.
 
-    A decay to `lr_end` ends at the last step, one to 0 a step later: a last step of rate 0 would change nothing.
+    A decay to `lr_end` ends at the last step, one to 0 a step later, as a step of rate 0 changes nothing.
     """
     warmup = min(int(config.warmup_steps), steps // 2)
-    end = getattr(config, "lr_end", 0.0)  # the configuration of a judge (a scoring model) has no such field
+    end = getattr(config, "lr_end", 0.0)  # a judge's configuration has none
     rest = max(steps - warmup - (1 if end else 0), 1)
     lr = config.lr if lr is None else lr
     match config.schedule:
@@ -260,17 +259,17 @@ def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) ->
 
 
 class TrainState(NamedTuple):
-    """A pytree of arrays that a training step updates, for all A arms."""
+    """What a training step updates, for all A arms."""
 
     step: jax.Array  # int32 scalar, number of finished steps
     params: Any  # parameters, each `[A, ...]`
     opt_state: optax.OptState  # optimizer state, each leaf `[A, ...]`
-    best_params: Any  # parameters of the lowest dev loss so far, each `[A, ...]`
-    best_loss: jax.Array  # lowest dev loss so far, float32 `[A]`; its unit: see `loop.DevLoss`
+    best_params: Any  # of the lowest dev loss so far, each `[A, ...]`
+    best_loss: jax.Array  # float32 `[A]`, in the unit of `loop.DevLoss`
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """Return the state before the first step, from the initial parameters `[A, ...]`."""
+    """Return the state before the first step, of parameters `[A, ...]`."""
     n_arms = jax.tree.leaves(params)[0].shape[0]
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -282,7 +281,7 @@ def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainSta
 
 
 def keep_best(state: TrainState, loss: jax.Array) -> TrainState:
-    """Return the state with new best parameters for arms whose dev loss, in `loss [A]`, is lower than before."""
+    """Return the state with new best parameters of arms whose dev loss, in `loss [A]`, is lower."""
     better = loss < state.best_loss
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
@@ -297,38 +296,37 @@ Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout 
 
 @dataclasses.dataclass(frozen=True)
 class GridProgram:
-    """Initial state, training step and evaluation step of all arms; its fields are static under jit."""
+    """Initial state and steps of all arms; fields are static under jit."""
 
     model: Any  # Seq2SeqModel, or the model of a subclass; the same for all arms
     arms: tuple[Arm, ...]  # in the order of the first axis of every parameter
     optimizer: optax.GradientTransformation  # applied to each arm separately
     label_smoothing: float  # see `token_losses`
     mapping: str  # "vmap" or "map": how one device computes several arms, see `base.devices.arms.each_arm`
-    accumulate: int = 1  # number of micro-batches per step; a divisor of the batch size
+    accumulate: int = 1  # micro-batches per step; a divisor of the batch size
     mesh: Mesh | AbstractMesh | None = None  # None: a single device
-    frozen: tuple[str, ...] = ()  # paths, such as "eeg/snapshot": parameters at or below them get no gradient
+    frozen: tuple[str, ...] = ()  # paths, such as "eeg/snapshot", below which no parameter gets a gradient
     phase: str = "all"  # what is trained, see `trainable_mask`; `grad_norm` counts nothing else
-    by_sentence: bool = False  # whether the dev loss is a mean over sentences, instead of tokens
+    by_sentence: bool = False  # whether the dev loss is a mean over sentences, not tokens
 
     def initial_state(self, keys: jax.Array) -> TrainState:
-        """Return the state before the first step, with random parameters from keys `[A]`."""
+        """Return the state before the first step, of random parameters from keys `[A]`."""
         return self.first_state(own_params(self.model, jax.vmap(self.model.init)(keys)))
 
     def first_state(self, params: Any) -> TrainState:
-        """Return the state before the first step, with these parameters `[A, ...]`."""
+        """Return the state before the first step, of parameters `[A, ...]`."""
         return init_state(params, self.optimizer)
 
     def state_shapes(self) -> TrainState:
-        """Return the shapes of the state, without tracing the random initialization."""
+        """Return the shapes of the state; no initialization is traced."""
         return jax.tree.map(lambda leaf: leaf, _state_shapes(self))  # the dicts are copies
 
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        """Return the state after one update of every arm, and `loss` (nats per token) and `grad_norm`, each `[A]`.
+        """Return the state after an update of every arm, and `loss` (nats per token) and `grad_norm`, each `[A]`.
 
-        `batch` is `[S, B, ...]`: a batch for each seed of the arms, or S = 1 for all. Jit this with
-        `base.devices.arms.compile_step`, which donates the state.
+        `batch` is `[S, B, ...]`: one for each seed, or S = 1 for all. `base.devices.arms.compile_step` jits this.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
         # With one seed, an unmapped key makes vmap draw once for all arms.
@@ -351,9 +349,9 @@ class GridProgram:
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
-        """Return each arm's loss on a batch `[B, ...]`, summed over tokens, and the number of tokens, float32 `[A]`.
+        """Return each arm's loss on a batch `[B, ...]` summed over tokens, and their number, float32 `[A]`.
 
-        With `by_sentence`, each sentence's mean is summed over sentences, and sentences are counted.
+        With `by_sentence`, means of sentences are summed, and sentences counted.
         """
         rows = self.fed(batch, study)
         if self.by_sentence:
@@ -366,12 +364,11 @@ class GridProgram:
         return each_arm(evaluate, self.mesh, self.mapping, (params, rows), study.frozen)
 
     def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
-        """Return a dict of all arms' inputs, labels and weights, `[A, B, ...]`, from an evaluation batch `[B, ...]`."""
+        """Return all arms' inputs, labels and weights, `[A, B, ...]`, from an evaluation batch `[B, ...]`."""
         of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
         return self._rows(of_all, study, jnp.zeros((), jnp.int32))
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss of one arm over the tokens of its batch, and its gradient."""
         count = jnp.maximum(jnp.sum(_loss_mask(rows["labels"], rows["weight"], self.model.pad_token)), 1.0)
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
@@ -380,7 +377,7 @@ class GridProgram:
         return self._accumulated(loss, params, rows, key)
 
     def _accumulated(self, loss: Loss, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the sum of `loss` over the micro-batches, and its gradient, which is 0 for frozen parameters."""
+        """Return the sum of `loss` over micro-batches, and its gradient, 0 for frozen parameters."""
 
         def stopped(path: tuple, leaf: jax.Array) -> jax.Array:
             return jax.lax.stop_gradient(leaf) if is_frozen(path, self.frozen) else leaf
@@ -398,12 +395,12 @@ class GridProgram:
             return jax.tree.map(jnp.add, sums, gradient_of(trained, rows, jax.random.fold_in(key, number))), None
 
         zeros = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, trained)
-        # A part has every n-th of the rows `[B, ...]`, so that it has some on all devices: `[n, B / n, ...]`.
+        # A part has every n-th of the rows `[B, ...]`, some on each device: `[n, B / n, ...]`.
         parts = jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, self.accumulate, *x.shape[1:]), 1, 0), rows)
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Return the loss of one arm summed over tokens, and their number; without a key there is no dropout."""
+        """Return the summed loss of one arm, and the number of its terms; without a key there is no dropout."""
         inputs = {"features": rows["features"], "mask": rows["mask"], **given_prompts(rows)}
         labels, pad = rows["labels"], self.model.pad_token
         smoothing = self.label_smoothing if key is not None else 0.0
@@ -415,13 +412,13 @@ class GridProgram:
 
     @property
     def _on_a_cpu(self) -> bool:
-        """Whether the program runs on a single CPU device, where `summed_by_blocks` saves time and memory."""
+        """Whether the program runs on one CPU device, where `summed_by_blocks` saves time and memory."""
         if self.mesh is None:
             return jax.default_backend() == "cpu"
         return isinstance(self.mesh, Mesh) and [d.platform for d in self.mesh.devices.flat] == ["cpu"]
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Return a dict of each arm's features, mask, labels and weights, `[A, B, ...]`, from a batch `[S, B, ...]`."""
+        """Return each arm's features, mask, labels and weights, `[A, B, ...]`, from a batch `[S, B, ...]`."""
         conditions, places = [arm.condition for arm in self.arms], self._places(len(batch["mask"]))
         names = ["shuffled_labels" if condition == "label_shuffle" else "labels" for condition in conditions]
         rows = {
@@ -433,14 +430,14 @@ class GridProgram:
         return {**rows, "mask": fed_mask(conditions, rows["mask"])} if "prompt_only" in conditions else rows
 
     def _places(self, n_batches: int) -> list[int]:
-        """Return for each arm the index of its batch: 0 with a single batch, otherwise the index of its seed."""
+        """Return for each arm the index of its batch: 0 of a single one, else that of its seed."""
         seeds = list(dict.fromkeys(arm.seed for arm in self.arms))
         if n_batches not in (1, len(seeds)):
             raise ValueError(f"{n_batches} batches for arms of {len(seeds)} seeds")
         return [seeds.index(arm.seed) if n_batches > 1 else 0 for arm in self.arms]
 
     def _features(self, batch: Mapping[str, Any], study: StudyArrays, step: jax.Array, places: list[int]) -> jax.Array:
-        """Return every arm's encoder input `[A, B, W, F]`; `places` has the index of each arm's batch."""
+        """Return every arm's encoder input `[A, B, W, F]`; `places` are the indices of their batches."""
         fed: list[jax.Array] = []
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
@@ -464,6 +461,6 @@ def _state_shapes(program: GridProgram) -> TrainState:
 
 
 def _choose(batch: Mapping[str, Any], wanted: list[tuple[str, int]]) -> jax.Array:
-    """Return `batch[name][place]` for each arm's (name, place) in `wanted`, stacked to `[A, ...]`."""
+    """Return `batch[name][place]` of each arm's (name, place), `[A, ...]`."""
     distinct = sorted(set(wanted))
     return choose_by_arm([batch[name][place] for name, place in distinct], [distinct.index(pair) for pair in wanted])

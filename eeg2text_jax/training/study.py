@@ -1,4 +1,4 @@
-"""The inputs of a run that stay fixed (data, split, tokenizer, arms, model), created in the workdir or read from it."""
+"""The fixed inputs of a run (data, split, tokenizer, arms, model), made in the workdir or read from it."""
 
 import collections
 import dataclasses
@@ -45,7 +45,7 @@ from eeg2text_jax.training.sections import GridSettings, Settings, length_lines,
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """One training run. Arms of one seed share initial weights, batches and dropout; only the condition differs."""
+    """One training run. Arms of a seed share initial weights, batches and dropout; the condition differs."""
 
     condition: str
     seed: int
@@ -55,32 +55,32 @@ class Arm:
 
 
 class TextArrays(NamedTuple):
-    """Text embeddings on the device, the targets of the contrastive objective."""
+    """Text embeddings on the device, targets of the contrastive objective."""
 
     vectors: jax.Array  # float32 [S, E], a row for each distinct sentence
     sentence: jax.Array  # int32 [N], row of `vectors` for each sample
-    exchanged: jax.Array  # int32 [N], row of `vectors` for each sample under the condition `label_shuffle`
+    exchanged: jax.Array  # int32 [N], the same under `label_shuffle`
 
 
 class StudyArrays(NamedTuple):
     """Constant inputs of every training step."""
 
-    dropout: jax.Array  # PRNG keys of dropout, [A]: one for each arm
-    condition: jax.Array  # scalar, the PRNG key from which all random conditions draw
-    means: jax.Array | None = None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
-    voxels: jax.Array | None = None  # float32, shape of one volume: 1 where the reconstruction loss counts; None: all 1
-    texts: TextArrays | None = None  # targets of the contrastive objective; None for any other objective
-    kernel: jax.Array | None = None  # float32 [K, F], of the condition `noise_spectrum`; None: not needed
-    frozen: Any = None  # parameters that all arms share, see `base.devices.arms.Divided`; None: none are shared
+    dropout: jax.Array  # PRNG keys of dropout, [A]
+    condition: jax.Array  # scalar, the PRNG key of all random conditions
+    means: jax.Array | None = None  # float32 [S + 1, F]: mean features of each subject, then of all
+    voxels: jax.Array | None = None  # float32, shape of a volume: 1 where the reconstruction loss counts; None: all 1
+    texts: TextArrays | None = None  # of the contrastive objective
+    kernel: jax.Array | None = None  # float32 [K, F], of the condition `noise_spectrum`
+    frozen: Any = None  # parameters that all arms share, see `base.devices.arms.Divided`
 
 
 def arms(config: GridSettings) -> tuple[Arm, ...]:
-    """Return the arms of `config.grid`: all training conditions of the first seed, then of the next seed."""
+    """Return the arms: all training conditions of the first seed, then of the next."""
     return tuple(Arm(name, int(seed)) for seed in config.seeds for name in config.train_conditions)
 
 
 def placement_of(settings: Settings, n_arms: int, devices: Sequence[jax.Device] | int | None = None) -> Placement:
-    """Return the mesh and the sharding of `n_arms` arms under these settings; see `Placement.choose`."""
+    """Return the mesh and the sharding of `n_arms` arms, see `Placement.choose`."""
     return Placement.choose(settings.parallel, n_arms, settings.batch.size, settings.train.accumulate, devices)
 
 
@@ -88,20 +88,20 @@ RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng -> JAX'
 
 
 def init_keys(grid_arms: tuple[Arm, ...], config_seed: int, stream: str = "init", rng: str = "") -> jax.Array:
-    """Return the keys of all arms' initial parameters, or of another `stream`, `[A]`; arms of one seed share a key."""
+    """Return the arms' keys of initial parameters, or of another `stream`, `[A]`; arms of a seed share one."""
     root = stream_key(config_seed, stream, RNGS[rng] if rng else None)
     return jnp.stack([jax.random.fold_in(root, arm.seed) for arm in grid_arms])
 
 
 def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
-    """Return the dropout keys of all arms, `[A]`; arms of one seed share a key. `rng` is the field `train.rng`."""
+    """Return the arms' keys of dropout, `[A]`; `rng` is the field `train.rng`."""
     return init_keys(grid_arms, config_seed, "dropout", rng)
 
 
 def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
-    """Return the model with the prompt, adapters and frozen weights that `config` asks for.
+    """Return the model with the prompt, adapters and frozen weights of `config`.
 
-    Raises UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
+    UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
     """
     if config.optim.trainable in ("bridge", "lora"):
         model = dataclasses.replace(model, shared_frozen=True, divided=config.parallel.tensor_parallel)
@@ -123,7 +123,7 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
 
 
 def _with_lora(spec: Seq2SeqSpec, lora: LoraSettings) -> Seq2SeqSpec:
-    """Return the description with low-rank adapters in the stacks that `lora` names; a decoder-only model has one."""
+    """Return the description with low-rank adapters in the stacks of `lora`; a decoder-only model has one."""
     adapters = LoraSpec(lora.rank, lora.alpha, lora.dropout, tuple(LORA_TARGETS[name] for name in lora.targets))
     sides = ("decoder",) if spec.encoder is None else lora.stacks
     changes: dict[str, Any] = {side: dataclasses.replace(getattr(spec, side), lora=adapters) for side in sides}
@@ -131,7 +131,7 @@ def _with_lora(spec: Seq2SeqSpec, lora: LoraSettings) -> Seq2SeqSpec:
 
 
 def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
-    """Raise UserError if `prompt` tokens, the longest recording and the longest text exceed the model's positions."""
+    """Raise UserError if `prompt` tokens and the longest recording and text exceed the model's positions."""
     recording = positions_of(model.eeg, max(words for words, _ in config.batch.buckets))
     longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
     if longest > (positions := model.spec.decoder.max_positions):
@@ -142,9 +142,8 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
         )
 
 
-# Frozen sentence embeddings, the targets of the contrastive objective: the mean over tokens of a text encoder's hidden
-# states at one layer or, without an encoder, hashed tf-idf; standardized per dimension over the distinct train
-# sentences.
+# Targets of the contrastive objective: the mean over tokens of a text encoder's hidden states at one layer or, without
+# an encoder, hashed tf-idf; standardized per dimension over the distinct train sentences.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +152,7 @@ class TextTargets:
 
     sentences: tuple[str, ...]  # S sentences, normalized by `sentence_key`
     vectors: np.ndarray  # embeddings, float32 [S, E]
-    signature: str  # text: the encoder, its layer and the settings that made `vectors`
+    signature: str  # text on what made `vectors`
 
     def rows(self, texts: Iterable[str]) -> np.ndarray:
         """Return the index of each text's row in `vectors`, int32 `[N]`."""
@@ -161,14 +160,14 @@ class TextTargets:
         return np.array([place[sentence_key(str(text))] for text in texts], np.int32)
 
     def arrays(self, texts: Iterable[str], label_rows: np.ndarray | None) -> TextArrays:
-        """Return the embeddings and, for each sample, the row of its sentence (also under `label_shuffle`)."""
+        """Return the embeddings and each sample's row, also under `label_shuffle`."""
         sentence = self.rows(texts)
         exchanged = sentence if label_rows is None else sentence[label_rows]
         return TextArrays(jnp.asarray(self.vectors), jnp.asarray(sentence), jnp.asarray(exchanged))
 
 
 def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Split) -> TextTargets:
-    """Return the targets of `config.contrastive`, read from the file `path`, or computed and stored there."""
+    """Return the targets of `config.contrastive`, read from `path`, or made and stored there."""
     keys = np.array([sentence_key(str(text)) for text in data.sentence], object)
     sentences = tuple(dict.fromkeys(keys))
     if not path.exists():
@@ -193,7 +192,7 @@ def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Spli
 
 
 def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Standardize embeddings `[S, E]` over the train sentences (`train`, bool `[S]`); constant columns become 0."""
+    """Standardize embeddings `[S, E]` over the sentences `train`, bool `[S]`; constant columns become 0."""
     mean, deviation = vectors[train].mean(0), vectors[train].std(0)
     varies = deviation > 1e-6 * np.maximum(np.abs(vectors[train]).max(0), 1e-30)
     if not varies.any():
@@ -204,7 +203,7 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def chosen_layer(name: str, layer: int) -> int:
-    """Return the encoder layer to use: `layer`, or for -1 the one at two thirds of the depth; UserError if none."""
+    """Return `layer`, or for -1 that at two thirds of the encoder's depth; UserError if there is none."""
     config: Any = read_config(checkpoint_folder(name))
     names = ("num_hidden_layers", "encoder_layers", "num_layers")  # fields with the number of layers
     depth = next((int(value) for field in names if (value := getattr(config, field, None)) is not None), 0)
@@ -214,7 +213,7 @@ def chosen_layer(name: str, layer: int) -> int:
 
 
 def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.ndarray, str]:
-    """Return mean hidden states `[S, E]` over each sentence's non-special tokens, and text on how they were made."""
+    """Return mean hidden states `[S, E]` over non-special tokens, and text on what made them."""
     embedder = TextEmbedder(load_encoder(name, chosen_layer(name, layer)))
     special = np.array(sorted(embedder.loaded.tokenizer.all_special_ids))
     ids = embedder.tokens(sentences)
@@ -226,10 +225,10 @@ def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.nd
 
 
 def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.ndarray:
-    """Return unit-norm hashed tf-idf vectors, float64 `[S, width]`: sums of the random signs of a sentence's words.
+    """Return unit-norm hashed tf-idf vectors, float64 `[S, width]`: sums of random signs of words.
 
-    Weights are those of scikit-learn's TfidfVectorizer, `tf (1 + ln((1 + n) / (1 + df)))` over the `n` train
-    sentences; signs come from a word's SHAKE-256 digest, so they are the same on every machine.
+    Weights are scikit-learn's, `tf (1 + ln((1 + n) / (1 + df)))` over the `n` train sentences; signs are of a word's
+    SHAKE-256 digest, the same on every machine.
     """
     words = [re.findall(r"\w+", text.lower()) for text in sentences]
     frequency = collections.Counter(word for i in np.flatnonzero(train) for word in set(words[i]))
@@ -248,7 +247,7 @@ def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The inputs of a run that stay fixed."""
+    """The fixed inputs of a run."""
 
     config: Settings
     workdir: Workdir
@@ -259,22 +258,22 @@ class Study:
     arms: tuple[Arm, ...]
     model: Any  # Seq2SeqModel, ContrastiveModel, or in pretraining stages ReconstructionModel
     arrays: StudyArrays
-    targets: TextTargets | None = None  # text embeddings, for the contrastive objective
-    before: "Study | None" = None  # the training stage whose best parameters initialize this one
+    targets: TextTargets | None = None  # of the contrastive objective
+    before: "Study | None" = None  # the stage whose best parameters initialize this one
 
     @functools.cached_property
     def placement(self) -> Placement:
-        """The device mesh and the sharding of the arrays of all arms."""
+        """The device mesh and the sharding of all arms' arrays."""
         return placement_of(self.config, len(self.arms))
 
     @functools.cached_property
     def generation(self) -> GenerationSpec:
-        """The settings of free-running decoding; raises UserError if they do not fit the model's tokens."""
+        """The settings of free-running decoding; UserError if they do not fit the model's tokens."""
         return GenerationSpec.from_fields(self.config.decode.fields(), self.model)
 
     @functools.cached_property
     def frozen_digest(self) -> str:
-        """The fingerprint of the checkpoint with the frozen weights; "" if the arms share no frozen weights."""
+        """The fingerprint of the checkpoint with frozen weights; "" if the arms share none."""
         frozen = self.model.shared_frozen and self.config.model.checkpoint
         return fingerprint(checkpoint_folder(self.config.model.checkpoint)) if frozen else ""
 
@@ -288,15 +287,11 @@ class Study:
         return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
 
 
-def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False) -> Study:
-    """Return the inputs of a run: read from the workdir, or created and stored in it; UserError if they are not usable.
-
-    With `other_texts`, the sentences of the data file may differ from those that were split, to show that
-    free-running predictions do not depend on them.
-    """
+def open_study(config: Settings, workdir: Workdir) -> Study:
+    """Return the inputs of a run, read from the workdir, or made and stored in it; UserError if not usable."""
     grid_arms = arms(config.grid)
     data = open_data(config, workdir)
-    split = open_split(config, workdir, data, other_texts=other_texts)
+    split = open_split(config, workdir, data)
     train = split.parts["train"]
     config = with_steps(config, len(train))
     for line in length_lines(config, len(train)):
@@ -336,7 +331,7 @@ def _contrastive(study: Study) -> Study:
 
 
 def open_data(config: Settings, workdir: Workdir) -> DataFile:
-    """Return the data file `config.data.source`, or the workdir's data file, made once from another source."""
+    """Return the data file `config.data.source`, or the workdir's, made once from another source."""
     if config.data.source.endswith(".h5"):
         return read_datafile(config.data.source)
     if not workdir.data.exists():
@@ -346,12 +341,12 @@ def open_data(config: Settings, workdir: Workdir) -> DataFile:
     return read_datafile(workdir.data)
 
 
-def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
-    """Return the split of the data, made and stored in the workdir once; UserError if a stored one is of other data."""
+def open_split(config: Settings, workdir: Workdir, data: DataFile) -> Split:
+    """Return the split, made and stored in the workdir once; UserError if it is of other data."""
     if workdir.split.exists():
         stored = read_split_file(workdir.split)
-        stored.check_same_data(data, other_texts=other_texts)
-        return stored.resolve(data, other_texts=other_texts)
+        stored.check_same_data(data)
+        return stored.resolve(data)
     split = make_split(data, **vars(config.split))
     certificate = certify_data(data, split, config.split.ratio)
     write_split_file(workdir.split, certificate)
@@ -360,7 +355,7 @@ def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_text
 
 
 def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Split) -> Tokenizer:
-    """Return the tokenizer of `config.text` or of the checkpoint, or one trained on the sentences of the train part."""
+    """Return the tokenizer of `config.text` or the checkpoint, or one trained on the train part."""
     if not workdir.tokenizer.exists():
         if folder := config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint)):
             tokenizer = load_tokenizer(folder)
@@ -372,9 +367,9 @@ def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Sp
 
 
 def cuts(config: Settings, data: DataFile, split: Split, tokenizer: Tokenizer, alone: bool = False) -> Iterator[str]:
-    """Yield messages on how many samples have more words or tokens than the configuration keeps.
+    """Yield messages on samples with more words or tokens than are kept; UserError if no bucket has a sample's words.
 
-    `alone` is for a decoder-only model. Raises UserError if a sample has more words than the widest bucket.
+    `alone` is for a decoder-only model.
     """
     rows = np.concatenate(list(split.parts.values()))
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
@@ -397,7 +392,7 @@ def cuts(config: Settings, data: DataFile, split: Split, tokenizer: Tokenizer, a
 def make_samples(
     config: Settings, data: DataFile, split: Split, tokenizer: Tokenizer, pad_token: int, *, alone: bool = False
 ) -> Samples:
-    """Return the samples that batches are made of, and print notes on them; `alone` is for a decoder-only model."""
+    """Return the samples of all batches, and print notes; `alone` is for a decoder-only model."""
     text, prompts = config.text, None
     scaling = feature_scale(data, split.parts["train"], config.data.standardize)
     chosen = chosen_samples(config.grid.conditions, data, split, config.seed)

@@ -11,7 +11,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.splits.methods import make_split
 from eeg2text_jax.data.splits.split import normalize
-from eeg2text_jax.training.conditions._donors import donor_table, label_rows, train_means
+from eeg2text_jax.training.conditions._donors import DonorTable, donor_table, label_rows, train_means
 
 
 def make_data(sentences: list[str], subjects: int = 3, seed: int = 0) -> DataFile:
@@ -37,8 +37,12 @@ def parts(data) -> list[np.ndarray]:
     return list(make_split(data, "unique_text", (0.8, 0.1, 0.1), 0).parts.values())
 
 
-def test_donors_keep_subject_task_length_and_part(data, parts):
-    table = donor_table(data, parts, seed=0)
+@pytest.fixture(scope="module")
+def table(data, parts) -> DonorTable:
+    return donor_table(data, parts, seed=0)
+
+
+def test_donors_keep_subject_task_length_and_part(data, parts, table):
     for part in parts:
         assert set(table.donor[part]) <= set(part)
     exact = table.level == 0
@@ -51,9 +55,9 @@ def test_donors_keep_subject_task_length_and_part(data, parts):
     assert (data.task[table.donor[nearest]] == data.task[nearest]).all()
 
 
-def test_how_near_donors_are_is_said_of_a_part(data, parts):
+def test_how_near_donors_are_is_said_of_a_part(data, parts, table):
     """Shares of the levels, of samples whose donor is cut or looped, and by how many words, of that part alone."""
-    table, rows = donor_table(data, parts, seed=0), parts[2]
+    rows = parts[2]
     exact = np.mean(table.level[rows] == 0)
     gap = np.abs(data.n_words[table.donor[rows]] - data.n_words[rows])
     assert 0 < exact < 1
@@ -64,23 +68,16 @@ def test_how_near_donors_are_is_said_of_a_part(data, parts):
     assert table.summary(rows) != table.summary(parts[0])
 
 
-def test_donors_never_share_the_text(data, parts):
-    table = donor_table(data, parts, seed=0)
-    texts = np.array([normalize(text) for text in data.sentence])
-    assert (texts[table.donor] != texts).all()
-
-
-def test_donors_are_nearly_a_permutation(data, parts):
+def test_donors_are_nearly_a_permutation(parts, table):
     """The control has the recordings that the experiment has, none of them often."""
-    table = donor_table(data, parts, seed=0)
     train = parts[0]
     assert len(set(table.donor[train])) > 0.9 * len(train)
     assert max(Counter(table.donor[train]).values()) <= 3
 
 
-def test_nearest_donor_is_the_nearest(data, parts):
-    table = donor_table(data, parts, seed=0)
+def test_nearest_donor_is_the_nearest_of_another_text(data, parts, table):
     texts = np.array([normalize(text) for text in data.sentence])
+    assert (texts[table.donor] != texts).all()
     for part in parts:
         for i in part[table.level[part] == 1]:
             alike = (data.subject[part] == data.subject[i]) & (data.task[part] == data.task[i])

@@ -6,7 +6,6 @@ import h5py
 import numpy as np
 import pytest
 import scipy.signal
-import scipy.stats
 from tiny_run import data_spec, study_in, tiny_settings
 
 from eeg2text_jax.data.batches import Samples, feature_scale, make_batch
@@ -158,9 +157,9 @@ class Recorded:
         self.halves = np.array([round(len(each) / RATE * 2) for each in raw])
         self.batch = make_batch(self.study.samples, self.test, (320, 56), len(self.test))
 
-    def fed(self, name, step=0):
+    def fed(self, name):
         """The input of each sample of the batch, `[its length, channels]`; behind it are zeros."""
-        context = ConditionContext.of(self.batch, self.study.arrays, np.int32(step))
+        context = ConditionContext.of(self.batch, self.study.arrays, np.int32(0))
         fed = np.asarray(apply_condition(name, self.batch["features"], self.batch["mask"], context), np.float64)
         assert not fed[~self.batch["mask"]].any()
         return [each[: len(self.waves[i])] for each, i in zip(fed, self.test, strict=True)]
@@ -203,17 +202,9 @@ def test_real_recordings_are_fed_as_described(recorded):
         assert recorded.apart(i, k) == pytest.approx(recorded.apart(i, np.flatnonzero(near)).min())
 
 
-@pytest.mark.parametrize("name", ["noise", "noise_redrawn", "noise_uniform", "noise_spectrum"])
+@pytest.mark.parametrize("name", ["noise", "noise_spectrum"])
 def test_noises_are_fed_as_described(recorded, name):
-    first, again, later = recorded.fed(name), recorded.fed(name), recorded.fed(name, step=1)
-    for before, same, after in zip(first, again, later, strict=True):
-        np.testing.assert_array_equal(before, same)
-        assert np.array_equal(before, after) == (name != "noise_redrawn")
-    every, recordings = np.concatenate(first), np.concatenate([recorded.waves[i] for i in recorded.test])
-    if name == "noise_uniform":
-        assert scipy.stats.kstest(every.ravel(), "uniform").pvalue > 1e-3
-    elif name != "noise_spectrum":
-        assert scipy.stats.kstest(every.ravel(), "norm").pvalue > 1e-3
+    every, recordings = np.concatenate(recorded.fed(name)), np.concatenate([recorded.waves[i] for i in recorded.test])
     trained = np.concatenate([recorded.waves[i] for i in recorded.train])
     spectra = [scipy.signal.welch(x, RATE, nperseg=32, axis=0)[1][1:-1] for x in (trained, every)]
     off = np.abs(np.log10(spectra[1] / (spectra[0] if name == "noise_spectrum" else spectra[1].mean(0))))
@@ -238,14 +229,6 @@ def test_constants_and_the_clock_are_fed_as_described(recorded):
     predictors = np.concatenate([clock, np.ones((len(clock), 1))], axis=1)
     told = predictors @ np.linalg.lstsq(predictors, since, rcond=None)[0]
     assert np.median(np.abs(told - since)) < 0.1 * since.max()
-
-
-def test_phases_alone_are_random(recorded):
-    for i, fed in zip(recorded.test, recorded.fed("phase_randomized"), strict=True):
-        before, after = (np.fft.rfft(x, axis=0) for x in (recorded.waves[i], fed))
-        np.testing.assert_allclose(np.abs(after), np.abs(before), atol=2e-3 * np.abs(before).max())
-        turns = np.angle(after[1:-1] / before[1:-1])
-        assert np.abs(np.exp(1j * turns[:, 0]).mean()) < 0.6
 
 
 def test_texts_are_exchanged_and_copied_as_described(recorded):

@@ -154,7 +154,3 @@ def test_a_host_that_does_not_start_its_devices_counts_as_lost(monkeypatch):
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     with pytest.raises(HostLost, match=r"another host has not started its devices in time .*; start the same command"):
         distributed.check_devices()
-
-
-def test_one_host_needs_nothing():
-    initialize(tiny_config().parallel)

@@ -131,22 +131,6 @@ def test_of_two_processes_one_works_and_a_dead_one_is_known_where_it_died(server
         assert json.loads(bucket.read(key)[0])["fence"] == mine["fence"] + 1
 
 
-@pytest.mark.parametrize("about", [{}, {"born": "then"}], ids=["fenced", "of an older version"])
-def test_a_lease_of_the_same_host_name_waits(server, monkeypatch, about):
-    """The host name, the number of a process that is not here, and clocks prove nothing."""
-    place = server.address(f"host/{len(about)}")
-    monkeypatch.setattr(mirror, "BEAT", 0.2)
-    monkeypatch.setattr(mirror, "PATIENCE", 1.0)
-    holder = {"host": os.uname().nodename, "process": 2**22 + 1, "since": "now", **about}
-    holder |= {} if about else {"owner": "ab" * 16, "fence": 7}
-    bucket, key = open_store(parse(place)), parse(place).below(LOCK).key
-    bucket.put(key, json.dumps(holder).encode(), None)
-    begun = time.monotonic()
-    with mirrored(place):
-        assert time.monotonic() - begun >= 1.0
-        assert json.loads(bucket.read(key)[0])["fence"] == (1 if about else 8)
-
-
 def test_who_lost_the_lease_sends_nothing_more(server, monkeypatch):
     place = server.address("lost/run")
     monkeypatch.setattr(mirror, "FRESH", 0.0)
@@ -242,12 +226,3 @@ def test_large_files_go_in_parts_and_compare_first(server, tmp_path, monkeypatch
     tag = bucket.upload(path, "large", file_digest(path), None)
     assert bucket.read("large") == (content, tag)
     assert bucket.upload(path, "large", file_digest(path), None) is None
-
-
-def test_the_file_that_proves_a_holder_alive_is_nobody_elses():
-    path, descriptor = mirror._prove("ab" * 16)
-    try:
-        assert path.stat().st_mode & 0o777 == 0o600
-    finally:
-        os.close(descriptor)
-        path.unlink()

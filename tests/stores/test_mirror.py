@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.base.files import notify, remove, replacing, write_text
+from eeg2text_jax.base.files import file_digest, notify, remove, replacing, write_text
 from eeg2text_jax.base.stores import buckets, mirror
 from eeg2text_jax.base.stores import mirror as sending
 from eeg2text_jax.base.stores.buckets import UNFINISHED, Files, StoreError, address_of, at_hand, open_store, parse
@@ -20,8 +20,6 @@ from eeg2text_jax.base.stores.mirror import mirrored
 from eeg2text_jax.commands import cli
 
 pytest.importorskip("moto", reason="the extra `test` brings a server of S3")
-from botocore.exceptions import ClientError
-
 from eeg2text_jax.base.stores import s3_store
 from eeg2text_testing.bucket_servers import BUCKET, s3_client
 
@@ -158,7 +156,7 @@ def test_copies_are_held_against_their_checksum_and_kept(server, tmp_path, monke
     source = tmp_path / "source"
     source.write_bytes(os.urandom(20 << 20))
     bucket, key = open_store(parse(place)), parse(place).key
-    bucket.upload(source, key, store_digest(source))
+    bucket.upload(source, key, file_digest(source))
     copy = Path(at_hand(place))
     assert copy.read_bytes() == source.read_bytes()
     assert "e/table.bin, MB: 20/20" in capsys.readouterr().out
@@ -173,12 +171,6 @@ def test_copies_are_held_against_their_checksum_and_kept(server, tmp_path, monke
         at_hand(place)
     with pytest.raises(UserError, match="nothing at this address"):
         at_hand(server.address("e/other"))
-
-
-def store_digest(path: Path) -> str:
-    import hashlib
-
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 OUTSIDE = ("/home/u/x", "../victim/x", "../../../../x", "a/../../../x", "a//x", "./x", "a/./x", "..", "a/..", "x\0y")
@@ -219,7 +211,7 @@ def test_nothing_is_written_where_a_name_leaves_its_folder(server, tmp_path, ref
     place = server.address(f"out{name.count('.')}")
     bucket, start = open_store(parse(place)), parse(place).key
     for key in (f"{start}/a.jsonl", f"{start}/{name}"):
-        bucket.upload(source, key, store_digest(source))
+        bucket.upload(source, key, file_digest(source))
     assert f"{start}/{name}" in {entry.key for entry in bucket.entries(start)}, "the server has another name"
     cache = [tmp_path / "cache", tmp_path / "cache/owners"]  # folders of our own, in which nothing may stay
     before = sorted([*tmp_path.rglob("*"), *cache])
@@ -240,7 +232,7 @@ def test_a_copy_has_nothing_that_was_deleted(server, tmp_path):
     bucket = open_store(parse(place))
 
     def put(name: str) -> None:
-        bucket.upload(source, parse(place).below(name).key, store_digest(source))
+        bucket.upload(source, parse(place).below(name).key, file_digest(source))
 
     def copied(address: str) -> list[str]:
         return sorted(Path(path).relative_to(parse(place).copy).as_posix() for path in glob.glob(at_hand(address)))
@@ -269,7 +261,7 @@ def test_a_name_may_become_a_folder_and_a_file_again(server, tmp_path):
     place = server.address("i")
     bucket = open_store(parse(place))
     for name in ("a", "a/b", "a"):
-        bucket.upload(source, parse(place).below(name).key, store_digest(source))
+        bucket.upload(source, parse(place).below(name).key, file_digest(source))
         assert (Path(at_hand(place)) / name).read_text() == "x"
         assert Path(at_hand(f"{place}/a")).is_dir() == (name == "a/b")
         bucket.delete(parse(place).below(name).key)
@@ -290,7 +282,7 @@ def test_an_export_goes_to_an_empty_place_alone(server, tmp_path, refused):
     source = tmp_path / "source"
     source.write_text("x")
     place = server.address("taken")
-    open_store(parse(place)).upload(source, parse(place).below("a").key, store_digest(source))
+    open_store(parse(place)).upload(source, parse(place).below("a").key, file_digest(source))
     assert f"{place}: exists already and is not empty" in refused(["export", "--workdir=nowhere", f"--out={place}"])
     assert content(place, "a") == b"x"
 
@@ -315,8 +307,7 @@ def test_an_object_that_is_gone_is_deleted_whatever_its_name(monkeypatch):
 
 def test_sentences_about_what_cannot_be_opened(server, monkeypatch, refused):
     def said(place: str) -> str:
-        error = refused(["prepare", "synthetic", f"--out={place}"])
-        return error
+        return refused(["prepare", "synthetic", f"--out={place}"])
 
     assert "there is no such bucket" in said(f"{server.scheme}://another-bucket/data.h5")
     assert "expected gs://BUCKET/PATH or s3://BUCKET/PATH" in said(f"{server.scheme}://B/data.h5")
@@ -340,15 +331,12 @@ def test_sentences_about_what_cannot_be_opened(server, monkeypatch, refused):
 
 
 @pytest.mark.parametrize("served", ["s3"], indirect=True)
-def test_wrong_credentials(server, monkeypatch, refused):
+def test_no_credentials(server, monkeypatch, refused):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "none")
     assert "the credentials give no access" in refused(["prepare", "synthetic", f"--out={server.address('data.h5')}"])
-    for code in ("AccessDenied", "SignatureDoesNotMatch"):  # moto takes any: what S3 answers to wrong ones
-        answer = ClientError({"Error": {"Code": code, "Message": "no"}}, "PutObject")
-        assert "the credentials give no access" in str(s3_store._translate("s3://recordings", answer))
 
 
 @pytest.mark.parametrize("served", ["s3"], indirect=True)
@@ -374,8 +362,3 @@ def test_a_bucket_that_disappears_ends_the_work_and_keeps_what_was_finished(serv
     with mirrored(place) as root:
         write_text(Path(root) / "config.json", "{}")
     assert names(place).keys() == {"config.json"}
-
-
-def test_what_s3_refuses_names_the_place_first():
-    answer = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "PutObject")
-    assert str(s3_store._translate("s3://recordings", answer)).startswith("s3://recordings: ")

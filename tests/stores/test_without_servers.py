@@ -1,6 +1,7 @@
 """Leases, uploads and copies, request by request, with a bucket in memory that loses answers when it is told to."""
 
 import json
+import os
 import time
 from types import SimpleNamespace
 
@@ -172,13 +173,22 @@ def test_a_silent_lease_is_taken_when_the_patience_ends_and_a_released_one_at_on
         assert owner(found)["fence"] == 6
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff"])
-def test_a_damaged_lease_is_taken_when_the_patience_ends(found, content):
-    """Its holder may be alive."""
+HERE = {"host": os.uname().nodename, "process": 2**22 + 1}
+OLDER, NEWER = (json.dumps(HERE | more).encode() for more in ({"born": "then"}, {"owner": "ab" * 16, "fence": 7}))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", OLDER, NEWER], ids=range(8))
+def test_a_lease_that_proves_nothing_is_taken_when_the_patience_ends(found, content):
+    """A damaged one, or one of this host's name and a process that is not here: its holder may be alive."""
     found.objects[KEY] = content, "theirs", {}
     with Lease(found, PLACE):
         assert mirror.PATIENCE <= found.now[0] < mirror.PATIENCE + mirror.BEAT
-        assert owner(found)["fence"] == 1
+        assert owner(found)["fence"] == (8 if content == NEWER else 1)
+
+
+def test_the_file_that_proves_a_holder_alive_is_nobody_elses(held):
+    (path,) = (buckets.cache_folder() / "owners").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_lease_that_beats_late_is_not_taken(found):
@@ -357,8 +367,17 @@ def test_a_server_without_conditional_requests_is_compared_with_first():
     assert client.writes == 2
 
 
-@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "ServiceUnavailable", "503", ""])
-def test_whatever_s3_answers_that_it_should_not_is_one_sentence(code):
+NO_ANSWER, NO_ACCESS = r"does not answer \(.*{}.*; check the network", r"the credentials give no access \({}\)"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        *((code, NO_ANSWER) for code in ("SlowDown", "InternalError", "ServiceUnavailable", "503", "")),
+        *((code, NO_ACCESS) for code in ("AccessDenied", "SignatureDoesNotMatch")),
+    ],
+)
+def test_whatever_s3_answers_that_it_should_not_is_one_sentence(code, said):
     """Only so does a lease outlive a busy server: its thread goes on after this error alone."""
     s3 = pytest.importorskip("eeg2text_jax.base.stores.s3_store", reason="the extra `test` brings it")
 
@@ -372,7 +391,7 @@ def test_whatever_s3_answers_that_it_should_not_is_one_sentence(code):
     bucket, error = s3.S3Store("recordings", Busy()), s3.ClientError({"Error": {"Code": code}}, "AnyOperation")
     asks = [lambda: bucket.head("k"), lambda: bucket.read("k"), lambda: bucket.delete("k"), lambda: bucket.entries("")]
     for ask in [*asks, *(lambda over=over: bucket.put("k", b"", over) for over in (ANY, None, '"1"'))]:
-        with pytest.raises(StoreError, match=rf"^s3://recordings: does not answer \(.*{code}.*; check the network"):
+        with pytest.raises(StoreError, match=rf"^s3://recordings: {said.format(code)}"):
             ask()
     error = KeyError("no answer of S3")
     with pytest.raises(KeyError):

@@ -4,7 +4,6 @@ import errno
 import json
 import math
 import struct
-import tempfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,7 +78,7 @@ def test_a_disk_full_at_the_end_is_an_error_unless_one_is_on_its_way(tmp_path, m
         train()
 
 
-def test_figures_draw_each_loss_of_each_arm_and_the_two_trivial_ones():
+def test_figures_draw_each_loss_of_each_arm_and_the_two_trivial_ones(tmp_path):
     """Of two arms and two splits: training losses, those on dev, and the levels in the colour of their arm."""
     rows = [{"step": 0, "zero/eeg/0": 0.8, "mean/eeg/0": 0.7, "zero/noise/1": 0.6, "mean/noise/1": 0.5}]
     rows += [
@@ -91,10 +90,9 @@ def test_figures_draw_each_loss_of_each_arm_and_the_two_trivial_ones():
     def drawn(axes):
         return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = epath.Path(folder) / "metrics.jsonl"
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        (axes,) = loss_figure(path).axes
+    path = epath.Path(tmp_path) / "metrics.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (axes,) = loss_figure(path).axes
     expected = {"eeg/0, train": 3.0, "eeg/0, dev": 5.0, "noise/1, train": 4.0, "noise/1, dev": 6.0}
     assert drawn(axes) == {name: ([1, 2, 4], [loss, loss / 2, loss / 4]) for name, loss in expected.items()}
     curves = {"snapshot": {"": rows}, "series": {"(a)": rows, "(b)": others}}
@@ -103,8 +101,8 @@ def test_figures_draw_each_loss_of_each_arm_and_the_two_trivial_ones():
     assert [found[name][1] for name in ("eeg/0", "noise/1")] == [[5.0, 2.5, 1.25], [6.0, 3.0, 1.5]]
     levels = {"eeg/0: zero": 0.8, "eeg/0: mean": 0.7, "noise/1: zero": 0.6, "noise/1: mean": 0.5}
     assert {name: found[name][1] for name in levels} == {name: [level] * 2 for name, level in levels.items()}
-    colours = {line.get_color() for line in alone.lines if line.get_label().startswith("eeg/0")}
-    assert len(colours) == 1
+    colours = [{line.get_color() for line in alone.lines if arm in line.get_label()} for arm in ("eeg/0", "noise/1")]
+    assert len(colours[0]) == len(colours[1]) == len(colours[0] | colours[1]) - 1 == 1
     assert [drawn(both)[f"({name}) noise/1"][1][0] for name in "ab"] == [6.0, 60.0]
     assert sorted(line.get_ydata()[0] for line in both.lines if len(line.get_ydata()) == 2) == [
         0.5, 0.6, 0.7, 0.8, 5.0, 6.0, 7.0, 8.0

@@ -12,7 +12,6 @@ from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax.base.devices.arms import Divided
 from eeg2text_jax.base.devices.mesh import arms_mapping
-from eeg2text_jax.base.kinds import ParallelSettings
 from eeg2text_jax.instrument.predictions.file import read_predictions
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.runs import pipeline
@@ -113,22 +112,21 @@ def test_bytes_of_an_arm_by_hand(six_arms):
     assert 0 <= loop.bytes_of_an_arm(six_arms) - 5 * 4 * numbers < 100
 
 
-def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms):
-    """Of four arms, a device of two rows along `arm` has two; three arms fit no such mesh."""
-    loads = []
-    for fsdp in (False, True):
+def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms, tmp_path, monkeypatch):
+    """A device of two along `arm` has three of six arms, or one of two; three arms fit no such mesh."""
+    waves = []
+    for fsdp, room in ((False, 2.9), (False, 3.1), (True, 0.7), (True, 0.8)):
+        monkeypatch.setattr(
+            loop, "device_memory", lambda room=room: room * loop.bytes_of_an_arm(six_arms) / loop.STATE_SHARE
+        )
         config = six_arms.config.changed({"parallel.mesh": (2, 4), "parallel.fsdp": fsdp})
-        loads.append(loop._load(dataclasses.replace(six_arms, config=config), 4, 800))
-    assert loads == [1600, 400]
-    assert loop._load(dataclasses.replace(six_arms, config=config), 3, 800) == np.inf
-
-
-def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:
-    return ParallelSettings(
-        arms, wave=0, mesh=mesh, fsdp=False, hosts="one", startup=300, heartbeat=12, tensor_parallel=False
-    )
+        study = dataclasses.replace(six_arms, config=config, workdir=Workdir(epath.Path(tmp_path / f"{room}")))
+        study.workdir.root.mkdir()
+        waves.append([len(part.arms) for part in loop.arms_together(study)])
+    assert waves == [[2, 2, 2], [6], [2, 2, 2], [6]]
 
 
 def test_arms_are_mapped_on_a_single_cpu_device():
-    found = {mesh: arms_mapping(mapped("auto", mesh)) for mesh in ((1, 1), (0, 0), (2, 4))}
+    settings = {mesh: tiny_settings(parallel__arms="auto", parallel__mesh=mesh) for mesh in ((1, 1), (0, 0), (2, 4))}
+    found = {mesh: arms_mapping(of_mesh.parallel) for mesh, of_mesh in settings.items()}
     assert found == {(1, 1): "map", (0, 0): "vmap", (2, 4): "vmap"}

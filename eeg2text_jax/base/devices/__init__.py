@@ -1,1 +1,1 @@
-"""The mesh, where arrays lie on it, functions compiled for all arms, runs on several hosts."""
+"""The device mesh, functions compiled for all arms, runs on several hosts."""

@@ -1,4 +1,4 @@
-"""Run a function for all arms (training runs of the grid) on a mesh, partitioned by XLA or by `shard_map`."""
+"""Run a function for all arms (training runs of the grid) on a mesh."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from eeg2text_jax.base.devices.mesh import ARM, DATA, arm_sharding, platform_of,
 
 
 class Divided(NamedTuple):
-    """Parameters in two parts: those that each arm trains, and a frozen model that all arms share."""
+    """Parameters that each arm trains, and a frozen model that all arms share."""
 
     own: Any  # nested dict, each leaf `[A, ...]`, or without axis A for one arm
     frozen: Any  # nested dict without axis A: all arms use one copy in memory
 
 
 def divided(params: dict[str, Any], is_own: Callable[[tuple[str, ...], Any], bool]) -> Divided:
-    """Return nested parameters in two parts, by `is_own(path, leaf)`; `joined` is the inverse."""
+    """Divide nested parameters by `is_own(path, leaf)`; `joined` is the inverse."""
     flat = traverse_util.flatten_dict(params)
     per_arm = {path: leaf for path, leaf in flat.items() if is_own(path, leaf)}
     frozen = {path: leaf for path, leaf in flat.items() if path not in per_arm}
@@ -29,7 +29,7 @@ def divided(params: dict[str, Any], is_own: Callable[[tuple[str, ...], Any], boo
 
 
 def joined(params: Any) -> Any:
-    """Return the parameters of one arm, which may be `Divided`, as one nested dict."""
+    """Return one arm's parameters, perhaps `Divided`, as one nested dict."""
     return _merged(params.own, params.frozen) if isinstance(params, Divided) else params
 
 
@@ -41,8 +41,8 @@ def _merged(per_arm: Any, frozen: Any) -> Any:
 def jit_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return `jax.jit(function, **options)`, the same for equal arguments.
 
-    The folds of a run, and runs that resume in one process, then trace and compile each program once. A method is equal
-    only to a method of the same object; a `functools.partial` or a local function only to itself.
+    Folds, and runs that resume in one process, then compile a program once. Methods are equal if their objects are; a
+    `functools.partial` or a local function only to itself.
     """
     leaves, structure = jax.tree.flatten(options)
     return _jitted(function, structure, tuple(leaves))
@@ -61,15 +61,15 @@ def compile_step(
 ) -> Callable[..., Any]:
     """Jit `step(state, batch, study) -> (state, metrics)` for a mesh, see `jit_once`; the state is donated.
 
-    The batch `[S, B, ...]` is sharded along `data`, the metrics `[A]` along `arm`. The state must have the layouts
-    `state_formats` (see `Placement.formats`) before the first step. `study` has `study_shardings`; None: replicated.
+    The batch `[S, B, ...]` is sharded along `data`, the metrics `[A]` along `arm`. The state has the layouts
+    `state_formats` of `Placement.formats`, `study` has `study_shardings`; None: replicated.
 
-    On GPUs, XLA must not merge matrix products with a common operand: it would copy the rows of all sums of
-    `layers.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
+    On GPUs, XLA would merge products with a common operand, and copy the rows of all sums of `layers.column_sums` into
+    one array: 1.3 of 31.3 ms on an H100 (BART-large, batch 32, bfloat16).
 
-    On TPUs, an operation may use 32 MiB of the vector memory instead of 16 (a v4 ignores what exceeds its memory). By
-    the compiler's estimate for a v5e, BART-large took 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB:
-    74.1); with batch 128, 24 MiB takes 2 ms longer than 32. A search would take 119 instead of 118 ms.
+    On TPUs, an operation may use 32 MiB of vector memory instead of 16 (a v4 ignores what it lacks). By the compiler's
+    estimate for a v5e, BART-large took 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB: 74.1); with batch
+    128, 24 MiB takes 2 ms longer than 32. A search would take 119 instead of 118 ms.
     """
     platform = platform_of(mesh)
     return jit_once(
@@ -84,11 +84,11 @@ def compile_step(
 def each_arm(
     function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, mapping: str, arguments: Any, shared: Any
 ) -> Any:
-    """Return `function(*arguments, shared)` for every arm; arguments and result are `[A, ...]`, sharded along `arm`.
+    """Return `function(*arguments, shared)` of every arm; arguments and result are `[A, ...]`, sharded along `arm`.
 
-    A device computes only its own arms, so arms cannot communicate; along `data` XLA partitions `function`. It computes
-    several arms in parallel (`mapping="vmap"`) or in sequence (`"map"`), and a single one without an arm axis, because
-    on a TPU the axis costs copies: 15 of 180 ms of BART-large's training step by the compiler's estimate.
+    A device computes its own arms, so arms cannot communicate; along `data` XLA partitions `function`. Several arms are
+    computed in parallel (`mapping="vmap"`) or in sequence (`"map"`), a single one without an arm axis, which costs a
+    TPU copies: 15 of 180 ms of BART-large's training step by the compiler's estimate.
     """
 
     def local(arguments: Any, shared: Any) -> Any:
@@ -103,16 +103,15 @@ def each_arm(
 
 
 def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> Any:
-    """Return the results of `function` for all arms of this device; a single arm is computed without an arm axis."""
     if jax.tree.leaves(arguments)[0].shape[0] == 1:
         return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], arguments)))
     return jax.lax.map(function, arguments) if mapping == "map" else jax.vmap(function)(arguments)
 
 
 def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
-    """Return `stack([values[i] for i in which])`, `[A, ...]`, computed by elementwise `where`.
+    """Return `stack([values[i] for i in which])`, `[A, ...]`, by elementwise `where`.
 
-    If every device has all `values`, this needs no communication; a stack would need an all-to-all across arms.
+    If every device has all `values`, nothing is exchanged; a stack would need an all-to-all across arms.
     """
     number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
     stacked = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
@@ -122,14 +121,14 @@ def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Arra
 
 
 def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Jit a function of one arm so that every device runs it independently, on its arms and its rows of the batch.
+    """Jit a function of one arm so that every device runs it alone, on its arms and its rows of the batch.
 
-    A `while_loop` under `vmap`, or partitioned by XLA, would run until all arms have stopped, and communicate in every
-    iteration. Here arms on one device run in sequence, each as long as it needs.
+    A `while_loop` under `vmap`, or partitioned by XLA, would run until all arms stop, and communicate in every turn.
+    Here arms on one device run in sequence, each as long as it needs.
 
-    `function` is `(params, fed, shared) -> result` for one arm: `fed` are its own inputs, `shared` those of all arms,
-    with the batch, or a multiple of it, as first axis. The function of all arms has `params [A, ...]` or `Divided`,
-    `fed` and result `[A, B, ...]`, `shared [B, ...]`.
+    `function` is `(params, fed, shared) -> result` for one arm: `fed` are its inputs, `shared` those of all arms, with
+    the batch, or a multiple of it, as first axis. That of all arms has `params [A, ...]` or `Divided`, `fed` and result
+    `[A, B, ...]`, `shared [B, ...]`.
     """
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 
@@ -142,7 +141,7 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
 
     def apart(params: Any, fed: Any, shared: Any) -> Any:
         of_params = Divided(arms, PartitionSpec()) if isinstance(params, Divided) else arms
-        # check_vma would refuse a loop whose carry is a constant at first and differs between shards later.
+        # check_vma refuses a loop whose carry is a constant at first and differs between shards later.
         return jax.shard_map(
             local, mesh=mesh, in_specs=(of_params, fed_rows, rows), out_specs=fed_rows, check_vma=False
         )(params, fed, shared)
@@ -151,10 +150,10 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
 
 
 def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Return the function of all arms as `shard_map_arms` does, for a frozen model with weights sharded along `data`.
+    """Return the function of all arms, as `shard_map_arms`, for a frozen model with weights sharded along `data`.
 
-    The devices of an arm decode the whole batch together. Each multiplies by its part of every weight matrix, and they
-    exchange the activations of one position (small) instead of the weights (all of them at every step).
+    The devices of an arm decode the whole batch together: each multiplies by its part of every weight matrix, and they
+    exchange the activations of one position (small) instead of all weights at every step.
     """
 
     def local(per_arm: Any, fed: Any, rest: tuple[Any, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Runs on several hosts: join them, check that they agree, call a function on the first, gather arrays from all."""
+"""Runs on several hosts: join them, check that they agree, call a function on the first, gather arrays."""
 
 import functools
 import json
@@ -26,19 +26,18 @@ from eeg2text_jax.base.stores.mirror import mirrored, settle_all
 
 Result = TypeVar("Result")
 
-# Environment variables of a run on plain machines; JAX recognizes TPU slices, Slurm and Open MPI without them.
+# Of the environment, on plain machines; JAX knows TPU slices, Slurm and Open MPI without.
 COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
-MESSAGE_SIZE = 8192  # bytes to which each host's message in `exchanged` is padded
-MOST_APART = 60.0  # maximum difference of two hosts' system times in seconds; requests to buckets carry the time
+MESSAGE_SIZE = 8192  # bytes of a message in `exchanged`
+MOST_APART = 60.0  # seconds between two hosts' clocks; requests to buckets carry the time
 
 
 def join(parallel: ParallelSettings) -> None:
-    """Connect to the other hosts, which notice from then on if this host is lost; starts no backend.
+    """Connect to the other hosts, which notice from then on if this one is lost; starts no backend.
 
-    Call this before slow imports. `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds
-    (a TPU slice, Slurm, Open MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0),
-    `EEG2TEXT_PROCESSES` (their number) and `EEG2TEXT_PROCESS` (this one's number). Raises UserError if the environment
-    is incomplete, HostLost if the hosts cannot be joined.
+    Call it before slow imports. `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds;
+    `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES` (their number)
+    and `EEG2TEXT_PROCESS` (this one's). UserError if it is incomplete, HostLost if hosts cannot be joined.
     """
     hosts = parallel.hosts
     if hosts == "one" or jax.distributed.is_initialized():
@@ -57,18 +56,18 @@ def join(parallel: ParallelSettings) -> None:
 
 
 def initialize(parallel: ParallelSettings) -> None:
-    """Join the other hosts and start JAX's backend, which waits for them; from then on only the first host prints.
+    """Join the other hosts and start JAX's backend, before any use of a device; then only the first host prints.
 
-    Call this before any use of a device. Raises the errors of `join` and of `check_devices`.
+    Raises the errors of `join` and `check_devices`.
     """
     join(parallel)
     check_devices()
     if not is_main():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  stays open until the process ends
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
 
 
 def is_main() -> bool:
-    """Return whether this is the first host, which alone writes files and prints."""
+    """Return whether this is the first host, which writes files and prints."""
     return host_number() == 0
 
 
@@ -77,9 +76,9 @@ def host_number() -> int:
 
 
 def check_devices() -> None:
-    """Start JAX's backend; raise UserError if there is no device of the kind that JAX_PLATFORMS asks for.
+    """Start JAX's backend; UserError if there is no device as JAX_PLATFORMS asks for.
 
-    Raises HostLost if another host has joined but does not start its backend (JAX waits for two minutes).
+    HostLost if another host has joined but does not start its backend in two minutes.
     """
     try:
         jax.devices()
@@ -98,9 +97,9 @@ def check_devices() -> None:
 
 
 def main_first(make: Callable[[], Result]) -> Result:
-    """Call `make` on the first host, then on the other hosts, and return its result on each host.
+    """Call `make` on the first host, then on the others, which have its files by then; return each one's result.
 
-    The others see the files that the first host wrote to the workdir, and raise UserError if `make` failed there.
+    UserError on the others if `make` failed there.
     """
     if jax.process_count() == 1:
         return make()
@@ -109,7 +108,7 @@ def main_first(make: Callable[[], Result]) -> Result:
         try:
             made = make()
             settle_all()
-        except BaseException as error:  # raised below, because the other hosts wait for the broadcast
+        except BaseException as error:  # raised below: the others wait for the broadcast
             failure = error
     failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
     if failure is not None:
@@ -123,10 +122,10 @@ def main_first(make: Callable[[], Result]) -> Result:
 
 
 def workdir_at(place: str, stack: ExitStack) -> str:
-    """Return the local folder of the workdir `place`, a path or a bucket URL; call this after `initialize`.
+    """Return the local folder of the workdir `place`, a path or a bucket URL; call it after `initialize`.
 
-    A bucket's folder is mirrored on the first host until `stack` ends; the others have read-only copies. Raises
-    UserError if the bucket cannot be read or written, or another run uses the workdir.
+    A bucket's folder is mirrored on the first host until `stack` ends; the others have copies. UserError if the bucket
+    cannot be read or written, or another run uses it.
     """
 
     def enter() -> str:
@@ -138,28 +137,28 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 
 def main_decides(decide: Callable[[], int]) -> int:
-    """Return on every host the result of `decide` on the first; all hosts must call this. Errors: see `main_first`."""
+    """Return on every host the result of `decide` on the first, with the errors of `main_first`."""
     number = main_first(lambda: decide() if is_main() else 0)
     return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def wait_for_all(name: str) -> None:
-    """Wait until every host has called this with the same name."""
+    """Wait until every host calls this with the same name."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
 def to_host(tree: Any) -> Any:
-    """Return whole arrays as numpy on every host; all hosts must call this together."""
+    """Return whole NumPy arrays on every host; all call this together."""
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
         return jax.tree.map(np.asarray, tree)
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def to_main(tree: Any) -> Any:
-    """Return the arrays of a pytree on the first host, None on the others; all hosts must call this together.
+    """Return the arrays of a pytree on the first of several hosts, None on the others; all call this together.
 
-    With several hosts they are whole numpy arrays, gathered one at a time: a device has one beside its shards.
+    They are whole NumPy arrays, gathered one at a time, so that a device has one beside its shards.
     """
     if jax.process_count() == 1:
         return tree
@@ -187,15 +186,15 @@ def _from_environment() -> dict[str, str | int]:
 
 
 def check_code(config: Mapping[str, object]) -> None:
-    """Raise UserError on every host if one differs from the first in code, version, configuration or system time.
+    """Raise UserError on every host if one differs from the first in code, version, configuration or clock.
 
-    All hosts must call this together; `config` is the content of `config.json`.
+    All hosts call this together; `config` is the content of `config.json`.
     """
     if jax.process_count() == 1:
         return
     sections = {f"config.{name}": content_digest(value)[:12] for name, value in config.items()}
     versions = {"code": f"{__version__}, digest {code_digest()}", "jax": jax.__version__, **sections}
-    multihost_utils.sync_global_devices("clocks")  # all hosts then read their clocks at the same time
+    multihost_utils.sync_global_devices("clocks")  # which are read at the same time
     hosts = exchanged({"host": socket.gethostname(), "clock": time.time(), "same": versions})
     for path in supervisor.NAMES:
         path.write_text("".join(f"{host['host']}\n" for host in hosts))
@@ -203,13 +202,13 @@ def check_code(config: Mapping[str, object]) -> None:
 
 
 def check_data(**digests: str) -> None:
-    """Raise UserError on every host if the `digests` of files differ between hosts."""
+    """Raise UserError on every host if `digests` of files differ."""
     if jax.process_count() > 1:
         _compare(exchanged({"host": socket.gethostname(), "same": digests}))
 
 
 def exchanged(value: object) -> list:
-    """Return `value` (JSON) of every host, in the order of host numbers. All hosts must call this together."""
+    """Return the JSON `value` of every host, in order; all call this together."""
     content = json.dumps(value).encode()
     if len(content) > MESSAGE_SIZE:
         raise AssertionError(f"{len(content)} bytes, with room for {MESSAGE_SIZE}")
@@ -218,7 +217,7 @@ def exchanged(value: object) -> list:
 
 
 def _compare(hosts: list) -> None:
-    """Raise UserError if a host's entry `same` differs from the first host's, or its time `clock` by too much."""
+    """Raise UserError if a host's entry `same` differs from the first's, or `clock` by too much."""
     first = hosts[0]
     for number, other in enumerate(hosts):
         who = f"host {number} ({other['host']})"

@@ -1,7 +1,4 @@
-"""The device mesh with axes `arm` (training runs of the grid, which never communicate) and `data` (samples of a batch).
-
-The module also has sharding constraints for programs that XLA partitions, and a table of accelerators from data sheets.
-"""
+"""The device mesh with axes `arm` (training runs, which never communicate) and `data` (samples), and data sheets."""
 
 import contextlib
 import contextvars
@@ -30,9 +27,8 @@ AUTO = (AxisType.Auto, AxisType.Auto)
 def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """Return the number of devices along `arm` and along `data`.
 
-    Where `wanted`, the user's choice, has a 0, as many devices as possible go along `arm`, because arms need no
-    communication, and the others along `data`. Raises UserError if the product of the axes is not the number of
-    devices, or an axis does not divide the arms or the batch.
+    Where `wanted` has a 0, as many as possible go along `arm`, as arms do not communicate, the others along `data`.
+    UserError if not all devices are used, or an axis does not divide the arms or the batch.
     """
     arm, data = wanted
     arm = arm or (n_devices // data if data else 0) or math.gcd(n_arms, n_devices)
@@ -56,10 +52,7 @@ def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, 
 
 
 def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Make a mesh `("arm", "data")` with Auto axes (the default of `jax.make_mesh` is Explicit).
-
-    `devices` has `arm * data` devices, the devices of an arm adjacent; None: all devices of JAX.
-    """
+    """Make a mesh `("arm", "data")` with Auto axes, of `arm * data` devices (None: all), those of an arm adjacent."""
     if devices is None:
         return jax.make_mesh((arm, data), (ARM, DATA), axis_types=AUTO)
     return Mesh(np.asarray(devices).reshape(arm, data), (ARM, DATA), axis_types=AUTO)
@@ -69,9 +62,9 @@ def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) 
 class Chip:
     """The data sheet of an accelerator.
 
-    `clock` is `flops` divided by the FLOPs per cycle of the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128;
-    v6e: 4 of 256 x 256). `interconnect` is a chip's bandwidth in Google Cloud's documentation (v4 2,400 Gbit/s, v5e
-    1,600, v5p 4,800, v6e 3,200), divided by the number of axes of the torus (v4, v5p: 3; v5e, v6e: 2).
+    `clock` is `flops` over the FLOPs per cycle of the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e:
+    4 of 256 x 256), `interconnect` the bandwidth in Google Cloud's documentation (v4 2,400 Gbit/s, v5e 1,600, v5p
+    4,800, v6e 3,200) over the axes of the torus (v4, v5p: 3; v5e, v6e: 2).
     """
 
     name: str  # common name
@@ -79,9 +72,9 @@ class Chip:
     memory: int  # bytes of HBM (or GDDR memory)
     flops: float  # dense bfloat16 FLOP/s (float16 if the chip has no bfloat16)
     bandwidth: float  # memory bandwidth in bytes per second
-    kinds: str  # regular expression that matches `jax.Device.device_kind`
-    clock: float = 0.0  # Hz of a TPU's cores, in which its compiler's estimates count; 0: not known
-    interconnect: float = 0.0  # bytes per second that a TPU receives over both links of one axis of the torus
+    kinds: str  # pattern of `jax.Device.device_kind`
+    clock: float = 0.0  # Hz of a TPU's cores, by which its compiler counts; 0: not known
+    interconnect: float = 0.0  # bytes per second to a TPU over both links of one axis of the torus
 
 
 GIB = 2**30
@@ -102,17 +95,17 @@ CHIPS = {
 
 
 def chip_of_device(kind: str) -> Chip | None:
-    """Return the chip of a `jax.Device.device_kind`; None if it is not in the table."""
+    """Return the chip of a `jax.Device.device_kind`, or None."""
     return next((chip for chip in CHIPS.values() if re.search(chip.kinds, kind)), None)
 
 
 def platform_of(mesh: Mesh | AbstractMesh) -> str | None:
-    """Return the platform of a mesh's devices, `cpu`, `tpu` or `cuda`; None for a mesh without devices."""
+    """Return the platform of a mesh's devices, `cpu`, `tpu` or `cuda`; None without devices."""
     return None if isinstance(mesh, AbstractMesh) else _named(mesh.devices.flat[0].platform)
 
 
 def default_platform() -> str:
-    """Return the platform on which JAX runs by default, `cpu`, `tpu` or `cuda`."""
+    """Return JAX's default platform, `cpu`, `tpu` or `cuda`."""
     return _named(jax.default_backend())
 
 
@@ -123,14 +116,14 @@ def _named(platform: str) -> str:
 def compiler_options(platform: str | None) -> dict[str, Any]:
     """Return XLA's options for training steps and searches on a platform.
 
-    On GPUs, cuBLAS computes all matrix products. With XLA's own kernels, a training step of BART-large took 25.9, not
-    25.2 ms on an H200 with batch 32 (63.6, not 62.1 with batch 128), and compiling it 33, not 21 s.
+    On GPUs, cuBLAS computes matrix products. With XLA's kernels, a training step of BART-large took 25.9, not 25.2 ms
+    on an H200 with batch 32 (63.6, not 62.1 with batch 128), and compiling it 33, not 21 s.
     """
     return {"xla_gpu_enable_triton_gemm": False} if platform == "cuda" else {}
 
 
 def with_mesh(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None) -> Callable[..., Any]:
-    """Return `function`, traced with `mesh` as the mesh that `shard_rows` and `replicate` use."""
+    """Return `function`, traced with the mesh of `shard_rows` and `replicate`."""
     if mesh is None:
         return function
     abstract = mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh
@@ -155,14 +148,14 @@ def _switched_on(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
         switch.reset(token)
 
 
-# In a trace, every device of `data` has the whole batch (`shard_rows` and `replicate` do nothing), or multiplies by its
-# part of a dense layer's weights.
+# In a trace, every device of `data` has the whole batch (`shard_rows` and `replicate` do nothing), or a part of a dense
+# layer's weights.
 whole_batch = functools.partial(_switched_on, _whole_batch)
 divided_weights = functools.partial(_switched_on, _divided_weights)
 
 
 def data_shards() -> int:
-    """Return the number of devices over which XLA divides the batch in the mesh of `with_mesh`; 1 without a mesh."""
+    """Return the number of devices over which XLA divides the batch; 1 without `with_mesh`."""
     mesh = jax.sharding.get_abstract_mesh()
     divided = (DATA, AxisType.Auto) in zip(mesh.axis_names, mesh.axis_types, strict=True) and not _whole_batch.get()
     return mesh.shape[DATA] if divided else 1
@@ -171,16 +164,15 @@ def data_shards() -> int:
 def shard_rows(x: jax.Array) -> jax.Array:
     """Constrain `x` and its gradient to be sharded along `data` by their first axis, the rows of a batch.
 
-    Without constraints and with FSDP, XLA gathers the activations of the global batch and all-reduces whole logits:
-    21.1 GB per chip and step of BART-large at batch 256 on v5e:4x4. With them it gathers weights: 2.6 GB at batch 256,
-    2.4 GB at batch 32.
+    Otherwise, with FSDP, XLA gathers activations of the global batch and all-reduces whole logits: 21.1 GB per chip and
+    step of BART-large at batch 256 on v5e:4x4. So it gathers weights: 2.6 GB at batch 256, 2.4 GB at batch 32.
     """
     whole = data_shards() == 1 or x.shape[0] % data_shards()
     return x if whole else jax.lax.with_sharding_constraint(x, PartitionSpec(DATA))
 
 
 def replicate(tree: Any) -> Any:
-    """Constrain arrays to be whole on every device: XLA then gathers sharded weights."""
+    """Constrain arrays to be whole on every device, so that XLA gathers sharded weights."""
     return tree if data_shards() == 1 else jax.lax.with_sharding_constraint(tree, PartitionSpec())
 
 
@@ -195,7 +187,7 @@ def shard_columns(x: jax.Array) -> jax.Array:
 
 
 def gathered(x: jax.Array) -> jax.Array:
-    """Return rows whole on every device if weights are divided, else unchanged; the gradient is sharded by rows."""
+    """Return whole rows on every device if weights are divided; the gradient is sharded by rows."""
     return _gathered(x) if weights_are_divided() else x
 
 
@@ -207,16 +199,14 @@ def _gathered(x: jax.Array) -> jax.Array:
 _gathered.defvjp(lambda x: (replicate(x), None), lambda _, gradient: (shard_rows(gradient),))
 
 
-# A partition rule is (regular expression, layout). The first rule that matches an array's path, such as
-# `params/encoder/layers/bias`, applies. An array without a rule is an error: no parameter is replicated by mistake.
-#
-# A layout gives the mesh axis of each array axis after the arm axis, as PartitionSpec does. The layout FSDP shards the
-# longest axis that is a multiple of the number of devices along `data`.
+# A partition rule is (regular expression, layout). The first that matches an array's path, such as
+# `params/encoder/layers/bias`, applies; without one, an error, so that none is replicated by mistake. A layout has the
+# mesh axis of each array axis after the arm axis; FSDP shards the longest multiple of the devices along `data`.
 FSDP = "fsdp"
 Layout = tuple[str | None, ...] | str
 Rules = Sequence[tuple[str, Layout]]
 
-FSDP_MIN_SIZE = 2**16  # FSDP replicates arrays with fewer elements: sharding would cost time and save little memory
+FSDP_MIN_SIZE = 2**16  # FSDP replicates smaller arrays: sharding them costs time and saves little
 
 REPLICATED: Rules = ((r".*", ()),)
 FULLY_SHARDED: Rules = ((r"(^|/)(step|count|best_loss)$", ()), (r".*", FSDP))
@@ -228,9 +218,9 @@ TENSOR_PARALLEL: Rules = (
 
 
 def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] = (ARM,)) -> Any:
-    """Return a `NamedSharding` for every leaf (array or shape) of a training state, or of parameters `[A, ...]`.
+    """Return the sharding of every leaf (array or shape) of a state, or of parameters `[A, ...]`.
 
-    The first axes are sharded along `lead`; scalars are replicated. Raises ValueError if no rule fits a leaf.
+    The first axes are sharded along `lead`; scalars are replicated. ValueError if no rule fits a leaf.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
@@ -251,12 +241,12 @@ def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] 
 
 
 def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
-    """Return a `NamedSharding` for every leaf (array or shape) of parameters without an arm axis."""
+    """Return the sharding of every leaf of parameters without an arm axis."""
     return state_shardings(params, mesh, rules, lead=())
 
 
 def with_sharding(shapes: Any, where: Any) -> Any:
-    """Return the shapes and dtypes of a tree with a sharding, or with those of a tree."""
+    """Return shapes with one sharding, or with those of a tree."""
 
     def place(leaf: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
@@ -278,7 +268,7 @@ fed_sharding = _sharding(ARM, DATA)  # of encoder inputs `[A, B, ...]`
 
 
 def own_rows(mesh: Mesh, size: int, devices: Sequence[jax.Device] | None = None) -> np.ndarray | None:
-    """Return the rows of a batch of `size` on this host's devices, or on `devices`; None on a single host: all."""
+    """Return the rows of a batch of `size` on this host's devices, or on `devices`; None: all, on a single host."""
     if devices is None and jax.process_count() == 1:
         return None
     places = batch_sharding(mesh).devices_indices_map((size,))
@@ -286,9 +276,9 @@ def own_rows(mesh: Mesh, size: int, devices: Sequence[jax.Device] | None = None)
 
 
 def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0, *, seeds: bool = False) -> dict[str, jax.Array]:
-    """Place a batch `[B, ...]`, or with `seeds` a training batch `[S, B, ...]`, on the mesh, axis B along `data`.
+    """Place a batch `[B, ...]`, or with `seeds` a training batch `[S, B, ...]`, on the mesh, B along `data`.
 
-    With `size`, the number of rows of the whole batch, each host has its `own_rows`, else all rows.
+    With `size`, the rows of the whole batch, a host has its `own_rows`, else all.
     """
     arrays = {name: leaf for name, leaf in batch.items() if name != "whole"}
     sharding = seeds_sharding(mesh) if seeds else batch_sharding(mesh)
@@ -310,10 +300,10 @@ def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0, *, seeds: boo
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
-    """Place arrays on devices; every host must have the whole arrays, and places its shards."""
+    """Place whole arrays on devices; each host places its shards."""
 
     def place(array: Any) -> jax.Array:
-        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):  # JAX cannot place keys on several hosts
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):  # which JAX cannot place on several hosts
             data = place(np.asarray(jax.random.key_data(array)))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(array))
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
@@ -322,7 +312,7 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | None, ...]:
-    """Return the mesh axes of an array's axes (without the arm axis), with `n_data` devices along `data`."""
+    """Return the mesh axes of an array's axes after the arm axis, with `n_data` devices along `data`."""
     if layout != FSDP:
         return tuple(layout)
     dividing = [axis for axis, length in enumerate(shape) if length % n_data == 0]
@@ -334,11 +324,11 @@ def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | No
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """A device mesh and the partition rules of parameters and state; places arrays on the mesh."""
+    """A device mesh and partition rules; places arrays."""
 
     mesh: Mesh | AbstractMesh
     rules: Rules
-    frozen_rules: Rules = ()  # of parameters that all arms share; empty: `rules`
+    frozen_rules: Rules = ()  # of shared parameters; empty: `rules`
 
     @classmethod
     def choose(
@@ -349,11 +339,10 @@ class Placement:
         accumulate: int,
         devices: Sequence[jax.Device] | int | None = None,
     ) -> "Placement":
-        """Return the placement that the section `parallel` asks for.
+        """Return the placement of the section `parallel`; UserError if its mesh or `train.accumulate` do not fit.
 
-        `devices` are devices, or descriptions of absent ones; None: all devices of all hosts, or on a single host the
-        first ones, if `parallel.mesh` asks for fewer. For a number of devices the mesh is abstract: programs can be
-        lowered but not compiled. Raises UserError if `parallel.mesh` or `train.accumulate` does not fit.
+        `devices` may be absent ones; None: all of all hosts, or on a single host the first, if `parallel.mesh` asks for
+        fewer. Of a number of devices the mesh is abstract: programs can be lowered but not compiled.
         """
         wanted = parallel.mesh
         if arms_mapping(parallel) == "map":
@@ -386,15 +375,15 @@ class Placement:
         return state_shardings(state, self.mesh, self.rules)
 
     def frozen(self, params: Any) -> Any:
-        """Return the sharding of every leaf of parameters that all arms share."""
+        """Return the sharding of parameters that all arms share."""
         return frozen_shardings(params, self.mesh, self.frozen_rules or self.rules)
 
     def formats(self, state: Any) -> Any:
-        """Return the shardings of a state, on TPUs with row-major memory layouts, for use between training steps.
+        """Return the shardings of a state between steps, on TPUs with row-major layouts.
 
-        If the vocabulary is no multiple of 8, a TPU's default layout puts an arm axis of size 1 between vocabulary and
-        width. Every step then copies the embedding table and its momentum into that layout (6.5 ms of BART-large's step
-        by the compiler's estimate, and 7 ms for reading from that layout).
+        If the vocabulary is no multiple of 8, a TPU's default puts an arm axis of size 1 between vocabulary and width,
+        into which every step copies the embedding table and its momentum (6.5 ms of BART-large's step by the compiler's
+        estimate, and 7 ms for reading).
         """
         shardings = self.shardings(state)
         if platform_of(self.mesh) != "tpu":
@@ -406,7 +395,7 @@ class Placement:
         return jax.tree.map(row_major, state, shardings)
 
     def abstract(self, shapes: Any) -> Any:
-        """Return the shapes of a state with their shardings, as for restoring a checkpoint."""
+        """Return the shapes of a state with their shardings."""
         return with_sharding(shapes, self.shardings(shapes))
 
     def constants(self, tree: Any) -> Any:
@@ -414,14 +403,14 @@ class Placement:
 
 
 def arms_mapping(parallel: DevicesSettings) -> str:
-    """Return how a device computes several arms: by `vmap`, or in sequence, `map`, which is faster on one CPU."""
+    """Return how a device computes several arms: by `vmap` or, faster on one CPU, by `map`."""
     if parallel.arms != "auto":
         return parallel.arms
     alone = (math.prod(parallel.mesh) or len(jax.devices())) == 1
     return "map" if alone and jax.default_backend() == "cpu" else "vmap"
 
 
-PACE_SIDE = 1024  # rows and columns of the matrices with which `product_pace` measures the device
+PACE_SIDE = 1024  # rows and columns in `product_pace`
 
 
 def product_pace() -> float:

@@ -1,8 +1,7 @@
-"""Run a command of several hosts in a child process; one sentence and the exit status report why it ended.
+"""Run a command of several hosts in a child process, forked before JAX is imported.
 
-When JAX's coordination service notices that a host is lost, it aborts the processes of all others in C++, where Python
-cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits, reads the service's
-log, and exits with a status that tells scripts to restart.
+When a host is lost, JAX's coordination service aborts all others in C++, where no Python can act: the parent
+reads its log, says why in one sentence, and exits with a status that tells scripts to restart.
 """
 
 import contextlib
@@ -20,16 +19,16 @@ from pathlib import Path
 
 from eeg2text_jax.base.errors import HostLost, Terminated, UserError, one_line
 
-GRACE = 3.0  # seconds that a failed child may wait for the other hosts, which may fail alike, before it is killed
-# Words in the errors of collectives that fail because of another host. Gloo (CPUs) waits 30 s for a host to connect.
+GRACE = 3.0  # seconds that a failed child may wait for the other hosts before it is killed
+# In errors of collectives that fail by another host. Gloo (CPUs) waits 30 s for a host to connect.
 _COLLECTIVE = re.compile("gloo|coordination|DEADLINE_EXCEEDED|UNAVAILABLE", re.IGNORECASE)
-NAMES: list[Path] = []  # in the child: path of the file for the hosts' names, one per line; else empty
+NAMES: list[Path] = []  # in the child: the file for the hosts' names, one per line
 
 
 def supervised(name: str, work: Callable[[], None], patience: float) -> None:
     """Call `work` in a child process and return there; the parent exits with the status of the command `name`.
 
-    After `patience` seconds JAX's coordination service has noticed a lost host.
+    In `patience` seconds JAX's coordination service notices a lost host.
     """
     folder = Path(tempfile.mkdtemp(prefix="eeg2text_host_"))
     sys.stdout.flush()
@@ -45,7 +44,7 @@ def supervised(name: str, work: Callable[[], None], patience: float) -> None:
         if type(error).__name__ != "JaxRuntimeError" or not _COLLECTIVE.search(str(error)):
             _write_status(folder, status_of(error))
             raise
-        time.sleep(patience)  # if a host is lost, the coordination service ends this process meanwhile
+        time.sleep(patience)  # if a host is lost, this process is ended meanwhile
         _write_status(folder, HostLost.status)
         raise HostLost(
             f"a host did not answer in time, but no host is known to have failed ({one_line(error)}); start the same "
@@ -60,11 +59,11 @@ def status_of(error: BaseException) -> int:
 
 
 def _become_child(folder: Path) -> None:
-    """Let Python write to stderr as before, and C++ to the file `log` of `folder`; end with the parent."""
+    """Let Python write to stderr, and C++ to the file `log`; end with the parent."""
     with contextlib.suppress(OSError, AttributeError):  # prctl exists on Linux only
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # an abort would write the whole memory to disk
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # else an abort writes the whole memory to disk
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
@@ -79,10 +78,10 @@ def _write_status(folder: Path, status: int) -> None:
 
 
 def _supervise(name: str, child: int, folder: Path) -> None:
-    """Forward signals to the child; when it ends, print why unless it did, and exit with its status."""
+    """Forward signals to the child; when it ends, say why unless it did, and exit with its status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(child, number))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child, too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the child
     ended, failed = 0, 0.0
     while not ended:
         ended, code = os.waitpid(child, os.WNOHANG)
@@ -111,7 +110,7 @@ def _read(path: Path) -> str:
 
 
 def lost_host(log: str, names: list[str]) -> str:
-    """Return a message about a lost host, from the log of JAX's coordination service; "" if no host was lost."""
+    """Return a message about a lost host by the log of JAX's coordination service, or ""."""
     if "JAX distributed service detected fatal errors" not in log:
         return ""
     if "RegisterTask" in log:

@@ -1,1 +1,1 @@
-"""Buckets: local copies of inputs; workdirs that are uploaded while they change."""
+"""Buckets: copies of inputs, and workdirs that are uploaded while they change."""

@@ -21,7 +21,7 @@ from eeg2text_jax.base.files import file_digest, flock, parse_json, remove, repl
 from eeg2text_jax.base.progress import ProgressLine
 
 SCHEMES = {"gs": "gcs", "s3": "s3"}  # scheme -> the pip extra that installs its client
-CACHE = "EEG2TEXT_BUCKET_CACHE"  # environment variable: the cache folder
+CACHE = "EEG2TEXT_BUCKET_CACHE"  # in the environment: the cache folder
 COPIES, RUNS = "copies", "runs"  # subfolders of the cache
 _ADDRESS = re.compile(r"(gs|s3)://([^/]*)/?(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -29,7 +29,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """A bucket URL: an object, or the folder of all objects whose names begin with `key/`."""
+    """A bucket URL: an object, or the folder of all that begin with `key/`."""
 
     scheme: str
     bucket: str
@@ -39,12 +39,12 @@ class Address:
         return f"{self.scheme}://{self.bucket}/{self.key}"
 
     def below(self, name: str) -> "Address":
-        """Return the URL of the object `name` in this folder."""
+        """Return the URL of `name` in this folder."""
         return dataclasses.replace(self, key=f"{self.key}/{name}" if self.key else name)
 
     @property
     def copy(self) -> Path:
-        """The cache path of a read-only copy of the content; `address_of` is the inverse."""
+        """The cache path of a read-only copy; `address_of` is the inverse."""
         return self._cached(COPIES)
 
     @property
@@ -53,7 +53,7 @@ class Address:
         return self._cached(RUNS)
 
     def run_of(self, host: int) -> Path:
-        """Return the cache folder of a workdir on another host, which may share the first host's cache."""
+        """Return the cache folder of a workdir on another host, perhaps with the first host's cache."""
         return self._cached(f"{RUNS}_of_host_{host}")
 
     def _cached(self, kind: str) -> Path:
@@ -65,7 +65,7 @@ def is_address(place: object) -> bool:
 
 
 def parse(place: str) -> Address:
-    """Parse a bucket URL. Raises UserError if the bucket is missing, or a part cannot be a local file name."""
+    """Parse a bucket URL; UserError without a bucket, or if a part can be no file name."""
     match = _ADDRESS.fullmatch(str(place))
     if not match or not _BUCKET.fullmatch(match[2]):
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")
@@ -76,7 +76,7 @@ def parse(place: str) -> Address:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `EEG2TEXT_BUCKET_CACHE`, or a folder in the user's cache."""
+    """Return `EEG2TEXT_BUCKET_CACHE`, or a folder in the user's cache."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "eeg2text_jax_buckets"
     return Path(os.environ.get(CACHE) or default).expanduser()
 
@@ -93,20 +93,20 @@ def address_of(path: str | os.PathLike[str]) -> str:
     return address if is_copy and scheme in SCHEMES and is_address(address) else os.fspath(path)
 
 
-# Objects are read and written as a whole. A bucket that does not answer raises an error after about two minutes.
+# Objects are read and written as a whole. A bucket that does not answer is an error after about two minutes.
 
-SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment variable: timeout of one attempt in seconds
-ATTEMPTS = 4  # maximum number of attempts of a request
+SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # in the environment: timeout of one attempt
+ATTEMPTS = 4  # of a request
 DIGEST = "sha256"  # metadata key: the SHA-256 of an object
-FENCE = "fence"  # metadata key: the label of the lease under which the object was written
-LOCK = ".lock"  # name of the lease object of a workdir, see `mirror.Lease`
-ANY = "any content, or none"  # instead of a tag: an unconditional request
+FENCE = "fence"  # metadata key: the label of its writer's lease
+LOCK = ".lock"  # the lease object of a workdir, see `mirror.Lease`
+ANY = "any content, or none"  # in place of a tag: an unconditional request
 
 Advance = Callable[[int], object]
 
 
 class StoreError(UserError):
-    """The bucket refused a request or did not answer; the same command resumes from the finished files in it."""
+    """The bucket refused a request or did not answer; the same command resumes."""
 
     @classmethod
     def no_access(cls, place: str, why: str) -> "StoreError":
@@ -128,39 +128,39 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """A bucket. Every method may raise `StoreError`."""
+    """A bucket; every method may raise `StoreError`."""
 
     def entries(self, prefix: str) -> list[Entry]:
-        """List objects whose names begin with `prefix`."""
+        """List objects that begin with `prefix`."""
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
-        """Return the tag and metadata of an object; None if it does not exist."""
+        """Return tag and metadata of an object, or None."""
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        """Return the content and tag of a small object; None if it does not exist."""
+        """Return content and tag of a small object, or None."""
 
     def download(self, key: str, path: Path, advance: Advance) -> str | None:
-        """Write an object to a file; return the SHA-256 in its metadata, if any."""
+        """Write an object to a file; return any SHA-256 in its metadata."""
 
     def upload(
         self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] | None = None
     ) -> str | None:
-        """Upload a file, atomically, if the object's tag is `over` (None: if there is no object).
+        """Upload a file, atomically, if the object's tag is `over` (None: there is no object).
 
-        Return the new tag, or None if nothing was written. Metadata are `digest`, the file's SHA-256, and `labels`.
+        Return the new tag, or None if nothing was written. Metadata are the SHA-256 `digest` and `labels`.
         """
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
-        """Write a small object; `over` and the result are those of `upload`."""
+        """Write a small object, as `upload`."""
 
     def delete(self, key: str, over: str = ANY) -> bool:
-        """Remove an object if it exists; return False if its tag is not `over`."""
+        """Remove any object; False if its tag is not `over`."""
 
 
 def open_store(address: Address) -> Store:
-    """Return the bucket of a URL without a request; one client is shared by all callers with the same settings.
+    """Return the bucket of a URL without a request; equal settings share a client.
 
-    Raises UserError if the client package is not installed, or there are no credentials.
+    UserError without the client's package, or credentials.
     """
     extra = SCHEMES[address.scheme]
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
@@ -178,11 +178,11 @@ def open_store(address: Address) -> Store:
 
 
 _CLIENTS: dict[tuple[object, ...], Store] = {}
-_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of environment variables that configure clients
+_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # of the environment, which configure clients
 
 
 def seconds() -> float:
-    """Return the timeout of one attempt. Raises UserError if `EEG2TEXT_BUCKET_SECONDS` is out of range."""
+    """Return the timeout of one attempt; UserError if it is out of range."""
     stated = os.environ.get(SECONDS, "30")
     with contextlib.suppress(ValueError):
         if 0 < (number := float(stated)) <= 3600:
@@ -192,7 +192,7 @@ def seconds() -> float:
 
 @contextlib.contextmanager
 def translate_errors(place: str, translate: Callable[[str, Exception], StoreError | None]) -> Iterator[None]:
-    """For an exception of a client, raise `translate(place, error)`, or the exception itself if that is None."""
+    """For an exception, raise `translate(place, error)`, or itself if that is None."""
     try:
         yield
     except Exception as error:
@@ -201,31 +201,31 @@ def translate_errors(place: str, translate: Callable[[str, Exception], StoreErro
         raise message from error
 
 
-# The first host mirrors a workdir in a bucket, under a lease. Every later host has a copy (`follow`), which
-# `hosts.main_first` updates; `pull_folder` downloads a checkpoint, which is large, only when it is restored.
+# The first host mirrors a workdir in a bucket, under a lease. The others have copies (`follow`), which
+# `hosts.main_first` updates; a checkpoint is downloaded (`pull_folder`) when it is restored.
 
-UNFINISHED = ".unfinished"  # marker object of a folder that is being written or removed
+UNFINISHED = ".unfinished"  # in a folder that is being written or removed
 MEGABYTE = 1 << 20
-WORTH_A_LINE = 16 * MEGABYTE  # bytes from which a download shows its progress
-ON_REQUEST = ("checkpoints", "tensorboard")  # folders, at any depth, that `pull_all` leaves out
+WORTH_A_LINE = 16 * MEGABYTE  # from which a download shows its progress
+ON_REQUEST = ("checkpoints", "tensorboard")  # left out by `pull_all`, at any depth
 _AT_ONCE = 4  # parallel downloads
 
-Stamp = list[int]  # modification time, size and inode: they differ between two versions of a local file
+Stamp = list[int]  # see `stamp_of`; another version of a file has another
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return modification time (ns), size (bytes) and inode of a local file."""
+    """Return modification time (ns), size and inode of a local file."""
     state = path.stat()
     return [state.st_mtime_ns, state.st_size, state.st_ino]
 
 
 class Notes:
-    """A JSON file that records which files of a local folder equal objects of the bucket."""
+    """A JSON file that says which files of a folder equal objects of the bucket."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._path = cache_folder() / "notes" / f"{'%'.join(folder.relative_to(cache_folder()).parts)}.json"
-        self.versions: dict[str, tuple[Stamp, str]] = {}  # file name -> stamp of the file, tag of the equal object
+        self.versions: dict[str, tuple[Stamp, str]] = {}  # file name -> its stamp, tag of the equal object
         with contextlib.suppress(OSError, ValueError):
             self.versions = {name: (stamp, tag) for name, (stamp, tag) in parse_json(self._path.read_text()).items()}
 
@@ -240,7 +240,7 @@ class Notes:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Let one process at a time download to the folder; others wait."""
+        """Let one process at a time download to the folder."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
             flock(file.fileno(), str(self.folder), fcntl.LOCK_EX)
@@ -248,11 +248,11 @@ class Notes:
 
 
 class Files(dict[str, Entry]):
-    """The objects below a URL: relative name -> entry; the name is "" if the URL is an object itself."""
+    """The objects below a URL, by relative name; "" if the URL is an object."""
 
     @classmethod
     def of(cls, store: Store, address: Address) -> "Files":
-        """List the objects below a URL. Raises UserError for a name that leads out of the local folder."""
+        """List the objects below a URL; UserError for a name that leads out of a folder."""
         # Objects whose names end with a slash are empty "folders".
         entries = [entry for entry in store.entries(address.key) if not entry.key.endswith("/")]
         start = f"{address.key}/" if address.key else ""
@@ -267,7 +267,7 @@ class Files(dict[str, Entry]):
         return files
 
     def finished(self) -> "Files":
-        """Return the objects without the lease object and without folders that a killed process left unfinished."""
+        """Return the objects but for the lease and unfinished folders."""
         unfinished = tuple(name.removesuffix(UNFINISHED) for name in self if name.endswith(f"/{UNFINISHED}"))
         return self.select(lambda name: not name.startswith(unfinished) and name.rpartition("/")[2] != LOCK)
 
@@ -276,7 +276,7 @@ class Files(dict[str, Entry]):
 
 
 def download(store: Store, files: Files, notes: Notes, title: str) -> int:
-    """Download those `files` that are not current; return their number. Raises StoreError for a wrong checksum."""
+    """Download `files` that are not current; return their number; StoreError for a wrong checksum."""
     wanted = [(name, entry) for name, entry in files.items() if not notes.is_current(name, entry.tag)]
     total = sum(entry.size for _, entry in wanted)
     with _progress(title, total) as advance, ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -293,7 +293,7 @@ def download(store: Store, files: Files, notes: Notes, title: str) -> int:
 
 @contextlib.contextmanager
 def _progress(title: str, total: int) -> Iterator[Advance]:
-    """Yield a thread-safe function that counts downloaded bytes; show them in MB if `total` is large."""
+    """Yield a thread-safe function that counts bytes, and shows MB of a large `total`."""
     if total < WORTH_A_LINE:
         yield lambda size: None
         return
@@ -323,7 +323,7 @@ def _download_one(store: Store, entry: Entry, path: Path, advance: Advance) -> S
 
 
 def sweep(folder: Path, keep: Files, pattern: str) -> None:
-    """Remove files below `folder` that match `pattern` and are not in `keep`, and empty folders."""
+    """Remove files below `folder` that match `pattern` but are not in `keep`, and empty folders."""
     for place, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = Path(place) / name
@@ -336,7 +336,7 @@ def sweep(folder: Path, keep: Files, pattern: str) -> None:
 
 
 def _is_matched(name: str, pattern: str) -> bool:
-    """Return whether a glob pattern matches the file or one of its folders; `*` matches no `/`, `**` does."""
+    """Return whether a glob pattern matches a file or a folder of it; `*` matches no `/`, `**` does."""
     if "**" in pattern:
         return fnmatch.fnmatchcase(name, pattern)
     parts, wanted = name.split("/"), pattern.split("/")
@@ -344,10 +344,9 @@ def _is_matched(name: str, pattern: str) -> bool:
 
 
 def at_hand(place: str | os.PathLike[str]) -> str:
-    """Return a local path unchanged; for a bucket URL, download its content and return the path of the copy.
+    """Return a local path as it is, and the path of a copy of a bucket's file, folder or glob.
 
-    A folder is downloaded with all its files, a glob with its matches; of these, unchanged files stay. Raises UserError
-    if nothing exists at the URL, or the bucket cannot be read.
+    Unchanged files are not copied again. UserError if nothing is there, or the bucket cannot be read.
     """
     place = os.fspath(place)
     if not is_address(place):
@@ -355,7 +354,7 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     address = parse(place)
     parts = address.key.split("/")
     fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
-    pattern = "/".join(parts[len(fixed) :])  # from the first part that is a glob
+    pattern = "/".join(parts[len(fixed) :])  # from the first glob on
     address = dataclasses.replace(address, key="/".join(fixed))
     if any(address.run.is_relative_to(root) for root in OPEN):
         return str(address.run / pattern)
@@ -370,13 +369,13 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     return str(address.copy / pattern)
 
 
-OPEN: set[Path] = set()  # local folders of workdirs that this process mirrors; they are newer than the bucket
+OPEN: set[Path] = set()  # of workdirs that this process mirrors, newer than the bucket
 
 
 def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None = None, pattern: str = "*") -> int:
-    """Download changed objects to the folder of `notes`; remove files that match `pattern` and are not in the bucket.
+    """Download changed objects to the folder of `notes`; remove files of `pattern` that are not in the bucket.
 
-    `there` are the finished objects in the bucket, `wanted` those to download (None: all). Return their number.
+    Of the finished objects `there`, `wanted` are downloaded (None: all). Return their number.
     """
     folder = notes.folder
     with notes.lock():
@@ -384,30 +383,30 @@ def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None =
             remove(folder)  # a folder became an object, or an object a folder
         if "" not in there:
             folder.mkdir(parents=True, exist_ok=True)
-            sweep(folder, there, pattern)  # before the download, because a file's name may have become a folder's
+            sweep(folder, there, pattern)  # first, as a file's name may have become a folder's
         notes.versions = {
             name: it for name, it in notes.versions.items() if name in there or not _is_matched(name, pattern)
         }
         return download(open_store(address), there if wanted is None else wanted, notes, f"copying {address}")
 
 
-_FOLLOWED: list[tuple[Address, Path]] = []  # the workdir that the first host mirrors, and its copy on this host
+_FOLLOWED: list[tuple[Address, Path]] = []  # the first host's workdir, and its copy here
 
 
 def follow(place: str, host: int) -> Path:
-    """Return the folder for this host's copy of a workdir in a bucket, which the first host mirrors."""
+    """Return the folder for this host's copy of a workdir that the first host mirrors."""
     address = parse(place)
     _FOLLOWED[:] = [(address, address.run_of(host))]
     return address.run_of(host)
 
 
 def pull_all() -> None:
-    """Update this host's copy of the workdir, except the folders in `ON_REQUEST`. Raises StoreError."""
+    """Update this host's copy of the workdir, but for `ON_REQUEST`. Raises StoreError."""
     _pull("", ON_REQUEST)
 
 
 def pull_folder(path: str | os.PathLike[str]) -> None:
-    """Update one folder of this host's copy, such as a checkpoint; ignore a `path` outside of it. Raises StoreError."""
+    """Update one folder of this host's copy, and no `path` outside of it. Raises StoreError."""
     place = Path(path).resolve()
     for root in (folder.resolve() for _, folder in _FOLLOWED if place.is_relative_to(folder.resolve())):
         _pull(f"{place.relative_to(root).as_posix()}/")

@@ -1,8 +1,4 @@
-"""Buckets of Google Cloud Storage (gs://).
-
-Credentials are Google's application default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, those of `gcloud auth
-application-default login`, or the machine's service account. `STORAGE_EMULATOR_HOST` names another server.
-"""
+"""Buckets of Google Cloud Storage (gs://), with application default credentials or at `STORAGE_EMULATOR_HOST`."""
 
 import functools
 import os
@@ -33,7 +29,7 @@ def open_bucket(name: str) -> "GCSStore":
 
 
 class GCSStore:
-    """A bucket of Google Cloud Storage; `buckets.Store` documents the methods."""
+    """A bucket of Google Cloud Storage, see `buckets.Store`."""
 
     def __init__(self, bucket: str, client: Any):
         self._name, self._client = bucket, client
@@ -57,7 +53,7 @@ class GCSStore:
             blob = self._bucket.get_blob(key, **self._limits)
             if blob is None:
                 return None
-            tag = str(blob.generation)  # read before the download, which may reset `generation`
+            tag = str(blob.generation)  # the download may reset `generation`
             try:
                 return blob.download_as_bytes(**self._limits), tag
             except exceptions.NotFound:
@@ -84,7 +80,7 @@ class GCSStore:
         return self._write(blob, over, blob.upload_from_string, content)
 
     def _write(self, blob: Any, over: str | None, upload: Callable[..., None], *arguments: Any) -> str | None:
-        """Call `upload` if the object has the tag `over`; return the new tag, or None if it has another."""
+        """Call `upload` if the object has the tag `over`; return the new tag, or None."""
         with self._translated():
             try:
                 upload(*arguments, **_condition(over), **self._limits)
@@ -105,7 +101,7 @@ class GCSStore:
 
 
 def _condition(over: str | None) -> dict[str, int]:
-    """Return the generation that the object must have for a request, 0 if it must not exist."""
+    """Return the generation that an object must have, 0: none."""
     return {} if over == ANY else {"if_generation_match": int(over or 0)}
 
 

@@ -1,10 +1,7 @@
-"""Mirror a workdir in a bucket: download it to a local folder, then upload changes while the work goes on.
+"""Mirror a workdir in a bucket: download it, then upload finished files in their order, in a thread.
 
-A thread uploads finished files in their order, so a killed run resumes from the bucket as from a local folder. Each
-file is one object, uploaded atomically. A folder that appears or disappears as a unit (a checkpoint, the tokenizer)
-contains an object `.unfinished` during the change, and counts as absent while this object exists.
-
-Orbax can write gs:// itself but not s3://; HDF5, safetensors and tokenizers read local files only.
+So a killed run resumes as from a local folder. A folder that changes as a unit (a checkpoint, the tokenizer) has an
+object `.unfinished` meanwhile, and counts as absent.
 """
 
 import collections
@@ -28,20 +25,18 @@ from eeg2text_jax.base.files import file_digest, parse_json
 from eeg2text_jax.base.stores import buckets
 from eeg2text_jax.base.stores.buckets import FENCE, LOCK, UNFINISHED, Address, Files, Notes, Stamp, Store, StoreError
 
-# The lease of a workdir is an object that is created only if absent and replaced only by compare-and-swap. It has a
-# random owner and a number that increases with every holder. It is dead if the object did not change for `PATIENCE`
-# seconds on the waiting process's own clock; clocks of two machines are never compared. The death of a holder on the
-# same machine is detected at once, because every holder keeps a kernel lock on a file named after its owner.
-#
-# A holder that was suspended confirms its lease by compare-and-swap before it uploads, and every upload is conditional.
+# A lease is an object that is created only if absent and replaced only by compare-and-swap, with a random owner and a
+# number that increases with every holder. It is dead if it did not change for `PATIENCE` seconds on the waiting
+# process's clock; clocks of machines are never compared. On the same machine a death is known at once: a holder keeps a
+# kernel lock on a file named after its owner. Before an upload, which is conditional, a holder confirms its lease.
 
 BEAT = 20.0  # seconds between two heartbeats
 PATIENCE = 90.0  # seconds without a change after which a lease is dead
-FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one write per second to an object)
+FRESH = 5.0  # seconds for which a confirmation holds (gs:// takes one write per second to an object)
 
 
 class Lease:
-    """The lease of a workdir in a bucket, as a context manager. Entering raises UserError if another process has it."""
+    """The lease of a workdir, a context manager; UserError if another process has it."""
 
     def __init__(self, store: Store, address: Address):
         self._store, self._place = store, str(address)
@@ -57,11 +52,11 @@ class Lease:
             "since": time.strftime("%F %T %Z"),
             "beat": 0,
         }
-        self.lost: StoreError | None = None  # the error once this process has lost the lease
+        self.lost: StoreError | None = None  # once another process has it
 
     @property
     def label(self) -> str:
-        """The fencing token, NUMBER.OWNER: metadata of every object that this holder writes."""
+        """The fencing token, NUMBER.OWNER, in the metadata of all that this holder writes."""
         return f"{self._about['fence']}.{self._about['owner']}"
 
     def __enter__(self) -> "Lease":
@@ -80,15 +75,15 @@ class Lease:
         self._ended.set()
         self._thread.join()
         if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else the release would time out, too
-            self._about["owner"] = ""  # marks the lease as released; its number stays, so that it never decreases
+            self._about["owner"] = ""  # released; the number stays, so that it never decreases
             with contextlib.suppress(StoreError):
                 self._store.put(self._key, self._content(), self._tag)
         self._forget()
 
     def confirm(self, *, now: bool = False) -> None:
-        """Raise StoreError unless this process still holds the lease; call this before each change of the bucket.
+        """Raise StoreError unless this process still has the lease; call it before each change of the bucket.
 
-        The bucket is asked if the last confirmation is older than `FRESH` seconds, or `now` is set.
+        The bucket is asked if the last confirmation is older than `FRESH` seconds, or `now`.
         """
         elapsed = max(abs(here - then) for here, then in zip(_clocks(), self._confirmed, strict=True))
         if self.lost is None and (now or elapsed > FRESH):
@@ -97,7 +92,7 @@ class Lease:
             raise self.lost
 
     def _renew(self) -> None:
-        """Replace the lease object by compare-and-swap; set `lost` if another process replaced it."""
+        """Replace the lease by compare-and-swap; set `lost` if another process did."""
         with self._turn:
             if self.lost:
                 return
@@ -106,7 +101,7 @@ class Lease:
             tag = self._store.put(self._key, self._content(), self._tag)
             there = self._store.read(self._key) if tag is None else None
             if there and _read(there[0]).get("owner") == self._about["owner"]:
-                tag = there[1]  # an earlier attempt succeeded, but its answer was lost
+                tag = there[1]  # an earlier attempt's answer was lost
             if tag is None:
                 self.lost = StoreError(
                     f"{self._place}: another process took it over while this process was suspended or had no network; "
@@ -124,7 +119,7 @@ class Lease:
         return json.dumps(self._about).encode()
 
     def _take_over(self) -> str:
-        """Wait until the existing lease is released or dead, replace it, and return the tag of the new one."""
+        """Wait until the lease is released or dead, replace it, and return the new tag."""
         first, start, pause = None, time.monotonic(), min(BEAT, PATIENCE) / 4
         while True:
             there = self._store.read(self._key)
@@ -140,7 +135,7 @@ class Lease:
     def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float, pause: float) -> str | None:
         """Replace the lease `there`; return the new tag, or None if its holder may be alive.
 
-        Raises UserError if the holder is alive: its process runs, or the lease changed since it was first read.
+        UserError if it is: its process runs, or the lease changed since it was first read.
         """
         holder = _read(there[0])
         who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"
@@ -175,12 +170,12 @@ def _read(content: bytes) -> dict[str, Any]:
 
 
 def _clocks() -> tuple[float, float]:
-    """Return the boot clock, which counts suspensions, and the wall clock, which counts pauses of a VM."""
+    """Return the boot clock, which counts suspensions, and the wall clock, for pauses of a VM."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)), time.time()
 
 
 def _prove(owner: str) -> tuple[Path, int] | None:
-    """Lock a file named after the owner until this process ends; return its path and descriptor, None without locks."""
+    """Lock a file named after the owner; return its path and descriptor, None without locks."""
     path = _proof_of(owner)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -194,9 +189,9 @@ def _prove(owner: str) -> tuple[Path, int] | None:
 
 
 def _is_alive(holder: dict[str, Any]) -> bool | None:
-    """Return whether the process that holds a lease is alive; None if unknown.
+    """Return whether a lease's process is alive; None: unknown.
 
-    If the lease has this kernel's boot id, the lock on the owner's file is decisive, even across containers.
+    If the lease has this kernel's boot id, the lock on the owner's file tells, even across containers.
     """
     owner, boot = holder.get("owner"), holder.get("boot")
     if not (isinstance(owner, str) and owner.isalnum() and boot and boot == _boot()):
@@ -229,29 +224,28 @@ def _boot() -> str:
         return ""
 
 
-# An object is replaced only if it equals the version that this process last wrote or read, and only under a recently
-# confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder wrote.
-# If a late request of such a process creates an object, that process or the next holder removes the object.
+# An object is replaced only if this process last wrote or read it, and under a confirmed lease. So a process whose
+# lease was taken while it was suspended changes nothing of the next holder; either removes what its late request makes.
 
-TRIES = 5  # attempts of an upload while another program changes the object
+TRIES = 5  # of an upload while another program changes the object
 
 
 class Change(NamedTuple):
     """Files that were written or removed as a unit."""
 
-    unit: str  # the folder that contains them, marked during the change; "" for a single file
+    unit: str  # their folder, marked during the change; "": a single file
     put: tuple[tuple[str, Path, Stamp], ...]  # written files: name, snapshot to upload, stamp of the original
     gone: tuple[str, ...]  # names of removed files
 
 
 class Sender:
-    """Uploads changes by conditional requests. `notes` has the tag of each object that was written or read."""
+    """Uploads changes by conditional requests, by the tags in `notes`."""
 
     def __init__(self, address: Address, store: Store, folder: Path, lease: Lease, notes: Notes):
         self._address, self._store, self._folder, self._lease, self._notes = address, store, folder, lease, notes
 
     def send(self, change: Change) -> None:
-        """Upload a change. Raises StoreError if the lease is lost or the bucket does not answer."""
+        """Upload a change; StoreError if the lease is lost or the bucket does not answer."""
         marker, tag = self._address.below(f"{change.unit}/{UNFINISHED}").key, None
         self._lease.confirm()
         if change.unit:
@@ -273,7 +267,7 @@ class Sender:
         self._notes.write()
 
     def _check_late(self, key: str, tag: str | None) -> None:
-        """If the lease is lost, remove the object with this tag, which was created too late, and raise StoreError."""
+        """If the lease is lost, remove the object of this tag, created too late, and raise StoreError."""
         try:
             self._lease.confirm()
         except StoreError:
@@ -292,18 +286,18 @@ class Sender:
                 return tag
             head = self._store.head(key)
             if head and head[1] == {buckets.DIGEST: digest, **fence}:
-                return head[0]  # an earlier attempt succeeded, but its answer was lost
+                return head[0]  # an earlier attempt's answer was lost
             self._lease.confirm(now=True)
             over = head and head[0]  # written by a late request of a former holder, or by hand
         raise StoreError(f"{self._address.below(name)}: another program writes this object again and again; end it.")
 
     def undo_late(self) -> None:
-        """Undo changes that former holders made after this process took the lease; call it after all uploads."""
+        """Undo what former holders did after this process took the lease; call it last."""
         for name, entry in Files.of(self._store, self._address).items():
             version = self._notes.versions.get(name)
             if name.rpartition("/")[2] == LOCK or (version and version[1] == entry.tag):
                 continue
-            # A marker is of another process, as this one has completed its changes.
+            # A marker is another process's: this one's changes are complete.
             if not entry.key.endswith(f"/{UNFINISHED}"):
                 head = self._store.head(entry.key)
                 if head is None or head[1].get(FENCE, self._lease.label) == self._lease.label:
@@ -316,14 +310,14 @@ class Sender:
         self._notes.write()
 
 
-SCAN_EVERY = 3.0  # seconds between scans for files written without a notification (by Orbax and TensorBoard)
-MOST_WAITING = 200  # maximum number of queued changes; `scan` waits while the queue is full
-GROWING_EVERY = 30.0  # seconds between uploads of a file that is appended to; it is also uploaded at the end
-LINKED = 1 << 20  # files of at least this size are hard-linked, not copied, until they are uploaded
+SCAN_EVERY = 3.0  # seconds between scans for files of which nothing notifies (Orbax, TensorBoard)
+MOST_WAITING = 200  # queued changes; then `scan` waits
+GROWING_EVERY = 30.0  # seconds between uploads of a file that is appended to; the last is at the end
+LINKED = 1 << 20  # bytes from which files are hard-linked, not copied, until they are uploaded
 
 
 class Mirror:
-    """Uploads the changes of a folder to a workdir in a bucket, under a lease. Call `pull`, then `start`."""
+    """Uploads the changes of a folder, under a lease. Call `pull`, then `start`."""
 
     def __init__(self, address: Address, store: Store, folder: Path, lease: Lease):
         self._address, self._store, self.folder, self._lease = address, store, folder, lease
@@ -340,7 +334,7 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name=f"sends {address}", daemon=True)
 
     def pull(self) -> None:
-        """Make the folder equal to the finished files in the bucket. Raises StoreError."""
+        """Make the folder equal to the bucket's finished files. Raises StoreError."""
         there = Files.of(self._store, self._address).select(lambda name: name not in ("", LOCK))
         finished = there.finished()
         for name in sorted(there.keys() - finished.keys(), key=lambda name: name.endswith(UNFINISHED)):
@@ -367,12 +361,12 @@ class Mirror:
             self._turn.notify_all()
 
     def check(self) -> None:
-        """Raise the error of the upload thread or the loss of the lease, if any."""
+        """Raise any error of the upload thread, or the loss of the lease."""
         if error := self._error or self._lease.lost:
             raise error
 
     def settle(self) -> None:
-        """Wait until all finished files of the folder are in the bucket. Raises StoreError."""
+        """Wait until all finished files are in the bucket. Raises StoreError."""
         self.scan(last=True)
         with self._turn:
             while (self._waiting or self._sending) and not self._error:
@@ -390,11 +384,11 @@ class Mirror:
             self._spool.parent.rmdir()
 
     def _changes(self, *, last: bool = False) -> Iterator[Change]:
-        """Yield the changes since the last scan in the order of their renames: new files, then removed ones."""
+        """Yield the changes since the last scan: new files in the order of their renames, then removed ones."""
         now, latest = dict(_finished_files(self.folder)), time.monotonic() - GROWING_EVERY
         early = set() if last else {name for name, then in self._appended.items() if then > latest}
         changed = sorted((renamed, name) for name, (stamp, renamed) in now.items() if self._seen.get(name) != stamp)
-        # A file that is finished after a line was appended may record that line, so the line is uploaded first.
+        # A file that is finished after a line was appended may record it, so the line goes first.
         newest = max((place for place in changed if place[1] not in early), default=(0, ""))
         changed = [place for place in changed if place[1] not in early or place < newest]
         self._appended |= {name: time.monotonic() for _, name in changed if _is_appended(name)}
@@ -408,7 +402,7 @@ class Mirror:
             yield Change(unit, (), tuple(names))
 
     def _snapshot(self, name: str) -> Path | None:
-        """Link or copy a file so that it can be uploaded later; return the path, or None if the file is gone."""
+        """Link or copy a file for its upload; return the path, or None if it is gone."""
         self._count += 1
         place = self._spool / str(self._count)
         with contextlib.suppress(FileNotFoundError):
@@ -423,7 +417,7 @@ class Mirror:
         while (change := self._next()) is not None:
             try:
                 self.sender.send(change)
-            except Exception as error:  # raised in the main thread when the next file is complete, or at the end
+            except Exception as error:  # raised in the main thread later
                 self._error = error
             with self._turn:
                 self._sending = False
@@ -444,12 +438,12 @@ class Mirror:
 
 
 def _is_appended(name: str) -> bool:
-    """Return whether a file is appended to in place, so that a link to it would change during the upload."""
+    """Return whether a file is appended to, so that a link would change during the upload."""
     return name.split("/")[-1] == "metrics.jsonl" or "tensorboard" in name.split("/")
 
 
 def _finished_files(folder: Path) -> Iterator[tuple[str, tuple[Stamp, int]]]:
-    """Yield the relative name of every finished file with its stamp and the time of its final rename (ns)."""
+    """Yield each finished file's relative name, stamp and time of its final rename (ns)."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".") and ".orbax-checkpoint-tmp" not in name]
         for name in names:
@@ -460,12 +454,12 @@ def _finished_files(folder: Path) -> Iterator[tuple[str, tuple[Stamp, int]]]:
 
 
 def _folders(name: str) -> list[str]:
-    """Return the folders of a file, the outermost first: `a/b/c` is in `a` and `a/b`."""
+    """Return a file's folders, the outermost first: of `a/b/c`, `a` and `a/b`."""
     return list(itertools.accumulate(name.split("/")[:-1], "{}/{}".format))
 
 
 def _grouped(names: Sequence[str], others: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Group file names by their outermost folder that has none of the files `others`: (folder, names), ("", [name])."""
+    """Group names by their outermost folder without `others`: (folder, names), or ("", [name])."""
     folders = {folder for name in others for folder in _folders(name)}
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
@@ -478,23 +472,23 @@ _MIRRORS: list[Mirror] = []  # open mirrors of this process
 
 
 def scan_all() -> None:
-    """Scan the folders of all open mirrors; `files.notify` calls this after every finished file."""
+    """Scan all open mirrors' folders, after every finished file."""
     for mirror in _MIRRORS:
         if threading.current_thread() is not mirror._thread:  # the upload thread would wait for itself
             mirror.scan()
 
 
 def settle_all() -> None:
-    """Wait until all finished files of open mirrors are in their buckets. Raises StoreError."""
+    """Wait until open mirrors' finished files are in their buckets. Raises StoreError."""
     for mirror in _MIRRORS:
         mirror.settle()
 
 
 @contextlib.contextmanager
 def mirrored(place: str) -> Iterator[str]:
-    """Yield the local folder of a workdir: the path itself, or for a bucket URL a folder that is mirrored there.
+    """Yield the folder of a workdir: the path itself, or for a bucket URL one that is mirrored there.
 
-    Raises UserError if the bucket cannot be read or written, or another process uses the workdir.
+    UserError if the bucket cannot be read or written, or another process uses it.
     """
     if not buckets.is_address(place):
         yield place
@@ -516,7 +510,7 @@ def mirrored(place: str) -> Iterator[str]:
         except StoreError:
             raise
         except BaseException:
-            with contextlib.suppress(StoreError):  # finished files are uploaded after any error of the work
+            with contextlib.suppress(StoreError):  # finished files are uploaded after any error
                 mirror.settle()
             raise
         finally:

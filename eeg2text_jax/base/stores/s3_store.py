@@ -1,7 +1,4 @@
-"""Buckets of S3 and of compatible servers (s3://).
-
-boto3 finds credentials, region and endpoint in the environment (`AWS_ENDPOINT_URL`), in `~/.aws` or the machine's role.
-"""
+"""Buckets of S3 and compatible servers (s3://), with boto3's credentials, region and endpoint."""
 
 import contextlib
 import functools
@@ -20,12 +17,12 @@ from eeg2text_jax.base.errors import first_line
 from eeg2text_jax.base.stores import buckets
 from eeg2text_jax.base.stores.buckets import ANY, ATTEMPTS, DIGEST, Advance, Entry, StoreError, seconds
 
-PART = 32 << 20  # bytes of a part; files larger than two parts are uploaded in parts
+PART = 32 << 20  # bytes; files larger than two parts are uploaded in parts
 _PARTS_AT_ONCE = 4
 _TRANSFER = TransferConfig(multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=_PARTS_AT_ONCE)
 _NOT_THERE = ("404", "NoSuchKey", "NotFound")
 _CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
-_UNCONDITIONAL = ("NotImplemented", "501")  # errors of servers without conditional requests
+_UNCONDITIONAL = ("NotImplemented", "501")  # of servers without conditional requests
 
 
 def open_bucket(name: str) -> "S3Store":
@@ -37,7 +34,7 @@ def open_bucket(name: str) -> "S3Store":
 
 
 class S3Store:
-    """A bucket of S3; `buckets.Store` documents the methods. Clients of boto3 are thread-safe."""
+    """A bucket of S3, see `buckets.Store`; boto3's clients are thread-safe."""
 
     def __init__(self, bucket: str, client: Any):
         self._bucket, self._client = bucket, client
@@ -90,7 +87,7 @@ class S3Store:
     def _compared(self, key: str, over: str | None, change: Callable[..., Any]) -> Any:
         """Return `change(**condition)` if the object has the tag `over`, else None.
 
-        Without conditional requests, the tag is compared just before the change.
+        A server without conditional requests is asked for the tag before.
         """
         condition = {} if over == ANY else {"IfMatch": over} if over else {"IfNoneMatch": "*"}
         with self._translated():

@@ -171,8 +171,8 @@ class SplitFile:
     samples: dict[str, list[Any]]  # of each part, in the forms above
     record: dict[str, Any]  # the whole JSON object
 
-    def resolve(self, data: "DataFile", *, other_texts: bool = False) -> Split:
-        """Return the split of a data file; `other_texts`: its sentences may be others.
+    def resolve(self, data: "DataFile") -> Split:
+        """Look up the samples in a data file and return the split.
 
         Raises UserError if a sample is unknown or named twice, or the certificate is of other data or was edited.
         """
@@ -182,7 +182,7 @@ class SplitFile:
             for part, samples in self.samples.items()
         }
         split = self._split(parts, np.array(list(row_of), object))
-        self._check_claims(split, data, other_texts)
+        self._check_claims(split, data)
         return split
 
     def readings(self) -> tuple[Readings, Split]:
@@ -204,23 +204,22 @@ class SplitFile:
         seed = self.record.get("seed", 0)
         return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
 
-    def check_same_data(self, data: "DataFile", *, other_texts: bool = False) -> None:
-        """Raise UserError unless the certificate is of the same columns (but sentences with `other_texts`)."""
+    def check_same_data(self, data: "DataFile") -> None:
+        """Raise UserError unless this certificate is of the same columns."""
         if self.record.get("format") != FORMAT:
             raise UserError(f"{self.path}: does not say which data file it was made from; take another --workdir.")
         stated = self.record["data"]
-        compared = {name: digest for name, digest in data.digests.items() if not (other_texts and name == "sentences")}
-        if differing := [name for name, digest in compared.items() if stated.get(name) != digest]:
+        if differing := [name for name, digest in data.digests.items() if stated.get(name) != digest]:
             raise UserError(
                 f"{data.path}: is not the data that this run was begun with, according to {self.path}; its "
                 f"{' and '.join(differing)} differ; restore the old file, or take another --workdir for the new one."
             )
 
-    def _check_claims(self, split: Split, data: "DataFile", other_texts: bool) -> None:
+    def _check_claims(self, split: Split, data: "DataFile") -> None:
         if self.record.get("format") != FORMAT:
             return
         claimed = self.record["data"]
-        if not other_texts and claimed["readings"] != readings_digest(readings_of(data)):
+        if claimed["readings"] != readings_digest(readings_of(data)):
             raise UserError(
                 f"{self.path}: was made from {claimed['name']}, whose subjects, tasks or sentences are not those of "
                 f"{data.path}; split {data.path} anew, or copy only train, dev and test of {self.path} to a new file."

@@ -6,7 +6,6 @@ CONDITIONS = (
 )  # fmt: skip
 FED = ("subject", "donor", "clock", "neighbor")  # fields of a batch from which conditions make their input
 TRAINING_ONLY = frozenset({"label_shuffle"})  # conditions that change texts, not the encoder's input
-# Evaluations without a model: they copy the text of the training sample nearest in time, or of the one at the same
-# place in another recording.
+# Evaluations without a model: the text of the training sample nearest in time, or at its place in another recording.
 NEAREST, SAME_PLACE = "nearest_in_time", "same_place"
 COPIES = (NEAREST, SAME_PLACE)

@@ -1,7 +1,6 @@
 """Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces another sample's.
 
-They are chosen once, on the host, within the sample's part, so train and test do not mix. Almost always they are a
-permutation, so the control has the same recordings, or texts, as the experiment.
+They are of the sample's part, and almost always a permutation: a control then has the experiment's recordings or texts.
 """
 
 import dataclasses
@@ -21,13 +20,13 @@ from eeg2text_jax.data.splits.split import PARTS, Split, normalize, readings_of
 from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
 from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs, stream_rng
 
-# What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
+# What donor and sample have in common; a level is used if no earlier one has a donor.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
 Clash = Callable[[Any, Any], np.ndarray]  # see `clashes`
 
 
 def chosen_samples(names: Collection[str], data: DataFile, split: Split, seed: int) -> dict[str, Any]:
-    """Return what the conditions `names` feed in place of each sample, by its name in `Samples`, and `donor_note`."""
+    """Return fields of `Samples`: what the conditions `names` feed in place of each sample, and `donor_note`."""
     needed, train, test = needs(names), split.parts["train"], split.parts["test"]
     chosen: dict[str, Any] = {"copies": {}}
     notes, near = [], []
@@ -56,7 +55,7 @@ def chosen_samples(names: Collection[str], data: DataFile, split: Split, seed: i
 
 
 def constant_arrays(names: Collection[str], samples: Samples, train: np.ndarray, seed: int) -> dict[str, Any]:
-    """Return the arrays that the conditions `names` read at every step, by their names in `StudyArrays`."""
+    """Return the fields of `StudyArrays` that the conditions `names` read at every step."""
     needed, arrays = needs(names), {"condition": condition_key(seed)}
     if "means" in needed:
         arrays["means"] = jnp.asarray((train_means(samples.data, train)[0] - samples.mean) / samples.scale)
@@ -67,15 +66,15 @@ def constant_arrays(names: Collection[str], samples: Samples, train: np.ndarray,
 
 @dataclasses.dataclass(frozen=True)
 class DonorTable:
-    """The donor of each of N samples of the data file: the sample whose recording replaces its own under `shuffled`."""
+    """The donor of each sample: whose recording replaces its own under `shuffled`."""
 
-    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
-    level: np.ndarray  # int8 [N], index in `LEVELS`; -1 for samples that are in no part
+    donor: np.ndarray  # int64 [N], rows of the data file; -1: in no part
+    level: np.ndarray  # int8 [N], index in `LEVELS`; -1: in no part
     n_words: np.ndarray  # int64 [N], see `lengths_of`
     unit: str  # of `n_words`
 
     def summary(self, rows: np.ndarray) -> str:
-        """Return a phrase about the donors of the samples `rows`: shares of the levels, and differences in length."""
+        """Return shares of the levels and differences in length of the samples `rows`, as a phrase."""
         shares = [(np.mean(self.level[rows] == level), name) for level, name in enumerate(LEVELS)]
         levels = ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
         gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
@@ -86,23 +85,23 @@ class DonorTable:
 
 
 def lengths_of(data: DataFile) -> tuple[np.ndarray, str]:
-    """Return the lengths of samples by which donors are chosen, int64 `[N]`, and their unit."""
+    """Return the lengths by which donors are chosen, int64 `[N]`, and their unit."""
     if not data.is_waves:
         return data.n_words, "words"
     return np.rint(2 * data.n_words / data.sfreq).astype(int), "half seconds"
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
-    """Return for each sample a donor: a sample of the same part (a list of rows) with another sentence.
+    """Return for each sample a donor with another sentence, of the same part (a list of rows).
 
-    Samples of equal subject, task and length are shifted cyclically (windows of a stimulus in order of time); one left
-    over gets the nearest length at the first of `LEVELS`. Raises UserError if a part has a single text.
+    Samples of equal subject, task and length are shifted cyclically (windows of a stimulus in order of time); others
+    get the nearest length at the first of `LEVELS`. UserError if a part has a single text.
     """
     text = _text_numbers(data)
     subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
     clash, (length, unit) = clashes(data, text, task), lengths_of(data)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
-    # A random stream for each part, so that the donors of a part do not depend on the other parts.
+    # A stream for each part, so that its donors do not depend on the other parts.
     for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
         if len(np.unique(text[part])) < 2:
             raise UserError(
@@ -118,12 +117,11 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
 
 
 def _text_numbers(data: DataFile) -> np.ndarray:
-    """Return a number for each sample's text, int `[N]`."""
     return np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
 
 
 def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Clash:
-    """Return a function that tells whether rows have the same text or, if windows, share a segment."""
+    """Return a function that tells whether rows have the same text or, of windows, share a segment."""
     if not data.is_windows:
         return lambda a, b: text[a] == text[b]
     start, stop = data.story_times.T
@@ -131,10 +129,10 @@ def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Clash:
 
 
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
-    """Return for every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
+    """Return the row whose sentence is each sample's target under `label_shuffle`, int64 `[N]`.
 
-    The distinct texts of the train part are permuted among texts of the same or nearest number of words; other
-    samples keep their text. Raises UserError if the train part has a single text.
+    Texts of the train part are permuted among those of the same or nearest number of words; other samples keep theirs.
+    UserError if the train part has a single text.
     """
     texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
     if len(texts) < 2:
@@ -154,7 +152,7 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
-    """Fill in `donor` and `level` where a cyclic shift within equal rows of `stratum [n, k]` suits all."""
+    """Set `donor` and `level` where a cyclic shift within equal rows of `stratum [n, k]` suits all."""
     label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(label, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
@@ -167,7 +165,7 @@ def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
 
 
 def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
-    """Return the donor of sample `i` (another text, the closest length) and its level, an index in `LEVELS`."""
+    """Return the donor of sample `i` and its level."""
     other = part[~clash(part, i)]
     if not len(other):
         raise UserError(
@@ -183,7 +181,7 @@ def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
 
 
 def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
-    """Return index arrays of equal values in sorted lengths; a single value joins the group before or after it."""
+    """Return indices of equal values of sorted lengths; a single one joins the group beside it."""
     groups: list[np.ndarray] = []
     for run in np.split(np.arange(len(length)), np.flatnonzero(np.diff(length)) + 1):
         joins = groups and 1 in (len(run), len(groups[-1]))
@@ -194,7 +192,7 @@ def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
 def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean features of a word, float32 `[S + 1, *feature_shape]`, and each sample's row in them, int32 `[N]`.
 
-    They are over the rows `train`, of each subject in alphabetical order, then of all: for subjects without any.
+    They are of the rows `train`: of each subject in order, then of all, for subjects without any.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     sums, words = np.zeros((len(subjects), *data.feature_shape)), np.zeros(len(subjects))
@@ -218,8 +216,8 @@ MOST_SPECTRA = 1000  # train samples from which `noise_kernel` is computed
 def noise_kernel(samples: Samples, train: np.ndarray) -> np.ndarray:
     """Return the filter, float32 `[2 L, F]`, that gives white noise each feature's spectrum over the train part.
 
-    It comes from autocovariances of at most `MOST_SPECTRA` standardized samples, at lags below L (`MOST_LAGS`, or the
-    longest sample's length if that is less) with a triangular window.
+    It comes from autocovariances of standardized samples at lags below L (`MOST_LAGS`, or less if all samples are
+    shorter), with a triangular window.
     """
     rows = some_rows(train, MOST_SPECTRA)
     width = samples.data.n_features
@@ -237,7 +235,7 @@ def noise_kernel(samples: Samples, train: np.ndarray) -> np.ndarray:
 
 
 def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield row and features of each train sample; frames of overlapping windows are yielded once."""
+    """Yield row and features of each train sample, frames of overlapping windows once."""
     end = -1
     for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
         features = data.words(i)
@@ -247,13 +245,13 @@ def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.n
             yield i, features
 
 
-# Inputs of the controls of time: `clock`, `neighbor`, `nearest_in_time`, `same_place`: when samples were recorded.
+# Controls of time: `clock`, `neighbor`, `nearest_in_time`, `same_place`.
 
-# Waves of the time in the recording. The first period is twice the latest train sample, each further one half as long.
+# Waves of the time in the recording: the first period is twice the latest train sample, each further one half as long.
 PERIODS = 10
 MOST_OWN = 512  # waves with phases of each recording's own
-MOST_ERROR = 0.1  # of a recording's length: a clock whose input tells the time less exactly is refused
-MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit; its penalty: waves that hardly vary tell nothing
+MOST_ERROR = 0.1  # of a recording's length: a clock that tells the time less exactly is refused
+MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit, and its penalty
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 TOLERANCE = 2  # number of words, or half seconds, by which the length of a preferred neighbor may differ
 
@@ -261,9 +259,9 @@ TOLERANCE = 2  # number of words, or half seconds, by which the length of a pref
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return the features that `clock` feeds at every word of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    They hold a one-hot code of the recording, waves of the time since its first sample, `_further_forms` and
-    `_own_waves`, all with a mean square of about 1. If F is too small, at least half of F are the waves of the longest
-    periods, and the codes are projected on random directions. Only the train part determines periods and codes.
+    A one-hot code of the recording, waves of the time since its first sample, `_further_forms` and `_own_waves`, all
+    with a mean square of about 1. If F is too small, at least half of F are waves of the longest periods, and the codes
+    are projected on random directions. Periods and codes come from the train part alone.
     """
     clock, width = known_clock(data, NEEDS_TIME.format("clock")), data.n_features
     seen = sorted({name for name in clock.recording[train].tolist() if name})
@@ -282,18 +280,18 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _turns(place: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Return the phases `[N, 1]` of a wave whose period is twice the latest place of the train part."""
+    """Return phases `[N, 1]`, of a period of twice the latest place of the train part."""
     return 2 * np.pi * place[:, None] / (2 * float(place[train].max()) or 1.0)
 
 
 def _waves(turns: np.ndarray) -> np.ndarray:
-    """Return cosine and sine of `PERIODS` periods, each half of the period before it, `[N, 2 * PERIODS]`."""
+    """Return cosine and sine of periods, each half of the one before, `[N, 2 * PERIODS]`."""
     phases = turns * 2.0 ** np.arange(PERIODS)
     return np.sqrt(2) * np.stack([np.cos(phases), np.sin(phases)], axis=2).reshape(len(turns), -1)
 
 
 def _further_forms(data: DataFile, train: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Return codes of subjects who have several recordings, and waves of index and share unless `turns` has them."""
+    """Return codes of subjects with several recordings, and waves of index and share unless `turns` has them."""
     clock, blocks = data.clock, [np.zeros((len(data), 0))]
     subjects = sorted(set(data.subject[train].tolist()))
     pairs = {(s, r) for s, r in zip(data.subject[train], clock.recording[train], strict=True) if r}
@@ -311,10 +309,10 @@ def _further_forms(data: DataFile, train: np.ndarray, turns: np.ndarray) -> np.n
 def _own_waves(
     recording: np.ndarray, turns: np.ndarray, seen: list[str], count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return `count` waves, `[N, count]`, with random phases for each recording of `seen`; zeros for other recordings.
+    """Return waves `[N, count]` with random phases for each recording of `seen`; zeros for other recordings.
 
-    `turns [N, 1]` are the phases of the longest period. With these waves a linear layer tells the same stretch of two
-    recordings apart; without them, drift seemed to be content beyond its time in 2 of 12 trainings.
+    With them a linear layer tells the same stretch of two recordings apart; without, drift seemed to be content beyond
+    its time in 2 of 12 trainings.
     """
     rates, waves = 2.0 ** rng.uniform(0, PERIODS - 3, count), np.zeros((len(recording), count))
     for name in seen:
@@ -324,7 +322,7 @@ def _own_waves(
 
 
 def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
-    """Return how well a linear fit reads `clock_features` on the train part; UserError if it is no control of time."""
+    """Return how well a linear fit reads `clock_features` on the train part; UserError if too badly."""
     clock = known_clock(data, NEEDS_TIME.format("clock"))
     rows = some_rows(train[clock.timed[train]], MOST_FITTED)
     if not len(rows):
@@ -349,7 +347,7 @@ def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
 
 
 def _fitted(predictors: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the ridge regression of `wanted [N, K]` on `predictors [N, C]` and a constant, at the same samples."""
+    """Return the ridge regression of `wanted [N, K]` on `predictors [N, C]` and a constant."""
     spread, mean = predictors - predictors.mean(axis=0, dtype=float), wanted.mean(axis=0)
     gram = spread.T @ spread + RIDGE * len(predictors) * np.eye(predictors.shape[1])
     return mean + spread @ np.linalg.solve(gram, spread.T @ (wanted - mean))
@@ -357,14 +355,14 @@ def _fitted(predictors: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbors:
-    """The sample whose recording the condition `neighbor` feeds in place of each sample's own recording."""
+    """The sample whose recording `neighbor` feeds in place of each sample's own."""
 
-    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
-    note: str  # a sentence about the test part, for the user
+    donor: np.ndarray  # int64 [N], rows of the data file; -1: in no part
+    note: str  # about the test part, for the user
 
 
 def same_place_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return for each sample of `rows` the training row whose text `same_place` predicts, and a note for users.
+    """Return the training row whose text `same_place` predicts for each of `rows`, and a note for users.
 
     It is at the nearest place in another recording, of the same task and run if possible; the form of place (index,
     seconds, share) is the one that tells most texts of the train part.
@@ -392,18 +390,18 @@ def same_place_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tup
 
 
 def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
-    """Return for each sample the nearest sample in time with another sentence, of the same recording.
+    """Return for each sample the nearest in time with another sentence, of the same recording.
 
-    Else it is the one at the nearest place of another recording, or the donor of `shuffled`, in `donors [N]`. Lengths
-    that differ by at most `TOLERANCE` are preferred. `parts` has the rows of train, dev and test: for a train sample it
-    is one of train, for a dev sample one of train or dev, for a test sample any of the file.
+    Else the one at the nearest place of another recording, or its donor of `shuffled` in `donors [N]`. Lengths that
+    differ by at most `TOLERANCE` are preferred. `parts` are the rows of train, dev and test: a train sample gets one of
+    train, a dev sample one of train or dev, a test sample any of the file.
     """
     clock = known_clock(data, NEEDS_TIME.format("neighbor"))
     clash = clashes(data, _text_numbers(data), np.unique(data.task.astype(str), return_inverse=True)[1])
     neighbors, apart = donors.copy(), np.full(len(data), np.inf)
     length, _ = lengths_of(data)
     train, dev, test = parts
-    # What is fed in training, or chooses a checkpoint, holds nothing of the test part.
+    # Nothing of the test part is fed in training, or where a checkpoint is chosen.
     for part, among in ((train, train), (dev, np.concatenate([train, dev])), (test, np.arange(len(data)))):
         # A neighbor within the tolerance replaces the neighbor of any length.
         for tolerance in (np.inf, TOLERANCE):
@@ -422,9 +420,9 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
 
 
 def _other_text_at_place(data: DataFile, rows: np.ndarray, among: np.ndarray, clash: Clash) -> np.ndarray:
-    """Return the sample of another text at the nearest place of another recording, int `[R]`; -1: there is none."""
+    """Return the sample of another text at the nearest place of another recording, `[R]`; -1: none."""
     run, samples, left = runs_of(data.task, data.clock.recording), np.full(len(rows), -1), np.arange(len(rows))
-    while len(left):  # each turn removes the candidates of the same text, which are at most one a recording and sample
+    while len(left):  # each turn removes candidates of the same text, at most one a recording and sample
         near = data.clock.at_same_place(rows[left], among, "index", run)
         left, near = left[near >= 0], near[near >= 0]
         fits = ~clash(near, rows[left])
@@ -447,7 +445,7 @@ def _describe(data: DataFile, test: np.ndarray, neighbors: np.ndarray, apart: np
 
 
 def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return for each sample of `rows` the training row whose text `nearest_in_time` predicts, and a note for users.
+    """Return the training row whose text `nearest_in_time` predicts for each of `rows`, and a note for users.
 
     Without one in the same recording, it is that of `same_place`: what a model of time alone knows.
     """

@@ -1,8 +1,6 @@
-"""EEG and its controls by name: functions from the features `[B, W, F]` of a batch to the encoder's input.
+"""EEG and its controls: functions inside jit from features `[B, W, F]` to the encoder's input of that shape.
 
-A word is one of the W positions of a recording; for volumes, F stands for the axes `[X, Y, Z]` and words are frames.
-Every condition keeps shape and mask, and so the number of words. All run on the device inside jit. `label_shuffle`
-(training only) feeds the EEG with the text of another sentence as the target, see `_donors.label_rows`.
+A word is one of the W positions of a recording; of volumes, F stands for `[X, Y, Z]` and words are frames.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,27 +16,26 @@ from eeg2text_jax.base.errors import UserError, did_you_mean
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.training.conditions import FED
 
-# The random streams of a run: purpose -> a constant larger than any step, sample, seed or epoch. Changing one changes
-# results. Each purpose folds in its constant first: `jax.random.split(key, n)[i]` equals `fold_in(key, i)`, so keys
-# that differ by small numbers would coincide. So would NumPy's `default_rng(s)` and `default_rng([s, 0])`.
+# Random streams: purpose -> a constant above any step, sample, seed or epoch, which is folded in first: otherwise keys
+# coincide, as `split(key, n)[i]` is `fold_in(key, i)`, and NumPy's `default_rng(s)` is `default_rng([s, 0])`.
 STREAMS = {
     "init": 0xA3C59AC3,  # initial parameters, by seed of the arm
     "dropout": 0xB7E15163,  # by seed of the arm, then by step
     "condition": 0xC6EF3720,  # noise and random phases, by seed of the arm, then by condition and sample
     "sampling": 0xD1310BA6,  # tokens drawn while decoding, by sample
     "clock": 0x5D7A3C41,  # the random projection of recording and time to features
-    "donors": 0xE19B01AA,  # choice of donors: under `shuffled`, a donor's EEG replaces a sample's own
-    "label_rows": 0xF39CC060,  # choice of the texts that replace the samples' own under `label_shuffle`
+    "donors": 0xE19B01AA,  # choice of donors, see `_donors.donor_table`
+    "label_rows": 0xF39CC060,  # choice of texts, see `_donors.label_rows`
 }
 
 
 def stream_key(seed: int | jax.Array, name: str, impl: str | None = None) -> jax.Array:
-    """Return the root key of the stream `name` for a configuration's `seed`; `impl` names the PRNG."""
+    """Return the root key of a stream for a configuration's `seed`; `impl` names the PRNG."""
     return jax.random.fold_in(jax.random.key(seed, impl=impl), np.uint32(STREAMS[name]))
 
 
 def stream_rng(seed: int, name: str) -> np.random.Generator:
-    """Return NumPy's generator of the stream `name` for a configuration's `seed`."""
+    """Return NumPy's generator of a stream for a configuration's `seed`."""
     return np.random.default_rng([STREAMS[name], seed])
 
 
@@ -47,11 +44,11 @@ Array: TypeAlias = jax.Array | np.ndarray
 
 
 class ConditionContext(NamedTuple):
-    """Inputs of the conditions besides features and mask, a pytree; fields that no condition in use needs are None."""
+    """Inputs of the conditions besides features and mask; None: no condition in use needs it."""
 
     key: Array  # scalar, from `condition_key`
-    sample_id: Array  # int32 [B], row in the data file: a sample has the same noise in every batch
-    step: Array  # int32 scalar, the training step, for `noise_redrawn`; 0 in evaluation
+    sample_id: Array  # int32 [B], row in the data file
+    step: Array  # int32 scalar, for `noise_redrawn`; 0 in evaluation
     subject: Array | None = None  # int32 [B], row of each sample's subject in `means`
     means: Array | None = None  # float32 [S + 1, F], mean words, from `_donors.train_means`
     donor: Array | None = None  # float32 [B, W, F], donors' features, cut or repeated to each length
@@ -67,28 +64,28 @@ class ConditionContext(NamedTuple):
 
 
 def condition_key(seed: int) -> jax.Array:
-    """Return the PRNG key of all random conditions: threefry, so that a sample's noise does not depend on its batch.
+    """Return the key of all random conditions: threefry, so that a sample's noise does not depend on its batch.
 
-    The first `w` rows of a draw of `[W, F]` equal a draw of `[w, F]`, and under `vmap` each key draws as it does
-    alone; with `rbg` neither would hold.
+    The first `w` rows of a draw `[W, F]` are a draw `[w, F]`, and under `vmap` a key draws as it does alone; with `rbg`
+    neither holds.
     """
     return stream_key(seed, "condition", _PREFIX_STABLE)
 
 
 def sample_keys(context: ConditionContext, purpose: int) -> jax.Array:
-    """Return a PRNG key per sample, `[B]`, different for every `purpose`; `context.key` must be a `condition_key`."""
+    """Return a key per sample, `[B]`, for a `purpose`; `context.key` must be a `condition_key`."""
     if str(kind := jax.random.key_impl(context.key)) != _PREFIX_STABLE:
         raise ValueError(f"conditions need a key from condition_key, got one of {kind}")
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(context.key, purpose), context.sample_id)
 
 
 MOST_LAGS = 256  # half of the longest kernel of `noise_spectrum`
-# Purposes of `sample_keys`, one for each random condition: their draws for a sample are independent.
+# Purposes of `sample_keys`, so that a sample's draws are independent.
 _FIXED, _REDRAWN, _UNIFORM, _PHASES, _SPECTRUM = 1, 2, 3, 4, 5
 
 
 def noise_spectrum(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Noise filtered by `context.kernel` to each feature's mean spectrum over the train part; drawn once per sample."""
+    """Noise with each feature's mean spectrum over the train part, drawn once per sample."""
     taps, width = context.kernel.shape[0], features.shape[1] + context.kernel.shape[0] - 1
     shape = (width, *features.shape[2:])
     white = jax.vmap(lambda key: jax.random.normal(key, shape))(sample_keys(context, _SPECTRUM))
@@ -106,7 +103,7 @@ def _draw(distribution: Any, purpose: int, features: jax.Array, context: Conditi
 
 
 def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The words in reverse order: keeps every word's features, destroys their order."""
+    """The words in reverse order."""
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     index = jnp.clip(_lengths(mask)[:, None] - 1 - words[None], 0)  # --> [B, W]
     return jnp.take_along_axis(features, _like(index, features), axis=1)
@@ -115,8 +112,8 @@ def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContex
 def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Fourier surrogates along the words (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
 
-    All features get the same random phases: every feature keeps mean, variance and amplitude spectrum over the real
-    words, and pairs of features their cross-spectrum. A sample of one word is unchanged.
+    All features get the same random phases, so they keep mean, variance and amplitude spectrum over the real words, and
+    pairs their cross-spectrum. A sample of one word is unchanged.
     """
     uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(sample_keys(context, _PHASES))
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
@@ -128,8 +125,7 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
         turned = jnp.where(words[None, :, None] < length, turned, jnp.zeros((), turned.dtype))
         fed = _dft(turned.conj(), length).real / length.astype(phases.dtype)
         return fed.astype(features.dtype).reshape(features.shape)
-    # Adding phases in the Fourier domain equals a circular convolution over the sample's length, which needs neither
-    # complex numbers nor an FFT of varying length.
+    # Adding phases is a circular convolution over the sample's length, without complex numbers or FFTs of any length.
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
     lag = (words[None, :, None] - words[None, None, :]) % length  # --> [B, W, W]
     circulant = jnp.take_along_axis(kernel[:, None, :], lag, axis=2)
@@ -137,7 +133,7 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
     return turned.reshape(features.shape)
 
 
-MOST_DENSE = 512  # positions up to which `phase_randomized` multiplies by a matrix `[W, W]` for each sample
+MOST_DENSE = 512  # positions up to which `phase_randomized` multiplies by a matrix `[W, W]`
 
 
 def _dft(values: jax.Array, length: jax.Array) -> jax.Array:
@@ -157,7 +153,6 @@ def _turn(phase: jax.Array) -> jax.Array:
 
 
 def _like(values: jax.Array, features: jax.Array) -> jax.Array:
-    """Reshape `[B, W]` to `[B, W, 1, ...]`, with as many axes as features."""
     return values.reshape(*values.shape, *[1] * (features.ndim - 2))
 
 
@@ -186,7 +181,7 @@ def _phases(uniform: jax.Array, length: jax.Array) -> jax.Array:
 
 
 def _lengths(mask: jax.Array) -> jax.Array:
-    """Return the number of real words of every sample, int32 `[B]`; at least 1, to avoid division by 0."""
+    """Return the number of real words of every sample, int32 `[B]`, but at least 1, as a divisor."""
     return jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)
 
 
@@ -194,7 +189,7 @@ Condition = Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]
 
 
 def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
-    """Return the arms' masks, bool `[A, ...]`, from a mask `[A or 1, ...]`: under `prompt_only`, False everywhere."""
+    """Return the arms' masks, bool `[A, ...]`, from one `[A or 1, ...]`: under `prompt_only`, all False."""
     has_recording = np.array([name != "prompt_only" for name in names])
     return mask & jnp.asarray(has_recording).reshape(-1, *[1] * (mask.ndim - 1))
 
@@ -203,30 +198,30 @@ def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
 CONDITIONS: Mapping[str, Condition] = MappingProxyType({
     # The recording itself.
     "eeg": lambda features, mask, context: features,
-    # Standard normal noise, drawn once per sample, as the authors of the noise study (Jo et al.) do.
+    # Standard normal noise, drawn once per sample, as in the noise study of Jo et al.
     "noise": lambda features, mask, context: _draw(jax.random.normal, _FIXED, features, context),
-    # The same, redrawn at every step, so that the model cannot memorize sentences by their noise.
+    # Redrawn at every step, so that no model memorizes sentences by their noise.
     "noise_redrawn": lambda features, mask, context: _draw(jax.random.normal, _REDRAWN, features, context),
-    # Uniform noise in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch).
+    # Uniform in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch).
     "noise_uniform": lambda features, mask, context: _draw(jax.random.uniform, _UNIFORM, features, context),
     "noise_spectrum": noise_spectrum,
-    # Zeros: keep the number of words. For standardized features they equal `length_only`.
+    # For standardized features, zeros equal `length_only`.
     "zero": lambda features, mask, context: jnp.zeros_like(features),
-    # The EEG of another sentence: keeps subject, task, statistics and, if possible, length; destroys content.
+    # The EEG of another sentence: keeps subject, task, statistics and, if possible, length.
     "shuffled": lambda features, mask, context: context.donor,
     "time_reversed": time_reversed,
     "phase_randomized": phase_randomized,
-    # The subject's mean word of the train part at every word: keeps the subject and the number of words.
+    # The subject's mean word of the train part at every word.
     "subject_mean": lambda features, mask, context: context.means[context.subject][:, None],
-    # The mean word of the train part at every word: keeps the number of words and the data's scale.
+    # The mean word of the train part at every word.
     "length_only": lambda features, mask, context: context.means[-1][None, None],
-    # Only the texts differ.
+    # Only the texts differ, see `_donors.label_rows`.
     "label_shuffle": lambda features, mask, context: features,
     # The model reads only its prompt, see `fed_mask`.
     "prompt_only": lambda features, mask, context: jnp.zeros_like(features),
-    # A code of the recording and the time in it, at every word: keeps only these two and the number of words.
+    # A code of the recording and the time in it, at every word.
     "clock": lambda features, mask, context: context.clock.reshape(len(features), 1, *features.shape[2:]),
-    # The EEG of the nearest sample in time with another sentence: keeps subject, time and roughly the length.
+    # The EEG of the nearest sample in time with another sentence.
     "neighbor": lambda features, mask, context: context.neighbor,
 })  # fmt: skip
 RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "phase_randomized"})  # by arm's seed
@@ -235,14 +230,14 @@ _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_
 
 
 def needs(names: Collection[str]) -> frozenset[str]:
-    """Return the names of optional fields of `ConditionContext` that at least one of these conditions reads."""
+    """Return the optional fields of `ConditionContext` that these conditions read."""
     return frozenset(field for name in names for field in _NEEDS.get(name, ()))
 
 
 def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Return the encoder's input under condition `name` (static under jit): `[B, W, F]`, zero at padding.
+    """Return the encoder's input under condition `name` (static under jit), `[B, W, F]`, zero at padding.
 
-    `mask`, bool `[B, W]`, is True at real words, which precede padding. Raises ValueError for what the context lacks.
+    `mask`, bool `[B, W]`, is True at real words, which come first. ValueError for what the context lacks.
     """
     for field in _NEEDS.get(name, ()):
         if getattr(context, field) is None:
@@ -254,7 +249,7 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
 def condition_inputs(
     arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> jax.Array:
-    """Return the encoder input of every arm, `[A, B, W, F]`, from one batch; see `distinct_inputs`."""
+    """Return the encoder input of every arm, `[A, B, W, F]`; see `distinct_inputs`."""
     return choose_by_arm(*distinct_inputs(arms, features, mask, context))
 
 
@@ -263,7 +258,7 @@ def distinct_inputs(
 ) -> tuple[list[jax.Array], list[int]]:
     """Return the distinct encoder inputs of one batch, each `[B, W, F]`, and for each arm the index of its input.
 
-    `arms` are condition and seed of each arm, static under jit; arms with different seeds draw different noise.
+    `arms` are condition and seed of each, static under jit; another seed draws other noise.
     """
     inputs = [(name, seed if name in RANDOM else None) for name, seed in arms]
     distinct = list(dict.fromkeys(inputs))
