@@ -123,7 +123,6 @@ def portable(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 
-STARTED = ("recording", "onset", "duration", "order")  # which predictions.parquet leaves out
 METRIC_OF_HUB = "word_bleu-1"
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 
@@ -255,9 +254,10 @@ def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> 
 def write_prediction_table(prediction_set: PredictionSet, out: Path) -> None:
     """Write all predictions as Parquet, with the header as metadata. Raises UserError if pyarrow is not installed."""
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
-    names = [field.name for field in dataclasses.fields(Prediction) if field.name not in STARTED]
-    kinds = dict.fromkeys(names, pa.string()) | {"nll": pa.float64(), "story_time": pa.list_(pa.float64())}
-    kinds |= dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis"), pa.int64())
+    names = [field.name for field in dataclasses.fields(Prediction)]
+    kinds = dict.fromkeys(names, pa.string()) | dict.fromkeys(("nll", "onset", "duration"), pa.float64())
+    kinds |= dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis", "order"), pa.int64())
+    kinds["story_time"] = pa.list_(pa.float64())
     kinds |= dict.fromkeys(("reference_tokens", "prediction_tokens"), pa.list_(pa.int64()))
     schema = pa.schema(list(kinds.items()), metadata={b"eeg2text": json.dumps(prediction_set.header).encode()})
     rows = (*prediction_set.predictions, *prediction_set.further)
