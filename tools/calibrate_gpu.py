@@ -94,7 +94,7 @@ def file_of(folder: Path, program: str) -> Path:
 
 def training_run(size: int) -> Callable[[], Any]:
     work = make_work("large", size, (BUCKET,), "bfloat16", remat=True)
-    ours, batch = OurTraining(work.program(1, "vmap")), work.examples[BUCKET]
+    ours, batch = OurTraining(work.program()), work.examples[BUCKET]
     ours.compile(batch)
     return functools.partial(ours.step, batch)
 

@@ -78,9 +78,8 @@ def main(argv: list[str]) -> int:
 
 def beside_decoding(argv: list[str]) -> int:
     options = decode.parser()
-    options.add_argument(
-        "--peer", type=functools.partial(peer_names, names=DECODERS), default=[], help=",".join(DECODERS)
-    )
+    names = functools.partial(peer_names, names=DECODERS)
+    options.add_argument("--peer", type=names, default=[], help=",".join(DECODERS))
     options.add_argument("--threads", type=int, default=2, help="CPU threads of CTranslate2")
     args = options.parse_args(argv)
 
@@ -175,7 +174,7 @@ def first_losses(work: TrainingWork, ours: OurTraining, theirs: TorchTraining) -
     """Return the losses of both libraries on one batch before training, in float32, without dropout."""
     batch = work.examples[work.buckets[0]]
     exact = dataclasses.replace(work, model=dataclasses.replace(work.model, dtype="float32"))
-    loss, other = ours.first_loss(batch, exact.program(1, "vmap")), theirs.first_loss(batch)
+    loss, other = ours.first_loss(batch, exact.program()), theirs.first_loss(batch)
     return {OURS: loss, TORCH: other, "relative_difference": abs(loss - other) / abs(other)}
 
 
