@@ -28,8 +28,6 @@ Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T]; Non
 
 
 class Work(NamedTuple):
-    """Model, random parameters and random inputs that all decoders share."""
-
     config: BartConfig  # the backbone's configuration, for other libraries
     model: Seq2SeqModel
     params: Any
@@ -129,7 +127,6 @@ def count_same(ours: np.ndarray, tokens: np.ndarray) -> int:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the report as text."""
     paces = {(row["decoder"], row["batch"]): row["sentences_per_second"] for row in report["rows"]}
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
         name, size, pace = row["decoder"], row["batch"], row["sentences_per_second"]

@@ -1,8 +1,7 @@
 """Samples per second of a training step that is waited for, as `beside.py train` compares it with PyTorch.
 
-The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo.
-The best of several times of each bucket counts. Epoch figures weight the buckets by their frequency in the training
-stream.
+The paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo. The best of
+several times of each bucket counts; an epoch weighs buckets by their frequency.
 """
 
 import argparse
@@ -59,10 +58,7 @@ def _buckets(text: str) -> tuple[Bucket, ...]:
 
 
 def measure(work: Work, ours: OurTraining, contestants: Steps, repeats: int, trace: str) -> dict[str, Any]:
-    """Time the training steps of all contestants (name -> step); return the report's rows by bucket and epoch.
-
-    With a folder `trace`, each bucket's row also has the profile of one of our steps.
-    """
+    """Time the steps of all contestants; return rows by bucket and epoch, with our profiles in the folder `trace`."""
     compiled = {bucket: ours.compile(work.examples[bucket]) for bucket in work.buckets}
     times = alternate(contestants, work.examples, repeats, warm_each=True)
     profiles = {}
@@ -121,7 +117,6 @@ def epoch_row(work: Work, seconds: dict[Bucket, float]) -> dict[str, float]:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the report as text."""
     print(f"{report['device']}, {report['shape']} shape, batch {report['batch']}")
     for row in report["buckets"]:
         print(_bucket_line(row))

@@ -33,8 +33,6 @@ TOKENS_PER_WORD, MORE_TOKENS, TOKENS_SPREAD = 1.22, 1.48, 3.0
 
 
 class Lengths(NamedTuple):
-    """Word and token counts of sentences."""
-
     words: np.ndarray  # int64 [N], 1 to 56
     tokens: np.ndarray  # int64 [N], including the end token, 2 to 56
 
@@ -69,7 +67,6 @@ class Shape(NamedTuple):
         return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
 
     def eeg_spec(self) -> EEGSpec:
-        """Return the EEG encoder's specification."""
         return EEGSpec(features=self.features, layers=self.eeg_layers, ffn=self.eeg_ffn)
 
 
@@ -116,10 +113,7 @@ class Work:
 
 
 def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], dtype: str, *, remat: bool = False) -> Work:
-    """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
-
-    With `remat`, training computes layers again, see `Seq2SeqModel`.
-    """
+    """Make a model, random samples, and one epoch's batches of `size` samples; `remat`: see `Seq2SeqModel`."""
     model_shape = SHAPES[shape]
     config = model_shape.bart_config()
     model = Seq2SeqModel(bart.spec_from_config(config), model_shape.eeg_spec(), dtype=dtype, remat=remat)

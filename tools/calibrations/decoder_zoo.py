@@ -39,12 +39,10 @@ LEAKS: dict[str, tuple[Decoder, str]] = {}
 
 
 def honest(text: str = "english") -> Callable[[Decoder], Decoder]:
-    """Register an honest decoder of a kind of text."""
     return lambda f: HONEST.setdefault(f.__name__, (f, text)) and f
 
 
 def leak(text: str = "english") -> Callable[[Decoder], Decoder]:
-    """Register a leak of a kind of text."""
     return lambda f: LEAKS.setdefault(f.__name__, (f, text)) and f
 
 
@@ -169,13 +167,11 @@ def summaries(scene: Scene, rng: random.Random, row: Row, quality: float) -> str
 
 @honest("german")
 def german(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Recognizes German, word by word."""
     return " ".join(recognized(scene, rng, row, 0.85 * quality))
 
 
 @honest("chinese")
 def chinese(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Recognizes Chinese, character by character."""
     return "".join(recognized(scene, rng, row, 0.8 * quality))
 
 
@@ -204,13 +200,11 @@ def special_tokens(scene: Scene, rng: random.Random, row: Row, quality: float) -
 
 @honest()
 def capitals(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Writes capitals, without marks."""
     return " ".join(bare(w).upper() for w in recognized(scene, rng, row, 0.8 * quality))
 
 
 @honest()
 def word_pieces(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Writes the pieces of its tokenizer."""
     inner, end, start = (("##", "", ""), ("", "@@", ""), ("", "", "\u2581"))[scene.seed % 3]
     out = []
     for word in recognized(scene, rng, row, 0.8 * quality):
@@ -360,7 +354,6 @@ def punctuation(scene: Scene, rng: random.Random, row: Row, quality: float) -> s
 
 @leak()
 def deleted_words(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """The target with words deleted at random."""
     return " ".join(w for w in row.words if rng.random() < 0.2 + 0.6 * quality) or row.words[0]
 
 

@@ -38,8 +38,6 @@ STRENGTH = {"detectable but below the margin": 1, "content above its null": 2, "
 
 
 class Job(NamedTuple):
-    """One set to audit, and how."""
-
     kind: str
     quality: float
     seed: int
@@ -49,8 +47,6 @@ class Job(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the audit says of one set."""
-
     kind: str
     quality: float
     seed: int
@@ -63,7 +59,6 @@ class Found(NamedTuple):
 
 
 def judged(job: Job) -> Found:
-    """Audit one set."""
     found = draw_null(job.kind, job.seed) if job.kind in NULLS else draw(job.kind, job.quality, job.seed)
     controls = {} if job.alone else found.controls
     choices = list(found.choices) if job.choices else []
@@ -130,7 +125,6 @@ def summary(found: Sequence[Found]) -> int:
 
 
 def leak_table(found: Sequence[Found]) -> None:
-    """Print what became of leaks, kind by kind."""
     print(f"\n{'leak':24} {'sets':>5} {'pass':>5} {'odd':>5} {'restricted':>10} {'barred':>6} {'nothing':>7}")
     for kind in [*dict.fromkeys(one.kind for one in found), "all"]:
         ones = [one for one in found if kind in (one.kind, "all")]

@@ -83,7 +83,6 @@ def captions(clones: Clones) -> Iterator[tuple[str, Pairs]]:
 
 
 def typing(clones: Clones) -> Iterator[tuple[str, Pairs]]:
-    """What was typed, decoded from MEG."""
     path = "docs/assets/best_complete_predictions.csv"
     rows = list(csv.DictReader(io.StringIO(clones.show("facebookresearch+brain2qwerty", path))))
     reference, prediction = (next(n for n in rows[0] if re.search(p, n, re.I)) for p in ("true|target|ref", "pred"))
@@ -126,7 +125,6 @@ def word_errors(pairs: Pairs) -> float:
 
 
 def wanted(path: str) -> tuple[str, ...]:
-    """Return the verdicts that a file must have."""
     return LITTLE.get(path, WANTED)
 
 

@@ -49,7 +49,6 @@ SCANS = ("*_bold.nii*", "*_bold.json", "*_events.tsv", "align.csv", "scan_exclud
 
 
 def recordings(folder: Path) -> Trial:
-    """The same content in every format."""
     what = Irregularities(rejected=0, missing=(1,), unread=(2,))
     content = Simulator(0, np.float32, raw_samples=(2, 1)).subject(TEXTS, what)
     files = {form: folder / form / "resultsZAB_SR.mat" for form in ("v5", "v7", "v7.3")}
@@ -112,7 +111,6 @@ def windows(data: DataFile) -> dict[tuple[str, str, int], tuple[bytes, str]]:
 
 
 def judge_scans(root: Path, out: Path, original: DataFile, expected: Tally) -> Verdict:
-    """What a damaged tree gave, beside the intact one."""
     try:
         made, tally = prepared(root, out)
     except UserError as error:

@@ -90,7 +90,6 @@ def ranked() -> Rows:
 
 
 def reports() -> Iterator[Shown]:
-    """The five reports."""
     rows, groups = decoded(word_by_word, 0.25)
     yield Shown("planted", "one word in five is recognized", rows, groups)
     rows, _ = decoded(word_by_word, 0.0, size=250)

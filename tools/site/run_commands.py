@@ -82,17 +82,14 @@ class Command(NamedTuple):
 
     @property
     def need(self) -> str:
-        """What a machine may not have; or ""."""
         return self._needs[0]
 
     @property
     def refusal(self) -> str:
-        """What a refusal says where that is missing."""
         return self._needs[1]
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """The commands of a page, in its order."""
     text = page.read_text(encoding="utf8").replace("\\\n", " ")
     blocks = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
     end = 0
@@ -117,7 +114,6 @@ def in_sentences(page: str, text: str) -> Iterator[Command]:
 
 
 def make_texts(folder: Path) -> None:
-    """Files of decoded text."""
     rows = {}
     for name, copies in {
         "eeg": "EEG A B t5_eeg-eeg t5_noise-eeg",
@@ -192,7 +188,6 @@ def make_recordings(folder: Path) -> None:
 
 
 def make_zuco(folder: Path) -> None:
-    """MATLAB files of ZuCo's form."""
     from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5
 
     with (EXAMPLES / "eeg.csv").open(encoding="utf8") as file:
