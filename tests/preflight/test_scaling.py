@@ -4,7 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from etils import epath
@@ -129,6 +132,23 @@ def test_it_resumes_from_the_file(compiling, tmp_path):
         found = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), rows, path=kept, say=said.append)
         assert found.rows[0].batch == batch
     assert compiling[3:] == [("v5e:2x2", 8), ("v5e:2x2", 16)]  # of other batches
+
+
+def test_threads_describe_slices_one_after_the_other(monkeypatch):
+    """Two that loaded libtpu at the same time failed: "PJRT_Api already exists"."""
+    inside = []
+
+    def describe(**_):
+        inside.append(len(inside))
+        time.sleep(0.1)
+        assert len(inside) == 1
+        inside.clear()
+        return SimpleNamespace(devices=[])
+
+    monkeypatch.setattr("eeg2text_jax.commands.preflight.compiling.require_libtpu", lambda: None)
+    monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", describe)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(scaling.compiling.tpu_devices, slices("v5e:1x1,v5e:2x2"))) == [[], []]
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"programs": []}'])

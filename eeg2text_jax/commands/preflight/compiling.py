@@ -7,6 +7,7 @@ import math
 import os
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,6 +93,9 @@ class Compiled:
     effort_unknown: bool = False  # this JAX has no option for the effort; the compiler's default was used
 
 
+_LOADING = threading.Lock()  # two threads that loaded libtpu at once: "PJRT_Api already exists for device type tpu"
+
+
 def tpu_devices(topology: Topology) -> list[jax.Device]:
     """Return descriptions of a slice's devices: programs can be compiled for them, but not run.
 
@@ -104,7 +108,8 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     sides = (*topology.shape, 1, 1)[:3]
     options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]
     try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
+        with _LOADING:
+            described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
     except Exception as error:  # libtpu raises several types for an unknown shape
         reason = first_line(error)[:200]
         raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
