@@ -126,7 +126,7 @@ def _check_place(command: str, option: str, value: str, shown: str) -> None:
     if is_folder and not wants_folder:
         raise UserError(f"{shown}: is a folder; expected the name of a file to write.")
     parent = os.path.dirname(value) or "."
-    needs_parent = option in ("json", "html", "rows") and command != "split"  # else the command makes it
+    needs_parent = option in ("json", "html", "rows", "write-plan") and command != "split"  # else the command makes it
     if needs_parent and not os.path.isdir(parent):
         raise UserError(f"{shown}: there is no folder {parent}; make it first.")
 

@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etils import epath
 
@@ -44,9 +44,6 @@ from eeg2text_jax.instrument.predictions.selection import (
 )
 from eeg2text_jax.instrument.workdir import check_unchanged, is_of_its_run, neighbors_of_run
 from eeg2text_jax.judge.model_metrics import endpoints, makers_of
-
-if TYPE_CHECKING:  # the import takes seconds, which only --again needs
-    from eeg2text_jax.runs.decode_again import Again
 
 EPILOG = f"""
 The file given with --eeg may have several evaluation conditions, as predictions.jsonl of a run has: then the
@@ -182,8 +179,8 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     return dataclasses.replace(result, judged=Judged(files))
 
 
-def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
-    """Decode the rows of all files again, with JAX; return what it shows about the first file and about the others."""
+def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> Any:
+    """Decode the rows of all files again; return what `decode_again` says of the first file, with the others'."""
     from eeg2text_jax.runs.decode_again import decode_again
 
     first, *others = map(decode_again, sets)
@@ -194,7 +191,7 @@ def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
     return first._replace(provenance=dataclasses.replace(first.provenance, **said))
 
 
-def about_again(again: "Again", flags: argparse.Namespace) -> dict[str, Any]:
+def about_again(again: Any, flags: argparse.Namespace) -> dict[str, Any]:
     """Return the audit's options about rows that were decoded again; `--train-text` overrides the run's train part."""
     facts = {name: value for name, value in again.facts.items() if name != "training_text" or not flags.train_text}
     return {"decoded": again.provenance, **facts}
@@ -273,13 +270,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Return the arguments. Raises UserError for a value out of range, or a missing output folder."""
+    """Return the arguments. Raises UserError for a value out of range."""
     flags = make_parser().parse_args(argv)
     flags.proof = checked_proof(flags.proof)
     check_ranges(flags)
-    for out in (flags.json, flags.html, flags.write_plan):
-        if out and not out.parent.is_dir():
-            raise UserError(f"{out}: there is no folder {out.parent}; make it first.")
     return flags
 
 

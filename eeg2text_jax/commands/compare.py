@@ -94,10 +94,8 @@ def main(argv: list[str]) -> int:
     for note in compared.notes:
         print(f"{note}.")
     print(f"{endpoint.label} in points, {compared.sentences} sentences; p of a pair is two-sided\n")
-    tables = {
-        "systems": Table("", [("", head) for head in SYSTEM_HEADINGS], [[*map(list, compared.system_rows())]], 1),
-        "pairs": Table("", [("", head) for head in PAIR_HEADINGS], [[*map(list, compared.pair_rows())]], 1),
-    }
+    rows = {"systems": (SYSTEM_HEADINGS, compared.system_rows()), "pairs": (PAIR_HEADINGS, compared.pair_rows())}
+    tables = {name: Table("", [("", h) for h in heads], [[*map(list, of)]], 1) for name, (heads, of) in rows.items()}
     if flags.json:
         records = {name: [dict(zip(t.headings, row, strict=True)) for row in t.rows] for name, t in tables.items()}
         write_text(flags.json, json.dumps(records, indent=1, ensure_ascii=False) + "\n")

@@ -56,7 +56,7 @@ def test_a_time_counts_if_it_is_near_the_roofline(given, kept):
     found = estimate(program(models(indexing_cost_model=given)), H100, corrected={})
     ours = 8e6 / H100.bandwidth / 0.8 * 1e6 + LAUNCH
     assert found.milliseconds == pytest.approx((given if kept else ours) / 1e3)
-    assert (found.replaced, found.launches, found.modelled) == (int(not kept), 1, pytest.approx(given / 1e3))
+    assert (found.replaced, found.executions, found.modelled) == (int(not kept), 1, pytest.approx(given / 1e3))
     assert found.parts == {"encoder": found.milliseconds}
 
 

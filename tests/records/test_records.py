@@ -17,7 +17,6 @@ import yaml
 from huggingface_hub import parse_eval_result_entries
 
 from eeg2text_jax.commands import cli
-from eeg2text_jax.commands.records import About, records
 from eeg2text_jax.data import write
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 
@@ -307,7 +306,8 @@ def test_a_results_file_that_breaks_its_schema_is_one_sentence(content, sentence
     assert not (workdir.parent / "out").exists()
 
 
-def test_names_are_fit_for_paths():
-    about = About("lab/a b", "../zu co", "Lab", "other", 1.0, 2.0, {})
-    (name, _), _ = records(RESULTS, about)
-    assert name.startswith("data/zu-co/lab/a-b-eeg-seed0/")
+def test_names_are_fit_for_paths(workdir):
+    (workdir / "results.json").write_text(json.dumps(RESULTS).replace('"noise"', '"a b/c"'))
+    made = written(workdir.rename(workdir.with_name("my run")), "--dataset-name=../zu co")
+    arms = sorted(path.rpartition("/")[0] for path in made)
+    assert arms == ["data/zu-co/local/my-run-a-b-c-seed1", "data/zu-co/local/my-run-eeg-seed0"]

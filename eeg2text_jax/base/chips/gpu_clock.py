@@ -134,17 +134,12 @@ class GpuEstimate(Estimate):
     replaced: int = 0  # executions whose time was replaced
     modelled: float = 0.0  # milliseconds not corrected; only matrix products above twice our own time are replaced
 
-    @property
-    def launches(self) -> int:
-        """Kernel and copy launches in one run, including those in command buffers."""
-        return self.executions
-
     def __str__(self) -> str:
         by_host = ""
         if told := self.launched:
             by_host = f", {told.buffered} of them in {told.buffers} command buffers: {told.host} launches by the host"
         return (
-            f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
+            f"{self.executions} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
             f"the roofline or above {FAR:g} times the roofline; without corrections, and with our own time "
             f"only for implausible matrix products, {self.modelled:.1f} ms"
         )

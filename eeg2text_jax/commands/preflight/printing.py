@@ -104,7 +104,7 @@ def _clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
         **_times_json(estimate, chip),
     }
     if isinstance(estimate, GpuEstimate):
-        figures |= {"what_it_is": _by_cost_models(), "launches": estimate.launches}
+        figures |= {"what_it_is": _by_cost_models(), "launches": estimate.executions}
         figures |= {"launches_by_the_host": dataclasses.asdict(estimate.launched) if estimate.launched else None}
         figures |= {"replaced": estimate.replaced, "modelled": estimate.modelled}
     if each := _steps_of(program.task, estimate):
