@@ -82,7 +82,7 @@ def write_plan(flags: argparse.Namespace) -> None:
 
 
 def read_plan(flags: argparse.Namespace) -> str:
-    """Set the options of a plan in `flags`; return a phrase that names it. Raises UserError where they disagree."""
+    """Set the options of a plan in `flags`; return a phrase that names it. Raises UserError if they disagree."""
     try:
         values = tomllib.loads(flags.plan.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
@@ -107,7 +107,7 @@ def read_plan(flags: argparse.Namespace) -> str:
 
 
 def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
-    """Return the options of the audit that the flags state for texts and for rankings alike.
+    """Return the options of the audit for texts and rankings alike.
 
     Raises UserError if a name in `--deciding` is not a control of the files.
     """
@@ -192,21 +192,20 @@ def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> Any:
 
 
 def about_again(again: Any, flags: argparse.Namespace) -> dict[str, Any]:
-    """Return the audit's options about rows that were decoded again; `--train-text` overrides the run's train part."""
+    """Return the audit's options about rows that were decoded again; `--train-text` goes before the run's part."""
     facts = {name: value for name, value in again.facts.items() if name != "training_text" or not flags.train_text}
     return {"decoded": again.provenance, **facts}
 
 
 def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Return a phrase on who states the mode (free-running or not): a workdir with the files' digests, or the files."""
+    """Return who states whether the mode is free-running: a workdir with the files' digests, or the files."""
     return "the workdir, whose digests agree, states" if all(map(is_of_its_run, sets)) else "the file states"
 
 
 def endpoints_of(text: str) -> list[Endpoint]:
     """Return the endpoints of `--endpoint`: the one that decides, then further ones.
 
-    JAX and weights are loaded only if an endpoint needs them. Raises UserError for an unknown endpoint, one that is
-    given twice, or one without its encoder or judge.
+    Raises UserError for an endpoint that is unknown, given twice, or without its encoder or judge.
     """
     parts = text.split(",")
     if len({*parts}) < len(parts):
@@ -278,7 +277,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def check_ranges(flags: argparse.Namespace) -> None:
-    """Raise UserError for a margin that is not a number above 0."""
     margin = flags.margin
     if margin is not None and (not isinstance(margin, int | float) or not 0 < margin < float("inf")):
         raise UserError(f"--margin={margin}: expected a number above 0, in points of the endpoint, such as 1.0.")

@@ -61,7 +61,7 @@ def two_sided(pair: Contrast) -> float:
 def compare_systems(
     systems: Mapping[str, Sequence[Prediction]], *, endpoint: Endpoint = WORDS, mode: str | None = None
 ) -> Systems:
-    """Compare decoders, name -> predictions, over the sentences that all have; their numbers of rows may differ.
+    """Compare decoders, name -> predictions, over the sentences that all have.
 
     Raises UserError if the systems share no sentence, or too few.
     """

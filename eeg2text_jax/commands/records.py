@@ -38,8 +38,7 @@ def records(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield for each arm a path, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, and the record to write there.
 
-    The arm's name is appended to `model`, `ORGANIZATION/NAME`. `evaluated` is Unix time in seconds, `source` says who
-    reports the results.
+    The arm's name is appended to `model`; `evaluated` is Unix time, `source` says who reports the results.
     """
     arms: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for cell in results["cells"]:
@@ -105,7 +104,7 @@ def _results(cell: dict[str, Any], dataset: str) -> Iterator[dict[str, Any]]:
 
 
 def portable(name: str) -> str:
-    """Return a name in characters that are valid in a file name on every system."""
+    """Return a name in characters that every file system takes."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 
@@ -150,7 +149,7 @@ def main(argv: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _all_or_nothing(out: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `out`; its files get their places in `out` when the block succeeds."""
+    """Yield an empty folder beside `out`; its files move to `out` when the block succeeds."""
     partial = Path(partial_of(epath.Path(out)))
     remove(epath.Path(partial))
     try:

@@ -48,8 +48,8 @@ class Launches:
 def launches(plan: str, turns: Sequence[int]) -> Launches:
     """Count the launches of one run in XLA's plan; `turns[i]` is the number of iterations of its i-th loop.
 
-    All branches of a conditional count, and every loop condition once per iteration, even if the runtime skips it: the
-    count is an upper bound. Raises ValueError if `turns` does not have one entry for each loop.
+    An upper bound: all branches count, and every loop condition once per iteration. Raises ValueError if `turns` does
+    not have one entry for each loop.
     """
     left, host, buffers, buffered = list(turns), 0, 0, 0
     around: list[tuple[int, str, int]] = []  # (indentation, kind, executions of the content) of enclosing steps
@@ -89,7 +89,7 @@ PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "o
 
 
 class Correction(NamedTuple):
-    """Predicts the microseconds of a kernel of one kind from its estimate: `max(least, factor * estimate)`."""
+    """The microseconds of a kernel from its estimate: `max(least, factor * estimate)`."""
 
     factor: float = 1.0
     least: float = 0.0
@@ -100,7 +100,7 @@ class Correction(NamedTuple):
 
 @functools.cache
 def measured() -> dict[str, Any]:
-    """Return what `tools/calibrate_gpu.py` wrote: `gpu`, `corrections`, and the `programs` measured."""
+    """Return what `tools/calibrate_gpu.py` wrote."""
     return json.loads(MEASURED.read_text(encoding="utf8"))
 
 
@@ -154,8 +154,8 @@ def estimate(
 ) -> GpuEstimate:
     """Return a time estimate from `compiled.as_text()` of a program compiled with `OPTIONS`.
 
-    `unknown_loops` and the error UnknownLoop are those of `hlo_clock.estimate`. Without the dumped `plan` of the
-    runtime, launches by the host are not known. `corrected` are the corrections, by default `corrections()`.
+    `unknown_loops` and UnknownLoop: see `hlo_clock.estimate`. Without the dumped `plan`, launches by the host are not
+    known. `corrected`: by default `corrections()`.
     """
     walk = GpuWalk(parse_module(hlo), chip, unknown_loops, corrections() if corrected is None else corrected)
     executed, total = walk.whole()
@@ -177,8 +177,6 @@ class Time(NamedTuple):
 
 
 class GpuWalk(Walk):
-    """A walk with times from XLA's GPU cost models."""
-
     def __init__(self, module: Module, chip: Chip, unknown: Sequence[int], corrected: Mapping[str, Correction]):
         super().__init__(module, 1.0, unknown)
         self.chip, self._corrected = chip, corrected
