@@ -1,7 +1,6 @@
 """`eeg2text bench --config=NAME`: throughput of the programs that `eeg2text run` runs, on all devices of all hosts.
 
-The study is opened as a run opens it, in a folder that is deleted. No step waits for another, except that metrics are
-read one step later, as in a run. Without the configuration's recordings, random ones are made.
+No step waits for another, except that metrics are read one step later, as in a run.
 """
 
 import contextlib

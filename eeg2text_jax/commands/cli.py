@@ -20,8 +20,8 @@ from typing import Any
 from eeg2text_jax.base.errors import Terminated, UserError, did_you_mean
 from eeg2text_jax.base.packages import __version__
 
-# Name of a command -> its line in `eeg2text --help`. A command is a function `argv -> exit status` in a module of
-# `eeg2text_jax.commands`, which is imported only when the command runs, so that `eeg2text score` does not wait for JAX.
+# Command -> its line in `eeg2text --help`. A command is a function `argv -> exit status`; its module is imported when
+# it runs, so that `eeg2text score` does not wait for JAX.
 COMMANDS = {
     "run": "prepare, train the grid, decode (free-running and teacher-forced), score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
@@ -179,7 +179,7 @@ def _terminable(name: str, after: str) -> Iterator[None]:
         return raised
 
     def again() -> None:
-        if not left:  # a destructor, a callback of the garbage collector or a library has discarded the exception
+        if not left:  # a destructor, the garbage collector or a library discarded the exception
             signal.setitimer(signal.ITIMER_REAL, 0.01)
 
     def unraisable(lost: Any) -> None:

@@ -1,7 +1,6 @@
 """`eeg2text table` and `leakage`: any finished runs joined, and the papers' tables with the papers' own rows beside.
 
-The papers' rows are in `published.tsv`, what differs from the papers in `papers.tsv` (of which docs/papers.md is made).
-Scores are those of the profile "paper". JAX is imported where it is needed, so that options are read at once.
+`published.tsv` has the papers' rows, `papers.tsv` what differs from the papers. Scores are of the profile "paper".
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Commands that take a configuration: `eeg2text run`, `train`, `decode`, `judge`, `preflight`, `bench`; and `export`.
+"""Commands that take a configuration: `run`, `train`, `decode`, `judge`, `preflight`, `bench`; and `export`.
 
-JAX is imported after the arguments are read, so that the message on a misspelt option comes at once.
+JAX is imported after the arguments are read, so that a misspelt option is told at once.
 """
 
 import argparse
@@ -153,8 +153,7 @@ def push_folder(folder: str, name: str) -> str:
     return str(address)
 
 
-# libtpu only compiles here. Without these variables it would search for a TPU and for cloud metadata, and log at length
-# that both are missing.
+# Without these, libtpu would search for a TPU and for cloud metadata, and log at length that both are missing.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",

@@ -1,10 +1,8 @@
-"""The TPU compiler's time estimate of a program, by part of the model, parsed from its optimized HLO.
+"""The TPU compiler's time estimate of a program, by part of the model, from its optimized HLO.
 
-libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
-is their sum over unfused instructions and executions, a deterministic model and no measurement: only fused instructions
-overlap, and instructions without an estimate count as 0. These are mainly asynchronous copies that prefetch weights,
-and may bound a loop that does little else, such as the beam search. So a loop takes the larger of its estimate and of
-its bytes to and from HBM divided by the chip's bandwidth.
+A run takes the sum of libtpu's `estimated_cycles` over unfused instructions and executions, a model and no measurement.
+Instructions without an estimate count as 0, mainly asynchronous copies that prefetch weights and may bound a loop that
+does little else, such as the beam search: a loop takes at least its bytes to and from HBM by the chip's bandwidth.
 """
 
 import dataclasses

@@ -74,7 +74,7 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    computations: dict[str, tuple[Instruction, ...]]  # instructions by name of the computation, in the text's order
+    computations: dict[str, tuple[Instruction, ...]]  # name -> instructions
     entry: str  # name of the computation that the program begins with
 
     @functools.cached_property
@@ -218,10 +218,10 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 @dataclasses.dataclass(frozen=True)
 class Collective:
     op: str  # `all-reduce`, `all-gather`, ...
-    axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
+    axes: tuple[str, ...]  # of the mesh, across which devices communicate; empty if every group is one device
     bytes: int  # of the result on one device, per execution
-    times: int  # executions in one run of the program; a loop of unknown trip count counts as one iteration
-    received: float  # bytes that one device receives per execution if the devices of a group form a ring
+    times: int  # executions in one run; a loop of unknown length counts as one turn
+    received: float  # bytes that a device receives per execution in a ring
     asynchronous: bool  # whether the compiler lets it run beside computation
 
 

@@ -90,7 +90,7 @@ class Compiled:
     effort_unknown: bool = False  # this JAX has no option for the effort; the compiler's default was used
 
 
-_LOADING = threading.Lock()  # two threads that loaded libtpu at once: "PJRT_Api already exists for device type tpu"
+_LOADING = threading.Lock()  # two threads at once: "PJRT_Api already exists for device type tpu"
 
 
 def tpu_devices(topology: Topology) -> list[jax.Device]:
@@ -99,7 +99,7 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     Raises UserError if libtpu is not installed, or does not know the slice.
     """
     require_libtpu()
-    # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
+    # JAX runs both cores of a v4 chip as one device; a description has two by default.
     options: dict[str, Any] = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
     # A host has 2x2x1 chips by default; a smaller slice needs an explicit bound.
     sides = (*topology.shape, 1, 1)[:3]

@@ -19,9 +19,9 @@ from eeg2text_jax.models.functional import search_flops, step_flops, training_fl
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.study import placement_of
 
-USABLE = 0.97  # share of a chip's memory available to programs; the rest goes to the runtime and fragmentation
+USABLE = 0.97  # share of a chip's memory; the rest goes to the runtime and fragmentation
 LARGEST = 2**14  # upper bound of the search for the largest batch
-TOLERANCE = 0.05  # if the batch could grow by more than this share after a compilation, another compilation follows
+TOLERANCE = 0.05  # if the batch could grow by a larger share, another compilation follows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Task:
     arms: str  # how a training step computes several arms on one device: `vmap` or `map`; "" for one arm or a search
     program: Program
     flops: float  # of the matrix products of one execution on one device
-    tokens: int  # target positions of one execution over all arms and devices, including padding
+    tokens: int  # target positions of one execution over all arms and devices, with padding
     loops: tuple[Loop, ...] = ()  # of a search, in the program's order
 
     @property
@@ -250,7 +250,7 @@ def _compile_for_tpu(
     def train(size: int) -> Compiled:
         return compile_task(training_task(outline, placement, size))
 
-    # The compiler uses about 1.5 cores, so two concurrent compilations are faster than two in sequence.
+    # The compiler uses about 1.5 cores, so two compilations at once are faster.
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(compile_task, task) for task in tasks]
         other = second_size(size, begun[0].result().total, step, limit) if largest else size
@@ -290,8 +290,7 @@ def search_task(outline: Outline, placement: Placement) -> Task:
     platform = platform_of(placement.mesh)
     sizes = model.cache_lengths(beams, length, platform)
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
-    # In the worst case no sentence ends early: the first loops run all steps, and the later loops none.
-    # The arms of a device are searched in sequence, so a step decodes the rows of one arm.
+    # At worst no sentence ends early: the first loops run all steps. The arms of a device are searched in sequence.
     spans = list(zip(steps_of(sizes, platform), sizes, strict=True))
     spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
     loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]

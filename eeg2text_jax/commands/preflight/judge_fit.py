@@ -1,7 +1,4 @@
-"""Preflight of a judge: compile the tuning of all its soft prompts for a TPU that is not present, and report memory.
-
-The frozen model's shape comes from a checkpoint's config.json; its weights need not exist.
-"""
+"""Preflight of a judge: compile the tuning of its soft prompts for a TPU that is not present, and report memory."""
 
 import dataclasses
 import functools
