@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,27 +79,6 @@ def test_what_threads_read_after_sigterm_is_no_error(told, after, monkeypatch, p
     assert seen == [*after, "another", "Event loop is closed"]
 
 
-def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
-    def told(number: int) -> Callable[[list[str]], int]:
-        def command(_: list[str]) -> int:
-            os.kill(os.getpid(), number)
-            time.sleep(5)
-            return 0
-
-        return command
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
-    try:
-        for number, ended in ((signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")):
-            monkeypatch.setattr("eeg2text_jax.commands.run.run", told(number))
-            assert cli.main(["run", "--dry-run"]) > 128
-            said = capsys.readouterr().err
-            assert said.startswith(f"eeg2text run: {ended}; ")
-            assert said.endswith("start the same command again.\n")
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 ANEW = """
 import os, sys
 from eeg2text_jax.__main__ import use_huge_pages
@@ -161,13 +139,21 @@ def printed_help(name, capsys) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "said"), [("run", "resumes from what is finished"), ("score", "again")])
-def test_an_interruption_says_what_the_same_command_does(name, said, monkeypatch, printed_by):
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run", "the same command resumes from what is finished.\n"),
+        ("run --dry-run", "start the same command again.\n"),  # has made nothing
+        ("score", "start the same command again.\n"),
+    ],
+)
+def test_an_interruption_says_what_the_same_command_does(line, said, monkeypatch, printed_by):
     def interrupted(_: list[str]) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "command", lambda _: interrupted)
-    assert said in printed_by([name], 130, to="err")
+    name = line.partition(" ")[0]
+    assert printed_by(line.split(), 130, to="err") == f"eeg2text {name}: interrupted; {said}"
 
 
 @pytest.mark.parametrize(
