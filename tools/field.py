@@ -91,9 +91,6 @@ def read_manifest(path: Path) -> list[PublishedSet]:
     return sets
 
 
-# Getting the files -------------------------------------------------------------
-
-
 def get_bytes(one: PublishedSet, flags: argparse.Namespace) -> bytes:
     """The file at its commit. Raises UserError where it cannot be had."""
     clone = find_clone(one.repository, flags.clones) if flags.clones else fetch(one, flags.fetch_into)
@@ -134,9 +131,6 @@ def git(folder: Path | None, *arguments: str, lazily: bool = True) -> subprocess
     where = [f"--git-dir={folder}"] if folder else []
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"} | ({} if lazily else {"GIT_NO_LAZY_FETCH": "1"})
     return subprocess.run(["git", *where, *arguments], capture_output=True, env=environment, check=False)
-
-
-# Reading and judging -----------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)

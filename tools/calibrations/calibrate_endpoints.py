@@ -218,11 +218,8 @@ def main() -> None:
             if job.seed == 0:
                 print(job.part, job.kind, job.value, {n: round(f.effect, 2) for n, f in of.items()}, file=sys.stderr)
     rows = [line(found, name) for name in compared(flags.encoder)]
-    print(
-        "\n".join(
-            f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *(r.values() for r in rows))
-        )
-    )
+    for cells in (rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows)):
+        print(f"| {' | '.join(cells)} |")
     differ = defaultdict(list)
     for job, of in found.items():
         if job.part in PUBLISHED and len({one.claimed for one in of.values()}) > 1:

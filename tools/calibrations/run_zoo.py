@@ -51,7 +51,6 @@ class Found(NamedTuple):
     quality: float
     seed: int
     verdict: str
-    status: int
     effect: float | None
     why: str  # codes of the notices that bar a verdict
     odd: str  # codes of the signs that stand beside it
@@ -67,7 +66,7 @@ def judged(job: Job) -> Found:
     why = ",".join(sorted({notice.code for notice in result.notices if notice.bars}))
     odd = ",".join(sorted({notice.code for notice in result.notices if notice.rows and not notice.bars}))
     plain = result.verdict.base.value if not result.verdict.restrictions else result.verdict.value
-    return Found(job.kind, job.quality, job.seed, plain, result.exit_status, effect, why, odd, result.verdict.headline)
+    return Found(job.kind, job.quality, job.seed, plain, effect, why, odd, result.verdict.headline)
 
 
 def family(kind: str) -> str:

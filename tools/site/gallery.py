@@ -73,18 +73,8 @@ def ranked() -> Rows:
             scores = rng.standard_normal(len(words))
             scores[row.sentence] += signal
             first, subject = scene.sentences[int(scores.argmax())], f"reader-{row.reader}"
-            about = (
-                f"{ids[row.sentence]}-{row.reader}",
-                subject,
-                "",
-                ids[row.sentence],
-                len(row.words),
-                "eeg",
-                name,
-                0,
-            )
-            texts = ("contrastive", row.text, first)
-            made.append(Ranking(*about, *texts, scores=rounded(scores), candidates=found))
+            about = (f"{ids[row.sentence]}-{row.reader}", subject, "", ids[row.sentence], len(row.words), "eeg", name)
+            made.append(Ranking(*about, 0, "contrastive", row.text, first, scores=rounded(scores), candidates=found))
         rows[name] = made
     return rows
 

@@ -77,16 +77,9 @@ class Command(NamedTuple):
     output: str = ""
 
     @property
-    def _needs(self) -> tuple[str, str]:
+    def needs(self) -> tuple[str, str]:
+        """What a machine may not have, and what a refusal says there."""
         return next(((need, refusal) for pattern, need, refusal in NEEDS if re.search(pattern, self.line)), ("", ""))
-
-    @property
-    def need(self) -> str:
-        return self._needs[0]
-
-    @property
-    def refusal(self) -> str:
-        return self._needs[1]
 
 
 def commands(page: Path) -> Iterator[Command]:
@@ -319,7 +312,7 @@ def check(command: Command, folder: Path, long: bool) -> str:
     if name == "reproduce" and not re.search("--(demo|list)", line):  # on published data
         line = f"{line} --list"
     done = run(line, folder)
-    if done.returncode in FAILED and command.refusal and re.search(command.refusal, done.stderr):
+    if done.returncode in FAILED and command.needs[1] and re.search(command.needs[1], done.stderr):
         return REFUSED
     if done.returncode in FAILED or (done.returncode and name not in VERDICTS) or re.search(WRONG, done.stderr):
         return f"status {done.returncode}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
@@ -355,7 +348,7 @@ def main() -> int:
                 state = "not run" if waits else "refused" if said == REFUSED else "ran"
                 counts[state] += 1
                 counts["wrong"] += said not in ("", REFUSED)
-                why = ", needs --long" if waits else f", needs {command.need}" if command.need else ""
+                why = ", needs --long" if waits else f", needs {command.needs[0]}" if command.needs[0] else ""
                 print(
                     f"{page.name}: {command.line[:200]}\n    {said or state}{why}, {time.monotonic() - begun:.0f} s",
                     flush=True,
