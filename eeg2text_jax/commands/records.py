@@ -218,10 +218,8 @@ def _write_predictions(path: Path, out: Path) -> list[str]:
     schema = pa.schema(list(kinds.items()), metadata={b"eeg2text": json.dumps(prediction_set.header).encode()})
     rows = (*prediction_set.predictions, *prediction_set.further)
     columns = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()]
-    with (
-        replacing(out / "predictions.parquet") as partial,
-        partial.open("wb") as file,
-    ):  # pyarrow takes no name that is not UTF-8
+    table = replacing(out / "predictions.parquet")
+    with table as partial, partial.open("wb") as file:  # pyarrow takes no name that is not UTF-8
         pq.write_table(pa.table(columns, schema), file, write_page_checksum=True)
     return []
 
