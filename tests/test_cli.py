@@ -234,7 +234,10 @@ def test_sigterm_ends_a_compilation(name, waits, seconds, says):
         if says is None:
             run.stderr.close()
         run.terminate()
-        assert run.wait(60) == 143
+        try:
+            assert run.wait(60) == 143
+        finally:
+            run.kill()
         assert says is None or run.stderr.read() == says
 
 
