@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,27 +79,6 @@ def test_what_threads_read_after_sigterm_is_no_error(told, after, monkeypatch, p
     assert seen == [*after, "another", "Event loop is closed"]
 
 
-def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
-    def told(number: int) -> Callable[[list[str]], int]:
-        def command(_: list[str]) -> int:
-            os.kill(os.getpid(), number)
-            time.sleep(5)
-            return 0
-
-        return command
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
-    try:
-        for number, ended in ((signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")):
-            monkeypatch.setattr("eeg2text_jax.commands.run.run", told(number))
-            assert cli.main(["run", "--dry-run"]) > 128
-            said = capsys.readouterr().err
-            assert said.startswith(f"eeg2text run: {ended}; ")
-            assert said.endswith("start the same command again.\n")
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 ANEW = """
 import os, sys
 from eeg2text_jax.__main__ import use_huge_pages
@@ -161,10 +139,21 @@ def printed_help(name, capsys) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line", ["split data.h5 --seed=-1", "split data.h5 --ratio=a,b,c"])
-def test_a_seed_and_a_ratio_of_split_get_a_sentence(line, refused):
-    said = refused(line.split())
-    assert f"{line.split()[-1]}: expected" in said
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run", "the same command resumes from what is finished.\n"),
+        ("run --dry-run", "start the same command again.\n"),  # has made nothing
+        ("score", "start the same command again.\n"),
+    ],
+)
+def test_an_interruption_says_what_the_same_command_does(line, said, monkeypatch, printed_by):
+    def interrupted(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "command", lambda _: interrupted)
+    name = line.partition(" ")[0]
+    assert printed_by(line.split(), 130, to="err") == f"eeg2text {name}: interrupted; {said}"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +171,8 @@ def test_a_seed_and_a_ratio_of_split_get_a_sentence(line, refused):
         ("run --config=leaves.py --workdir=new --config.data.source=", "leaves.py: cannot be loaded"),
         ("train --config=nothing.py --workdir=new", "nothing.py: has no function get_config"),
         ("split . --method=a", ".: is a folder; expected a data file"),
+        ("split data.h5 --seed=-1", "--seed=-1: expected"),
+        ("split data.h5 --ratio=a,b,c", "--ratio=a,b,c: expected"),
         ("export-data number.py --out=new.csv", "--out=new.csv: the output is a Parquet file"),
         ("records . --out=new --metric=wer", "--metric=wer: names the score for --dataset"),
         ("train --config=number.py --workdir=new", "returns 3 (int); expected a ConfigDict"),
@@ -222,50 +213,32 @@ def work(argv):
 cli.command, cli.COMPILING = lambda name: work, SECONDS
 sys.exit(cli.main(["COMMAND"]))
 """
-RESUMES = "the same command resumes from what is finished."
+WHILE_COMPILING = "eeg2text {}: ended by SIGTERM while compiling; {}\n"
+RESUMES, AGAIN = "the same command resumes from what is finished.", "start the same command again."
 
 
 @pytest.mark.parametrize(
     ("name", "waits", "seconds", "says"),
     [
-        ("run", "compiler.join()", 0.5, f"eeg2text run: ended by SIGTERM while compiling; {RESUMES}\n"),
+        ("run", "compiler.join()", 0.5, WHILE_COMPILING.format("run", RESUMES)),
         ("run", "pass", 6.0, f"eeg2text run: ended by SIGTERM; {RESUMES}\n"),  # as outside of tests
-        (
-            "preflight",
-            "compiler.join()",
-            0.5,
-            "eeg2text preflight: ended by SIGTERM while compiling; start the same command again.\n",
-        ),
+        ("preflight", "compiler.join()", 0.5, WHILE_COMPILING.format("preflight", AGAIN)),
+        ("preflight", "compiler.join()", 0.5, None),  # nobody reads its messages
     ],
 )
 def test_sigterm_ends_a_compilation(name, waits, seconds, says):
     """With one sentence, whether the command waits for the compiler or Python does after the command's end."""
-    command = [
-        sys.executable,
-        "-c",
-        COMPILES.replace("WAITS", waits).replace("SECONDS", str(seconds)).replace("COMMAND", name),
-    ]
-    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as run:
+    code = COMPILES.replace("WAITS", waits).replace("SECONDS", str(seconds)).replace("COMMAND", name)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=-1, stderr=-1, text=True) as run:
         assert run.stdout.readline() == "compiling\n"
+        if says is None:
+            run.stderr.close()
         run.terminate()
-        _, wrong = run.communicate(timeout=60)
-    assert (run.returncode, wrong) == (143, says)
-
-
-def test_sigterm_ends_a_compilation_where_nobody_reads_its_messages(monkeypatch):
-    def closed(*_):
-        raise BrokenPipeError
-
-    reading, writing = os.pipe()
-    os.write(writing, bytes([signal.SIGTERM]))
-    monkeypatch.setattr(cli, "_is_compiling", lambda: True)
-    monkeypatch.setattr(cli, "COMPILING", 0.0)
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=closed, flush=closed))
-    with pytest.raises(SystemExit) as ended:
-        cli._end_compilation(reading, "preflight", "start the same command again.")
-    os.close(writing)
-    assert ended.value.code == 143
+        try:
+            assert run.wait(60) == 143
+        finally:
+            run.kill()
+        assert says is None or run.stderr.read() == says
 
 
 def test_commands_that_train_import_nothing_that_they_do_not_use():

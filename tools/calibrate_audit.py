@@ -38,8 +38,6 @@ PILOT, PILOT_SHARE = 8, 0.1  # sets, and share of right words, that tell what a 
 
 
 class Cell(NamedTuple):
-    """One setting of power and equivalence."""
-
     sentences: int
     readers: int
     controls: int
@@ -62,7 +60,6 @@ class Outcome(NamedTuple):
 
 
 def audited(eeg: Sequence[Prediction], controls: dict[str, Sequence[Prediction]]) -> Outcome:
-    """Return the statistics of an audit, without its report."""
     audit = Audit(align({"eeg": eeg, **controls}), Options())
     own, pairs = audit.contrasts()
     verdicts = [judge(pair, own[0], audit.margin) for pair in pairs]
@@ -79,7 +76,6 @@ def planted(scene: Scene, share: float, name: str, rng: random.Random) -> list[P
 
 
 def study(cell: Cell, seed: int, share: float, name: str) -> Outcome:
-    """Draw and audit one study of the cell's sentences."""
     scene, rng = scene_of("english", 2 * seed, cell.sentences, cell.readers), random.Random(f"{seed} {name}")
     controls = {f"noise{k}": planted(scene, 0.0, f"noise{k}", rng) for k in range(cell.controls)}
     return audited(planted(scene, share, "eeg", rng), controls)
@@ -126,7 +122,6 @@ def main() -> None:
 
 
 def errors(pool: Pool, sets: int) -> Iterator[str]:
-    """Yield lines of a table of claims without content."""
     yield from (
         "",
         f"| no content, {sets} sets each | claimed against the control | of the EEG alone |",

@@ -94,7 +94,7 @@ def file_of(folder: Path, program: str) -> Path:
 
 def training_run(size: int) -> Callable[[], Any]:
     work = make_work("large", size, (BUCKET,), "bfloat16", remat=True)
-    ours, batch = OurTraining(work.program(1, "vmap")), work.examples[BUCKET]
+    ours, batch = OurTraining(work.program()), work.examples[BUCKET]
     ours.compile(batch)
     return functools.partial(ours.step, batch)
 
@@ -104,7 +104,6 @@ def search_run(size: int) -> Callable[[], Any]:
 
 
 def profiled(run: Callable[[], Any]) -> ProfileData:
-    """Return the profile of one execution."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             run()
@@ -125,7 +124,6 @@ def kernels_by_kind(data: ProfileData) -> dict[str, tuple[int, float]]:
 
 
 def fit(folder: Path, topology: str, out: Path) -> None:
-    """Fit the corrections, print the estimates with them, and write them to `out`."""
     found = {program: json.loads(file_of(folder, program).read_text()) for program in PROGRAMS}
     given = dict(estimated(topology))
     corrections = {kind: correction(kind, found, given, PROGRAMS) for kind in (PRODUCTS, OWN, OTHERS)}
@@ -169,7 +167,6 @@ def estimated(topology: str) -> Iterator[tuple[str, list[tuple[str, float, int]]
 
 
 def total(lines: Iterable[tuple[str, float, int]], by: dict[str, Correction]) -> float:
-    """Return the milliseconds of a program's instructions with corrections by kind."""
     return sum(by.get(kind, Correction(1.0, 0.0))(each) * times for kind, each, times in lines if each) / 1e3
 
 

@@ -142,13 +142,11 @@ def plain(system: str, still: bool) -> tuple:
 
 
 def plain_affine(x, scale, shift, dtype) -> jax.Array:
-    """Scale and shift, differentiated by JAX."""
     rows = [None if row is None else row.reshape(*(1,) * (x.ndim - 1), -1) for row in (scale, shift)]
     return ((x if scale is None else x * rows[0]) + (0.0 if shift is None else rows[1])).astype(dtype)
 
 
 def plain_attend(queries, keys, values, biases, rate=0.0, dropout_key=None, cap=0.0) -> jax.Array:
-    """Attention in a few lines, differentiated by JAX."""
     scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys)
     scores = cap * jnp.tanh(scores / cap) if cap else scores
     for bias in biases:

@@ -67,7 +67,6 @@ def interrupt(series: Series, names: list[str], stores: list[str], kills: int) -
 
 
 def scored_rows(series: Series) -> Path:
-    """Predictions of a run, to be scored."""
     folder = series.out / "scored"
     run = series.command(cases(folder)["run"].command(str(folder)))
     if run.wait():

@@ -28,8 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "site"))
 
-from field_lines import Line, PublishedSet
-from field_pages import HERE, html_page, markdown_page
+from field_pages import HERE, Line, PublishedSet, html_page, markdown_page
 
 from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import write_text
@@ -92,9 +91,6 @@ def read_manifest(path: Path) -> list[PublishedSet]:
     return sets
 
 
-# Getting the files -------------------------------------------------------------
-
-
 def get_bytes(one: PublishedSet, flags: argparse.Namespace) -> bytes:
     """The file at its commit. Raises UserError where it cannot be had."""
     clone = find_clone(one.repository, flags.clones) if flags.clones else fetch(one, flags.fetch_into)
@@ -137,9 +133,6 @@ def git(folder: Path | None, *arguments: str, lazily: bool = True) -> subprocess
     return subprocess.run(["git", *where, *arguments], capture_output=True, env=environment, check=False)
 
 
-# Reading and judging -----------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class ReadSet:
     """What was read of a set: rows by mode, or why there are none."""
@@ -151,7 +144,6 @@ class ReadSet:
 
 
 def read_set(one: PublishedSet, folder: Path, flags: argparse.Namespace) -> ReadSet:
-    """Reads a set without options."""
     try:
         path = folder / f"{one.set}{Path(one.path).suffix}"
         path.write_bytes(get_bytes(one, flags))
@@ -169,7 +161,6 @@ def read_set(one: PublishedSet, folder: Path, flags: argparse.Namespace) -> Read
 
 
 def audit_set(one: PublishedSet, read: dict[str, ReadSet]) -> list[Line]:
-    """A line a mode of the file."""
     found = read[one.set]
     if found.refused:
         return [Line(one, "", verdict="not had", base="not had", sentence=found.refused)]
@@ -202,7 +193,6 @@ def audit_mode(one: PublishedSet, mode: str, rows: list[Prediction], read: dict[
 
 
 def stated(rows: list[Prediction]) -> list[Prediction]:
-    """Rows of a file that does not say its mode, with that which its repository states."""
     return [dataclasses.replace(row, mode="free_running") for row in rows]
 
 

@@ -2,24 +2,19 @@
 
     python tools/mutants.py RESULTS.jsonl [--count 200] [--seed 0] [--folders training,decoding,...] [--seconds 120]
     python tools/mutants.py RESULTS.jsonl --changes CHANGES.jsonl  # changes that somebody wrote by hand
-    python tools/mutants.py RESULTS.jsonl --patches FOLDER  # the same as patches of one file each, *.patch
     python tools/mutants.py RESULTS.jsonl --again     # those that survived, by the tests as they are now
     python tools/mutants.py RESULTS.jsonl --table     # what was found so far
-    python tools/mutants.py RESULTS.jsonl --lines LINES.jsonl --record [--tests PARTS]  # which tests run which lines
 
 Each kind of change (`eeg2text_testing.mutation`) is drawn equally often, each of its places with equal probability.
-With `--lines`, tests that run the statement of the change come first, the quickest before the others, then other tests
-of their files, then related files that are not recorded. Without it, tests that relate are those that import the
-module, directly or over others, the files nearest to it first. They run until one fails or `--seconds` of CPU time are
-spent. A test that catches a change must pass without it. A mutant that hangs is caught. The tree is a copy of the last
-commit; the command resumes.
+Tests that relate import the module, directly or over others, the files nearest to it first. They run until one
+fails or `--seconds` of CPU time are spent. A test that catches a change must pass without it. A mutant that hangs is
+caught. The tree is a copy of the last commit; the command resumes.
 
 A line of CHANGES.jsonl has `file`, `old` (a text that is once in the file), `new`, and may have `tests`: names of tests
 to run first ("tests/audit/test_rows.py::test_names", without parameters).
 
-mutmut and cosmic-ray draw no sample by a seed and know no time limit for a mutant; cosmic-ray starts a process for
-each, which here imports for ten seconds, and mutmut wraps functions, which changes what JAX traces. Here a process that
-has imported the libraries, and nothing of ours, forks for each mutant.
+Unlike mutmut and cosmic-ray, this draws a sample by a seed, and a process that has imported the libraries, and nothing
+of ours, forks for each mutant: importing takes ten seconds.
 """
 
 import argparse
@@ -36,7 +31,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eeg2text_testing.mutation import Mutant, mutants, patched, written
+from eeg2text_testing.mutation import Mutant, mutants, written
 from eeg2text_testing.mutation_bench import Bench
 
 ROOT = Path(__file__).parents[1]
@@ -77,7 +72,6 @@ def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def table(rows: Sequence[dict], root: Path | None = None) -> str:
-    """Counts by folder and kind, the share that is caught, and each survivor."""
     gone = sum(row["outcome"] == "gone" for row in rows)
     rows = [row for row in rows if row["outcome"] != "gone"]
     lines = [f"{gone} survived on lines that are no longer there, and are not counted", ""] if gone else []
@@ -104,11 +98,7 @@ def main() -> int:
     parser.add_argument("--folders", default=FOLDERS)
     parser.add_argument("--seconds", type=float, default=120, help="CPU-seconds of tests for one mutant")
     parser.add_argument("--changes", type=Path, help="changes written by hand, in place of a draw")
-    parser.add_argument("--patches", type=Path, help="a folder of patches, in place of a draw")
     parser.add_argument("--again", action="store_true", help="run the survivors once more, on the last commit")
-    parser.add_argument("--lines", type=Path, help="a record of which tests run which lines, made by --record")
-    parser.add_argument("--record", action="store_true", help="add to it up to COUNT files; wants coverage.py")
-    parser.add_argument("--tests", default="", help="of --record: parts of names of files of tests, with commas")
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
@@ -116,30 +106,9 @@ def main() -> int:
     commit = head.stdout.strip() if options.again or not rows else rows[0]["commit"]
     if not options.table:
         with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(Path(folder), commit, options.lines)
-            if options.record:
-                record(bench, options.lines, options.folders.split(","), options.tests.split(","), options.count)
-                return 0
-            rows = run(bench, commit, rows, options)
+            rows = run(Bench(Path(folder), commit), commit, rows, options)
     print(table(rows))
     return 0
-
-
-def record(bench: Bench, path: Path, folders: Sequence[str], tests: Sequence[str], count: int) -> None:
-    """Adds to the record of lines what is missing or older: tests that relate to the folders, nearest files first."""
-    nearness = collections.Counter()
-    for folder in folders:
-        for module in sorted((bench.root / "eeg2text_jax" / folder).glob("*.py")):
-            for place, file in enumerate(bench.related.files(str(module.relative_to(bench.root)))):
-                nearness[file] += 1 / (1 + place)
-    nearness = {file: near for file, near in nearness.items() if any(part in file for part in tests)}
-    missing = nearness.keys() - bench.lines.by_file.keys() | nearness.keys() & bench.lines.changed(bench.commit)
-    for number, file in enumerate(sorted(missing, key=lambda file: -nearness[file])[:count], start=1):
-        row = bench.recorded(file)
-        with path.open("a") as out:
-            out.write(json.dumps(row) + "\n")
-        print(f"{number} of {len(missing)}: {file}, {len(row['tests'])} tests, {sum(row['tests'].values()):.0f} s, "
-              f"{len(row['failed'])} failed", flush=True)  # fmt: skip
 
 
 def moved(mutant: Mutant, commit: str, root: Path) -> Mutant | None:
@@ -164,8 +133,6 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
         todo = [(n, row) for n, row in enumerate(rows) if row["outcome"] == "survived"]
     elif options.changes:
         todo = list(enumerate(written(bench.root, options.changes)))
-    elif options.patches:
-        todo = list(enumerate(patched(bench.root, options.patches)))
     else:
         chosen = drawn(bench.root, options.folders.split(","), options.seed)
         todo = list(zip(range(options.count), chosen, strict=False))
@@ -185,10 +152,7 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
         source = (bench.root / mutant.module).read_text().splitlines()
         after = mutant.applied((bench.root / mutant.module).read_bytes()).decode().splitlines()
         diff = "\n".join(list(difflib.unified_diff(source, after, lineterm="", n=0))[2:])
-        drawn_at = found["commit"] if options.again else commit
-        line = found["line"] if options.again else mutant.line
-        known = bench.lines and bench.lines.knows(found["module"] if options.again else mutant.module, drawn_at)
-        judged = bench.judge(mutant, options.seconds, line if known else None, first[place] if first else [])
+        judged = bench.judge(mutant, options.seconds, first[place] if first else [])
         row = {**dataclasses.asdict(mutant), **judged, "diff": diff, "commit": commit}
         rows[place : place + 1] = [row]
         options.results.with_suffix(".part").write_text("".join(json.dumps(row) + "\n" for row in rows))

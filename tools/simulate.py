@@ -111,10 +111,7 @@ def given_up(hosts: list[Host]) -> str:
 
 
 def complete(begin: Callable[[], list[Host]]) -> float:
-    """Start all hosts, again where they lost each other, until the run is over, as a launcher does.
-
-    Return the seconds of the last start.
-    """
+    """Start all hosts, again where they lost each other, as a launcher does; return the seconds of the last start."""
     while True:
         begun, hosts = time.monotonic(), begin()
         if not any(host.process.wait() for host in hosts):
@@ -134,7 +131,6 @@ def sentence(status: int | None, host: Host) -> bool:
 
 @contextlib.contextmanager
 def served(store: str, out: Path) -> Iterator[Callable[[str], str]]:
-    """Addresses of workdirs by their names."""
     if store == "folder":
         yield lambda name: str(out / "workdirs" / name)
         return

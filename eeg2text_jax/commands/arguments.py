@@ -42,11 +42,7 @@ def check_addresses(arguments: Sequence[str]) -> None:
 
 
 def check_outputs(command: str, arguments: Sequence[str]) -> None:
-    """Raise UserError for an output that cannot be written, before any work.
-
-    It is empty, `-`, a link, a device, a folder in place of a file, an input of the same command, named twice, or in a
-    missing folder.
-    """
+    """Raise UserError for an output that cannot be written: no name, a link, a device, a folder, an input, twice."""
     if {"-h", "--help"} & set(arguments):
         return
     outputs, inputs = _divide(arguments)
@@ -109,7 +105,7 @@ def _same(output: str, other: str) -> bool:
 
 
 def _is_within(output: str, other: str) -> bool:
-    """Return whether an output is a file in an input folder, with an ending that no command writes."""
+    """Whether an output is a file in an input folder, with an ending that no command writes."""
     if not (is_local(output) and is_local(other) and os.path.isfile(output) and os.path.isdir(other)):
         return False
     inside = os.path.realpath(output).startswith(os.path.join(os.path.realpath(other), ""))
@@ -126,7 +122,7 @@ def _check_place(command: str, option: str, value: str, shown: str) -> None:
     if is_folder and not wants_folder:
         raise UserError(f"{shown}: is a folder; expected the name of a file to write.")
     parent = os.path.dirname(value) or "."
-    needs_parent = option in ("json", "html", "rows") and command != "split"  # else the command makes it
+    needs_parent = option in ("json", "html", "rows", "write-plan") and command != "split"  # else the command makes it
     if needs_parent and not os.path.isdir(parent):
         raise UserError(f"{shown}: there is no folder {parent}; make it first.")
 
@@ -135,8 +131,7 @@ def _check_place(command: str, option: str, value: str, shown: str) -> None:
 def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
     """Yield the arguments with local paths in place of bucket URLs; at the end, upload what was written there.
 
-    Configuration fields keep URLs, also in `config.json`; readers call `at_hand`. Raises UserError before the command
-    begins if a URL cannot be read or written.
+    Configuration fields keep URLs; readers call `at_hand`. Raises UserError if a URL cannot be read or written.
     """
     spool = buckets.cache_folder() / "spool" / f"{os.getpid()}.out"
     written: list[tuple[buckets.Address, buckets.Store, Path]] = []
@@ -171,7 +166,7 @@ def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _open_output(command: str, address: buckets.Address) -> buckets.Store:
-    """Open the store of an output, so that a missing client or missing credentials fail before the work."""
+    """Open the store of an output, so that a missing client or credentials fail before the work."""
     if not address.key:
         what = f"give a path to write to, such as {address}/NAME"
         raise UserError(f"{address}: names a bucket without a path in it; {what}.")

@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etils import epath
 
@@ -44,9 +44,6 @@ from eeg2text_jax.instrument.predictions.selection import (
 )
 from eeg2text_jax.instrument.workdir import check_unchanged, is_of_its_run, neighbors_of_run
 from eeg2text_jax.judge.model_metrics import endpoints, makers_of
-
-if TYPE_CHECKING:  # the import takes seconds, which only --again needs
-    from eeg2text_jax.runs.decode_again import Again
 
 EPILOG = f"""
 The file given with --eeg may have several evaluation conditions, as predictions.jsonl of a run has: then the
@@ -85,7 +82,7 @@ def write_plan(flags: argparse.Namespace) -> None:
 
 
 def read_plan(flags: argparse.Namespace) -> str:
-    """Set the options of a plan in `flags`; return a phrase that names it. Raises UserError where they disagree."""
+    """Set the options of a plan in `flags`; return a phrase that names it. Raises UserError if they disagree."""
     try:
         values = tomllib.loads(flags.plan.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
@@ -110,7 +107,7 @@ def read_plan(flags: argparse.Namespace) -> str:
 
 
 def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
-    """Return the options of the audit that the flags state for texts and for rankings alike.
+    """Return the options of the audit for texts and rankings alike.
 
     Raises UserError if a name in `--deciding` is not a control of the files.
     """
@@ -182,8 +179,8 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     return dataclasses.replace(result, judged=Judged(files))
 
 
-def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
-    """Decode the rows of all files again, with JAX; return what it shows about the first file and about the others."""
+def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> Any:
+    """Decode the rows of all files again; return what `decode_again` says of the first file, with the others'."""
     from eeg2text_jax.runs.decode_again import decode_again
 
     first, *others = map(decode_again, sets)
@@ -194,22 +191,21 @@ def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
     return first._replace(provenance=dataclasses.replace(first.provenance, **said))
 
 
-def about_again(again: "Again", flags: argparse.Namespace) -> dict[str, Any]:
-    """Return the audit's options about rows that were decoded again; `--train-text` overrides the run's train part."""
+def about_again(again: Any, flags: argparse.Namespace) -> dict[str, Any]:
+    """Return the audit's options about rows that were decoded again; `--train-text` goes before the run's part."""
     facts = {name: value for name, value in again.facts.items() if name != "training_text" or not flags.train_text}
     return {"decoded": again.provenance, **facts}
 
 
 def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Return a phrase on who states the mode (free-running or not): a workdir with the files' digests, or the files."""
+    """Return who states whether the mode is free-running: a workdir with the files' digests, or the files."""
     return "the workdir, whose digests agree, states" if all(map(is_of_its_run, sets)) else "the file states"
 
 
 def endpoints_of(text: str) -> list[Endpoint]:
     """Return the endpoints of `--endpoint`: the one that decides, then further ones.
 
-    JAX and weights are loaded only if an endpoint needs them. Raises UserError for an unknown endpoint, one that is
-    given twice, or one without its encoder or judge.
+    Raises UserError for an endpoint that is unknown, given twice, or without its encoder or judge.
     """
     parts = text.split(",")
     if len({*parts}) < len(parts):
@@ -273,18 +269,14 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Return the arguments. Raises UserError for a value out of range, or a missing output folder."""
+    """Return the arguments. Raises UserError for a value out of range."""
     flags = make_parser().parse_args(argv)
     flags.proof = checked_proof(flags.proof)
     check_ranges(flags)
-    for out in (flags.json, flags.html, flags.write_plan):
-        if out and not out.parent.is_dir():
-            raise UserError(f"{out}: there is no folder {out.parent}; make it first.")
     return flags
 
 
 def check_ranges(flags: argparse.Namespace) -> None:
-    """Raise UserError for a margin that is not a number above 0."""
     margin = flags.margin
     if margin is not None and (not isinstance(margin, int | float) or not 0 < margin < float("inf")):
         raise UserError(f"--margin={margin}: expected a number above 0, in points of the endpoint, such as 1.0.")

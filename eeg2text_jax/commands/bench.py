@@ -1,7 +1,6 @@
 """`eeg2text bench --config=NAME`: throughput of the programs that `eeg2text run` runs, on all devices of all hosts.
 
-The study is opened as a run opens it, in a folder that is deleted. No step waits for another, except that metrics are
-read one step later, as in a run. Without the configuration's recordings, random ones are made.
+No step waits for another, except that metrics are read one step later, as in a run.
 """
 
 import contextlib
@@ -109,14 +108,14 @@ def measure(config: Settings, steps: int) -> dict[str, Any]:
 
 
 def has_recordings(source: str) -> bool:
-    """Return whether the recordings that `data.source` names can be read, or are simulated."""
+    """Whether the recordings that `data.source` names can be read, or are simulated."""
     return source in ("synthetic", "synthetic-fmri") or is_address(source) or bool(glob.glob(source, recursive=True))
 
 
 def with_made_up_data(config: Settings, folder: Path) -> Settings:
-    """Return the configuration with made-up recordings, and random weights of the checkpoint's shape.
+    """Return the configuration with random weights, and recordings in the file MADE_UP of `folder`.
 
-    The recordings are the file MADE_UP in `folder`: its name has no folder, so that all hosts have one configuration.
+    Its name has no folder, so that all hosts have one configuration.
     """
     shape = feature_shape(config.data)
     if len(shape) != 1:
@@ -200,7 +199,7 @@ def rates(works: Sequence[BatchWork], moments: Sequence[float]) -> dict[str, flo
 
 
 def mfu(study: Study, works: Sequence[BatchWork], seconds: float) -> float | None:
-    """Return the share of the devices' peak FLOP/s that the steps of all arms took; None if the peak is not known."""
+    """Return the share of the devices' peak FLOP/s that the steps of all arms took; None if the peak is unknown."""
     chip = chip_of_device(jax.devices()[0].device_kind)
     if chip is None:
         return None
@@ -209,7 +208,7 @@ def mfu(study: Study, works: Sequence[BatchWork], seconds: float) -> float | Non
 
 
 def input_rate(study: Study, steps: int) -> float:
-    """Return how many samples a second this host's input makes and places, while nothing computes."""
+    """Return the samples that this host's input makes and places in a second, while nothing computes."""
     stream, size = iter(batches_of(study, steps + 5)), study.config.batch.size
     for _ in range(5):  # what was prefetched
         put_batch(next(stream), study.placement.mesh, size, seeds=True)
@@ -291,7 +290,7 @@ def read_baseline(path: str) -> dict[str, Any]:
 
 
 def compared(report: dict[str, Any], old: dict[str, Any]) -> list[str]:
-    """Return lines with the ratios of a report to an earlier one, and in what the two differ besides."""
+    """Return lines with the ratios of a report to an earlier one, and what differs besides."""
     ratios = ["now / baseline:"]
     for stage in ("train", "decode"):
         now, then = report.get(stage, {}), old.get(stage, {})
@@ -330,9 +329,9 @@ def describe_machine() -> dict[str, Any]:
 
 
 def gpu_state() -> list[dict[str, str]]:
-    """Return `GPU_FIELDS` of every NVIDIA GPU as `nvidia-smi` reports them now; empty without `nvidia-smi`.
+    """Return `GPU_FIELDS` of every NVIDIA GPU by `nvidia-smi`, if it is there.
 
-    Reports hold the state before and after the timed runs, because a hot GPU or one short of power lowers its clocks.
+    Reports hold them before and after the timed runs: a hot GPU, or one short of power, lowers its clocks.
     """
     if (command := shutil.which("nvidia-smi")) is None:
         return []

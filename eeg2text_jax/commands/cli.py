@@ -20,8 +20,8 @@ from typing import Any
 from eeg2text_jax.base.errors import Terminated, UserError, did_you_mean
 from eeg2text_jax.base.packages import __version__
 
-# Name of a command -> its line in `eeg2text --help`. A command is a function `argv -> exit status` in a module of
-# `eeg2text_jax.commands`, which is imported only when the command runs, so that `eeg2text score` does not wait for JAX.
+# Command -> its line in `eeg2text --help`. A command is a function `argv -> exit status`; its module is imported when
+# it runs, so that `eeg2text score` does not wait for JAX.
 COMMANDS = {
     "run": "prepare, train the grid, decode (free-running and teacher-forced), score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
@@ -59,7 +59,6 @@ PLACES = {
 
 
 def command(name: str) -> Callable[[list[str]], int]:
-    """Import and return the function of a command."""
     module, _, function = PLACES.get(name, f"{name}:main").partition(":")
     return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))
 
@@ -154,7 +153,7 @@ def _run(name: str, rest: list[str]) -> int:
 
 
 def _refuse_empty(arguments: list[str]) -> None:
-    """Raise UserError for an empty argument, as from an unset shell variable. Configuration fields may be empty."""
+    """Raise UserError for an empty argument, as from an unset shell variable. Fields may be empty."""
     for before, argument in itertools.pairwise(["", *arguments]):
         if before.startswith("--config."):
             continue
@@ -167,10 +166,7 @@ def _refuse_empty(arguments: list[str]) -> None:
 
 @contextmanager
 def _terminable(name: str, after: str) -> Iterator[None]:
-    """Raise `Terminated` in the main thread if SIGTERM comes during the block; training installs its own handler.
-
-    The message of the command `name` ends with `after`, what the user can do.
-    """
+    """Raise `Terminated` in the main thread if SIGTERM comes during the block; training installs its own handler."""
     ended = left = False
 
     def end(*_: object) -> None:
@@ -183,7 +179,7 @@ def _terminable(name: str, after: str) -> Iterator[None]:
         return raised
 
     def again() -> None:
-        if not left:  # a destructor, a callback of the garbage collector or a library has discarded the exception
+        if not left:  # a destructor, the garbage collector or a library discarded the exception
             signal.setitimer(signal.ITIMER_REAL, 0.01)
 
     def unraisable(lost: Any) -> None:
@@ -222,8 +218,7 @@ COMPILER = os.path.join("jax", "_src", "compiler.py")
 def _end_compilation(signals: int, name: str, after: str) -> None:
     """End the process if SIGTERM comes during a compilation, which runs in C++ for minutes and handles no signal.
 
-    A file gets its final name when it is complete. `signals` is the pipe to which Python writes the number of every
-    signal; the function returns when the pipe is closed.
+    `signals` is the pipe to which Python writes the number of every signal, until it is closed.
     """
     with os.fdopen(signals, "rb", buffering=0) as numbers:
         while number := numbers.read(1):

@@ -61,7 +61,7 @@ def two_sided(pair: Contrast) -> float:
 def compare_systems(
     systems: Mapping[str, Sequence[Prediction]], *, endpoint: Endpoint = WORDS, mode: str | None = None
 ) -> Systems:
-    """Compare decoders, name -> predictions, over the sentences that all have; their numbers of rows may differ.
+    """Compare decoders, name -> predictions, over the sentences that all have.
 
     Raises UserError if the systems share no sentence, or too few.
     """
@@ -94,10 +94,8 @@ def main(argv: list[str]) -> int:
     for note in compared.notes:
         print(f"{note}.")
     print(f"{endpoint.label} in points, {compared.sentences} sentences; p of a pair is two-sided\n")
-    tables = {
-        "systems": Table("", [("", head) for head in SYSTEM_HEADINGS], [[*map(list, compared.system_rows())]], 1),
-        "pairs": Table("", [("", head) for head in PAIR_HEADINGS], [[*map(list, compared.pair_rows())]], 1),
-    }
+    rows = {"systems": (SYSTEM_HEADINGS, compared.system_rows()), "pairs": (PAIR_HEADINGS, compared.pair_rows())}
+    tables = {name: Table("", [("", h) for h in heads], [[*map(list, of)]], 1) for name, (heads, of) in rows.items()}
     if flags.json:
         records = {name: [dict(zip(t.headings, row, strict=True)) for row in t.rows] for name, t in tables.items()}
         write_text(flags.json, json.dumps(records, indent=1, ensure_ascii=False) + "\n")

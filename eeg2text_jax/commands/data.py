@@ -33,7 +33,7 @@ MOST_LINES, MOST_NAMED = 60, 12  # most recordings in the figure; most groups in
 
 
 def time_figure(data: DataFile) -> Any:
-    """Return a matplotlib figure of the samples by time, a line per recording, colored by story or task."""
+    """Return a figure of the samples by time, a line per recording, colored by story or task."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
@@ -62,9 +62,9 @@ def time_figure(data: DataFile) -> Any:
 
 
 def place_figure(data: DataFile) -> Any:
-    """Return a matplotlib figure of texts by place, a line per recording, with panels of task and run.
+    """Return a figure of texts by place, a line per recording, with panels of task and run.
 
-    A text's color is its place in the first recording of its run that has it: recordings of one order look alike.
+    A text's color is its place in the first recording of its run that has it.
     """
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
@@ -104,7 +104,7 @@ def part_cells(data: DataFile, split: Split) -> np.ndarray:
 
 
 def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Any:
-    """Return a matplotlib figure of methods (a) to (f): the part of each pair of subject and text, or why none."""
+    """Return a figure of methods (a) to (f): the part of each pair of subject and text, or why none."""
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # slow to import, and seldom needed
     from matplotlib.patches import Patch
@@ -166,7 +166,7 @@ _TIME = {
 
 
 def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
-    """Write `out`, on the Parquet file that `write_parquet` made of `data`; `licence`: name or URL, `cite`: BibTeX."""
+    """Write `out`, a description of the Parquet file that `write_parquet` made of `data`."""
     fields = [
         {"@type": "cr:Field", "@id": f"samples/{column}", "name": column, "description": meaning, "dataType": kind}
         | {"source": {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}}
@@ -323,7 +323,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
 
 
 def parse_ratio(text: str) -> tuple[float, ...]:
-    """Parse shares of train, dev and test, separated by commas. Raises UserError, which names --ratio."""
+    """Parse shares of train, dev and test. Raises UserError, which names --ratio."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
@@ -384,7 +384,7 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> None:
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return column -> labels of all samples, object `[N]`, from a CSV whose column `reference` has the sentences.
+    """Return column -> labels of all samples, object `[N]`, from a CSV with a column `reference`.
 
     Raises UserError without this column, or a line for each sentence.
     """

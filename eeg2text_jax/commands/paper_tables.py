@@ -1,7 +1,6 @@
 """`eeg2text table` and `leakage`: any finished runs joined, and the papers' tables with the papers' own rows beside.
 
-The papers' rows are in `published.tsv`, what differs from the papers in `papers.tsv` (of which docs/papers.md is made).
-Scores are those of the profile "paper". JAX is imported where it is needed, so that options are read at once.
+`published.tsv` has the papers' rows, `papers.tsv` what differs from the papers. Scores are of the profile "paper".
 """
 
 import argparse
@@ -55,7 +54,7 @@ MADE, PAPER = "here", "paper"  # the first column of a paper's table: whose figu
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run whose results a paper's table has: a bundled configuration and its argument; `name` is its folder."""
+    """A run whose results a paper's table has: a bundled configuration and its argument."""
 
     config: str
     argument: str
@@ -68,7 +67,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper: its title, columns and rows, and where docs/papers.md says what differs."""
+    """A table of a paper."""
 
     title: str
     places: tuple[str, ...]  # the paper, and its places on which the table depends, as in papers.tsv
@@ -78,7 +77,7 @@ class PaperTable:
 
 
 def _read_tables() -> dict[str, PaperTable]:
-    """Read published.tsv: lines of a table are its `=title`, its `=places`, its `=columns`, then its rows."""
+    """Read published.tsv: of each table `=title`, `=places`, `=columns`, then its rows."""
     lines = Path(__file__).with_name("published.tsv").read_text(encoding="utf8").splitlines()
     lines_of: dict[str, list[list[str]]] = {}
     for name, *cells in (line.split("\t") for line in lines):
@@ -94,7 +93,7 @@ TABLES = _read_tables()
 
 
 def footnotes(table: str) -> list[str]:
-    """Return what differs here from the paper, where the table depends on it, and what is needed."""
+    """Return what differs here from the paper, where the table depends on it."""
     paper, *places = TABLES[table].places
     text = Path(__file__).with_name("papers.tsv").read_text(encoding="utf8")
     rows = (line.split("\t") for line in text.splitlines())
@@ -102,7 +101,7 @@ def footnotes(table: str) -> list[str]:
 
 
 def runs_of(table: str) -> list[Run]:
-    """Return the runs of a table in the order of its rows, each once; none if it needs no run."""
+    """Return the runs of a table in the order of its rows, each once."""
     if table.startswith("jo-"):
         tasks = "sr-nr-nrv2" if table == "jo-3" else "sr-nr-tsr"
         names = ["bart"] if table == "jo-4" else BACKBONES.values()
@@ -126,7 +125,7 @@ def _leakage_run(table: str, model: str, setting: str) -> Run:
 
 
 def predictions_of(workdir: Path) -> PredictionSet:
-    """Return the predictions of a finished run. Raises UserError if it has none, or they were changed."""
+    """Return the predictions of a run. Raises UserError if it is not finished, or they were changed."""
     path = workdir / "predictions.jsonl"
     if not path.exists():
         raise UserError(f"{workdir}: is no finished run (it has no predictions.jsonl); run `eeg2text run` to its end.")
@@ -144,7 +143,7 @@ def cells_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, ...],
 
 
 def verdicts(workdirs: Sequence[Path]) -> Table:
-    """Return a table of the verdicts of finished runs. Raises UserError if a folder has an audit that is not usable."""
+    """Return a table of the verdicts of finished runs. Raises UserError for an audit that is not usable."""
     rows = [_verdict_row(folder) for folder in workdirs if (folder / "audit.json").exists()]
     return Table("Verdicts", [("", heading) for heading in VERDICT_HEADINGS], [rows], 2)
 
@@ -165,7 +164,7 @@ def _verdict_row(folder: Path) -> list[str]:
 
 
 def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
-    """Return one table of any finished runs: model, tasks, split, mode, conditions, and every figure of a profile."""
+    """Return one table of any finished runs: model, tasks, split, mode, conditions, every figure of a profile."""
     columns, described, lines = BLEU_ROUGE if profile == "paper" else COLUMNS, ("run", "model", "tasks", "split"), []
     for workdir in workdirs:
         about = [workdir.name, *_described(workdir)]
@@ -192,7 +191,7 @@ def _described(workdir: Path) -> list[str]:
 
 
 def paper_table(name: str, rows: Mapping[tuple[str, ...], Sequence[Sequence[str]]], more: Sequence[Any] = ()) -> Table:
-    """Return a paper's table: each of its rows, and below it the rows of ours with the same first cells.
+    """Return a paper's table: below each of its rows those of ours with the same first cells.
 
     `rows` maps the first cells to rows, of which the first cell says whose they are; `more` are sections below.
     """
@@ -217,7 +216,7 @@ def jo_table(name: str, out: Path) -> Table:
 
 
 def fair_table(name: str, out: Path) -> Table:
-    """Return Table 2, 3 or 4 of the cross-subject paper; below a row of ours are its teacher-forced and noise rows."""
+    """Return Table 2, 3 or 4 of the cross-subject paper; our teacher-forced and noise rows stand below ours."""
     ours = {MADE: ("eeg", "eeg", "free_running"), f"{MADE}, w/tf": ("eeg", "eeg", "teacher_forced")}
     ours[f"{MADE}, noise"] = ("noise", "noise", "free_running")
     rows = {}
@@ -255,7 +254,6 @@ def examples_table(out: Path) -> Table:
 
 
 def finished(workdir: Path) -> bool:
-    """Return whether a run has its results."""
     return (workdir / "results.json").exists()
 
 
@@ -282,7 +280,7 @@ def classifiers_of(results: Mapping[str, Any]) -> list[str]:
 
 
 def judges_table(workdirs: Sequence[Path]) -> Table:
-    """Return one table of any judges and their baselines in the layout of LATTEScore's Table 4, a section a judge."""
+    """Return one table of judges and their baselines in the layout of LATTEScore's Table 4."""
     sections = []
     for workdir in workdirs:
         names = classifiers_of(results := judge_results(workdir))
@@ -292,7 +290,6 @@ def judges_table(workdirs: Sequence[Path]) -> Table:
 
 
 def judge_results(workdir: Path) -> dict[str, Any]:
-    """Return the results of a finished judge."""
     try:
         return parse_json((workdir / "results.json").read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
@@ -355,7 +352,7 @@ BSLR, OVER_ALL = "BSLR", ", over all"
 
 @dataclasses.dataclass(frozen=True)
 class LeakageRow:
-    """One leakage rate of one split method, in percent."""
+    """A leakage rate of a split method, in percent."""
 
     rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared; and `OVER_ALL` or nothing
     method: str  # a to f
@@ -376,8 +373,7 @@ def paper_rates(data: DataFile) -> dict[str, str]:
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
     """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all.
 
-    Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
-    as some of its figures suggest.
+    Rates are averages over the subjects or texts of test, as the paper says, and over all, as some figures suggest.
     """
     readings = readings_of(data)
     kind = 0 if data.is_windows else 1  # of the paper's cells "fMRI / EEG"
@@ -410,7 +406,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
 
 
 def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4)) -> Table:
-    """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG"."""
+    """Return Table 1 of the cross-subject paper from a data file of scans and one of words."""
     cells: dict[tuple[str, ...], list[list[str]]] = {}
     for kind, outline in enumerate(data):
         for row in leakage_rows(outline, seeds, PAPER_RATIO):
@@ -427,7 +423,7 @@ def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4))
 
 
 def figure_table(out: Path) -> Table:
-    """Draw fair-figure-4.png, a panel per data set and stage, a curve per split; return its lowest and last losses."""
+    """Draw fair-figure-4.png, a panel per data set and stage; return its lowest and last losses."""
     from eeg2text_jax.training.metrics_log import curve, curves_figure, rows_of, write_figure
 
     rows: list[list[str]] = []
@@ -458,7 +454,6 @@ def figure_table(out: Path) -> Table:
 
 
 def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
-    """Return the rates as lines in the paper's layout."""
     rates = dict.fromkeys(entry.rate for entry in rows)
     width = max(len(rate) for rate in rates) + 5
     heading = [f"{'(%)':<{width}}method", *(f"seed {seed}" for seed in seeds), "average", "published"]

@@ -26,48 +26,34 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import content_digest, parse_json, partial_of, remove, replacing, write_text
 from eeg2text_jax.base.packages import BIBTEX, __version__, library
-from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
+from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_jax.instrument.predictions.read import read_any
 
 SCHEMA = "0.3.0"  # of Every Eval Ever, a JSON schema for evaluations of any model (github.com/evaleval/every_eval_ever)
 _BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # prefixes of the names of scores that range from 0 to 100 %
 
 
-@dataclasses.dataclass(frozen=True)
-class About:
-    """Fields that all records of a run share."""
+def records(
+    results: dict[str, Any], model: str, dataset: str, evaluated: float, source: dict[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield for each arm a path, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, and the record to write there.
 
-    model: str  # `ORGANIZATION/NAME`, to which the arm's name is appended
-    dataset: str
-    organization: str  # that reports the results
-    relationship: str  # of the evaluator to the model's developer
-    evaluated: float  # Unix time of the evaluation, in seconds
-    recorded: float  # Unix time of this export, in seconds
-    details: dict[str, str]  # name -> text: profile, digest of the split, verdict and its sentence
-
-
-def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield for each arm a path, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, and the record to write there."""
+    The arm's name is appended to `model`; `evaluated` is Unix time, `source` says who reports the results.
+    """
     arms: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for cell in results["cells"]:
-        arms.setdefault((cell["train_condition"], cell["seed"]), []).extend(_results(cell, about))
-    developer, _, name = about.model.rpartition("/")
+        arms.setdefault((cell["train_condition"], cell["seed"]), []).extend(_results(cell, dataset))
+    developer, _, name = model.rpartition("/")
     for (condition, seed), entries in arms.items():
         if not entries:
             continue
         arm = f"{name}-{condition}-seed{seed}"
         record = {
             "schema_version": SCHEMA,
-            "evaluation_id": f"{portable(about.dataset)}/{developer}/{arm}/{about.evaluated:.0f}",
-            "evaluation_timestamp": f"{about.evaluated:.0f}",
-            "retrieved_timestamp": f"{about.recorded:.0f}",
-            "source_metadata": {
-                "source_name": "eeg2text_jax",
-                "source_type": "evaluation_run",
-                "source_organization_name": about.organization,
-                "evaluator_relationship": about.relationship,
-                "additional_details": about.details,
-            },
+            "evaluation_id": f"{portable(dataset)}/{developer}/{arm}/{evaluated:.0f}",
+            "evaluation_timestamp": f"{evaluated:.0f}",
+            "retrieved_timestamp": f"{time.time():.0f}",
+            "source_metadata": {"source_name": "eeg2text_jax", "source_type": "evaluation_run", **source},
             "eval_library": {"name": "eeg2text_jax", "version": __version__},
             "model_info": {
                 "name": arm,
@@ -84,11 +70,10 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
         }
         digest = content_digest(record | {"retrieved_timestamp": ""})
         identity = uuid.UUID(hex=digest[:32], version=4)  # equal records get the same name
-        yield f"data/{portable(about.dataset)}/{portable(developer)}/{portable(arm)}/{identity}.json", record
+        yield f"data/{portable(dataset)}/{portable(developer)}/{portable(arm)}/{identity}.json", record
 
 
-def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
-    """Yield an entry of `evaluation_results` for each score of a cell."""
+def _results(cell: dict[str, Any], dataset: str) -> Iterator[dict[str, Any]]:
     condition, mode = cell["eval_condition"], cell["mode"]
     for name, metric in cell["metrics"].items():
         is_rate, is_bounded = metric["lower_is_better"], name.startswith(_BOUNDED)
@@ -96,7 +81,7 @@ def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
             "evaluation_result_id": f"{condition}/{mode}/{name}",
             "evaluation_name": f"EEG-to-text, evaluated on {condition}, {mode}",
             "source_data": {
-                "dataset_name": about.dataset,
+                "dataset_name": dataset,
                 "source_type": "other",
                 "additional_details": {"eval_condition": condition, "mode": mode},
             },
@@ -119,11 +104,10 @@ def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
 
 
 def portable(name: str) -> str:
-    """Return a name in characters that are valid in a file name on every system."""
+    """Return a name in characters that every file system takes."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 
-STARTED = ("recording", "onset", "duration", "order")  # which predictions.parquet leaves out
 METRIC_OF_HUB = "word_bleu-1"
 HUB_NAME = r"[\w.-]+/[\w.-]+"
 
@@ -137,16 +121,15 @@ def main(argv: Sequence[str]) -> int:
     results = read_results(path)
     verdict = _verdict(path.with_name("audit.json"))
     evaluated = path.stat().st_mtime
-    about = About(
-        model=flags.model or f"local/{portable(path.absolute().parent.name)}",
-        dataset=flags.dataset or flags.dataset_name or _source(path.with_name("config.json")),
-        organization=flags.organization,
-        relationship=flags.relationship,
-        evaluated=evaluated,
-        recorded=time.time(),
-        details={"profile": str(results.get("profile", "")), "split": str(results.get("split", "")), **verdict},
-    )
-    made = {name: json.dumps(record, indent=1, ensure_ascii=False) + "\n" for name, record in records(results, about)}
+    source = {
+        "source_organization_name": flags.organization,
+        "evaluator_relationship": flags.relationship,
+        "additional_details": {**{name: str(results.get(name, "")) for name in ("profile", "split")}, **verdict},
+    }
+    model = flags.model or f"local/{portable(path.absolute().parent.name)}"
+    dataset = flags.dataset or flags.dataset_name or _source(path.with_name("config.json"))
+    recorded = records(results, model, dataset, evaluated, source)
+    made = {name: json.dumps(record, indent=1, ensure_ascii=False) + "\n" for name, record in recorded}
     if flags.dataset:
         date, metric = datetime.fromtimestamp(evaluated, UTC), flags.metric or METRIC_OF_HUB
         hub = dict(hub_files(results, flags.dataset, metric, date.strftime("%Y-%m-%dT%H:%M:%SZ")))
@@ -166,7 +149,7 @@ def main(argv: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _all_or_nothing(out: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `out`; its files get their places in `out` when the block succeeds."""
+    """Yield an empty folder beside `out`; its files move to `out` when the block succeeds."""
     partial = Path(partial_of(epath.Path(out)))
     remove(epath.Path(partial))
     try:
@@ -219,15 +202,25 @@ def _source(path: Path) -> str:
 
 
 def _write_predictions(path: Path, out: Path) -> list[str]:
-    """Write predictions.parquet into `out`; return why it is not written, if pyarrow is not installed."""
+    """Write predictions.parquet, with the header as metadata; return why it is not written, without pyarrow."""
     if not path.exists():
         return []
     try:
-        write_prediction_table(read_any(path), out / "predictions.parquet")
+        pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     except UserError as error:
-        if "not installed" not in str(error):
-            raise
         return [f"no predictions.parquet: {error}"]
+    prediction_set = read_any(path)
+    names = [field.name for field in dataclasses.fields(Prediction)]
+    kinds = dict.fromkeys(names, pa.string()) | dict.fromkeys(("nll", "onset", "duration"), pa.float64())
+    kinds |= dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis", "order"), pa.int64())
+    kinds["story_time"] = pa.list_(pa.float64())
+    kinds |= dict.fromkeys(("reference_tokens", "prediction_tokens"), pa.list_(pa.int64()))
+    schema = pa.schema(list(kinds.items()), metadata={b"eeg2text": json.dumps(prediction_set.header).encode()})
+    rows = (*prediction_set.predictions, *prediction_set.further)
+    columns = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()]
+    table = replacing(out / "predictions.parquet")
+    with table as partial, partial.open("wb") as file:  # pyarrow takes no name that is not UTF-8
+        pq.write_table(pa.table(columns, schema), file, write_page_checksum=True)
     return []
 
 
@@ -250,20 +243,6 @@ def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> 
         )
         content = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
         yield f".eval_results/{portable('_'.join(parts))}.yaml", content
-
-
-def write_prediction_table(prediction_set: PredictionSet, out: Path) -> None:
-    """Write all predictions as Parquet, with the header as metadata. Raises UserError if pyarrow is not installed."""
-    pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
-    names = [field.name for field in dataclasses.fields(Prediction) if field.name not in STARTED]
-    kinds = dict.fromkeys(names, pa.string()) | {"nll": pa.float64(), "story_time": pa.list_(pa.float64())}
-    kinds |= dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis"), pa.int64())
-    kinds |= dict.fromkeys(("reference_tokens", "prediction_tokens"), pa.list_(pa.int64()))
-    schema = pa.schema(list(kinds.items()), metadata={b"eeg2text": json.dumps(prediction_set.header).encode()})
-    rows = (*prediction_set.predictions, *prediction_set.further)
-    columns = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()]
-    with replacing(out) as partial, partial.open("wb") as file:  # pyarrow takes no name that is not UTF-8
-        pq.write_table(pa.table(columns, schema), file, write_page_checksum=True)
 
 
 CELL = {"train_condition": str, "eval_condition": str, "seed": int, "mode": str, "rows": int, "metrics": dict}

@@ -33,8 +33,8 @@ BESIDE = 1.15  # evaluation on dev, decoding and scoring beside the training ste
 READ = 1e9  # bytes of volumes read a second
 JUDGES = ("google/flan-t5-xxl", "Qwen/Qwen2.5-72B-Instruct")  # the second stands for the paper's LLM62B
 JUDGE_PARAMETERS = (11e9, 72e9)
-# CPU seconds of a run of the demonstration, by encoder and data, if its programs must be compiled and if an earlier run
-# of the table compiled them, and of `PROBE`, on a core of an AMD EPYC that other work shares.
+# CPU seconds of a demonstration's run, if its programs must be compiled and if an earlier run compiled them, and of
+# `PROBE`, on a shared core of an AMD EPYC.
 DEMO_SECONDS = {"transformer synthetic": (37.0, 14.0), "unicorn synthetic": (59.0, 22.0)}
 DEMO_SECONDS |= {"unicorn synthetic-fmri": (112.0, 32.0), "judge": (29.0, 29.0)}
 DEMO_TABLE = 5.0  # CPU seconds without runs: 3.1 to 3.4, and 4 more if Python may not write its bytecode
@@ -43,8 +43,6 @@ PROBE_SECONDS = 2.7
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """A call of `eeg2text reproduce`."""
-
     table: str
     out: Path
     data: Path  # folder of the data files
@@ -72,14 +70,13 @@ class Wanted:
         return {run: first.setdefault(load_config(self.place(run)).to_json(), run) for run in self.runs}
 
     def place(self, run: Run) -> str:
-        """Return what `--config` is for a run: the bundled configuration with its argument."""
+        """Return what `--config` is for a run."""
         if run.config == "judge":
             return f"judge:checkpoint={'toy' if self.demo else self.checkpoint(run)},pairs={self.pairs_file}"
         more = ",demo=yes" if self.demo else ""
         return f"{run.config}:{run.argument}{',as=authors' if self.authors else ''}{more}"
 
     def checkpoint(self, run: Run) -> str:
-        """Return the name of a run's checkpoint on the Hub."""
         if run.config == "judge":
             return self.judges[run.argument.startswith("judge=two")]
         return load_config(dataclasses.replace(self, demo=False).place(run)).model.checkpoint
@@ -99,7 +96,6 @@ class Wanted:
         }
 
     def command(self, run: Run) -> list[str]:
-        """Return the arguments of `eeg2text` that make a run."""
         name = ["judge" if run.config == "judge" else "run", f"--config={self.place(run)}"]
         name.append(f"--workdir={self.out / run.name}")
         if self.demo:  # compiled programs of its own, so that the price does not depend on earlier runs
@@ -122,7 +118,7 @@ def _demo_judge(run: Run) -> list[str]:
 
 
 def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
-    """Return a run's steps, the FLOPs of their products, the bytes of an arm in training, and of volumes read."""
+    """Return a run's steps, FLOPs of products, bytes of an arm in training, and bytes of volumes read."""
     import jax
 
     from eeg2text_jax.commands.preflight.programs import make_outline
@@ -176,7 +172,7 @@ print(pace, len(jax.devices()), wall, used, jax.devices()[0].device_kind)
 
 
 def measured(environment: dict[str, str]) -> tuple[float, int, float, float, str]:
-    """Measure, in a process: products a second, devices, wall and CPU seconds of a compilation, name of the device."""
+    """Measure products a second, devices, wall and CPU seconds of a compilation, and the device's name."""
     environment = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
@@ -194,7 +190,7 @@ def load() -> float:
 
 
 def demo_seconds(wanted: Wanted) -> float:
-    """Return the CPU seconds of what a demonstration has still to do; runs of one model and data share programs."""
+    """Return the CPU seconds that a demonstration still takes; runs of one model and data share programs."""
     compiled: set[tuple[str, str]] = set()
     seconds, twins, missing = DEMO_TABLE, wanted.twins(), wanted.missing
     for run in sorted(wanted.runs, key=missing.__contains__):  # finished runs first
@@ -269,7 +265,7 @@ def make_demo_data(wanted: Wanted) -> None:
 
 
 def spoken_pairs(count: int, seed: int) -> list[Pair]:
-    """Return made-up pairs of ten speakers, with the columns of LATTEScore's tables."""
+    """Return made-up pairs of ten speakers."""
     from eeg2text_jax.judge.toy import toy_pairs
 
     causes, pairs = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []
@@ -283,7 +279,7 @@ def spoken_pairs(count: int, seed: int) -> list[Pair]:
 
 
 def make_runs(wanted: Wanted, part: tuple[int, int], environment: dict[str, str]) -> None:
-    """Make the missing runs one after the other, each in a process of its own; of `part` (k, n) every n-th from k."""
+    """Make the missing runs, each in a process of its own; of `part` (k, n) every n-th from k."""
     (k, n), twins = part, wanted.twins()
     for number, run in enumerate(wanted.runs):
         if number % n != k - 1 or finished(wanted.out / run.name):
@@ -318,7 +314,6 @@ def table_of(wanted: Wanted) -> Table:
 
 
 def commands(wanted: Wanted) -> list[str]:
-    """Return the command of each missing run, for a scheduler."""
     return [shlex.join(["eeg2text", *wanted.command(run)]) for run in wanted.missing]
 
 

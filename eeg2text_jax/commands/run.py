@@ -1,6 +1,6 @@
-"""Commands that take a configuration: `eeg2text run`, `train`, `decode`, `judge`, `preflight`, `bench`; and `export`.
+"""Commands that take a configuration: `run`, `train`, `decode`, `judge`, `preflight`, `bench`; and `export`.
 
-JAX is imported after the arguments are read, so that the message on a misspelt option comes at once.
+JAX is imported after the arguments are read, so that a misspelt option is told at once.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def judge(argv: list[str]) -> int:
 
 
 def on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
-    """Call `work`; if a run has several hosts, in a process that ends when another host is lost."""
+    """Call `work`; on several hosts, in a process that ends when another host is lost."""
     if parallel.hosts == "one":
         hide_torch()
         work()
@@ -130,16 +130,14 @@ def export(argv: Sequence[str]) -> int:
 
 
 def check_name(name: str) -> None:
-    """Raise UserError unless a name has the form ORGANIZATION/MODEL of a repository on the Hub."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise UserError(f"--push={name}: expected the name of a repository, ORGANIZATION/MODEL.")
 
 
 def push_folder(folder: str, name: str) -> str:
-    """Upload a folder as a model of the Hub, in one commit, and return the repository's URL; a new one is private.
+    """Upload a folder as a model of the Hub, in one commit; return its URL. A new repository is private.
 
-    The token comes from HF_TOKEN or `hf auth login`. Raises UserError without a token that may write there, or if the
-    Hub cannot be reached.
+    Raises UserError without a token that may write there, or if the Hub cannot be reached.
     """
     from huggingface_hub import HfApi  # takes 0.3 s, which an export without --push need not wait for
 
@@ -155,8 +153,7 @@ def push_folder(folder: str, name: str) -> str:
     return str(address)
 
 
-# libtpu only compiles here. Without these variables it would search for a TPU and for cloud metadata, and log at length
-# that both are missing.
+# Without these, libtpu would search for a TPU and for cloud metadata, and log at length that both are missing.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -214,7 +211,7 @@ def preflight(argv: list[str]) -> int:
 
 
 def _scaling(arguments: Arguments, wanted: str) -> int:
-    """Print a table of the training step on several slices; the status is 0 if it fits one."""
+    """Print a table of several slices; the status is 0 if the training step fits one."""
     from eeg2text_jax.commands.preflight.scaling import scaling, slices, to_text
 
     options = arguments.options
@@ -232,7 +229,6 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
 
 
 def bench(argv: list[str]) -> int:
-    """Measure the programs of a configuration; see `commands.bench`."""
     arguments = parse_config(argv, "bench", optional=("json", "baseline", "steps"))
     steps = arguments.options["steps"] or "20"
     if not (steps.isdecimal() and 2 <= int(steps) <= 10000):

@@ -141,7 +141,7 @@ def main(argv: list[str]) -> int:
 
 
 def short_names(files: Sequence[epath.Path]) -> dict[str, str]:
-    """Return each file's path below the folder that holds all of them: results name no folder of this machine."""
+    """Return each file's path below the folder that holds all of them."""
     paths = {str(file): os.path.abspath(file) for file in files}
     above = os.path.commonpath([os.path.dirname(path) for path in paths.values()])
     return {name: os.path.relpath(path, above) for name, path in paths.items()}
@@ -159,7 +159,7 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
 
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
-    """Return a copy in which `train` and `evaluation` replace the unknown conditions of rows."""
+    """Return a copy in which `train` and `evaluation` replace unknown conditions of rows."""
     stated: dict[str, Any] = {"train_condition": train, "eval_condition": evaluation}
     rows = [
         dataclasses.replace(row, **{name: value for name, value in stated.items() if getattr(row, name) == UNKNOWN})
@@ -171,7 +171,7 @@ def with_conditions(read: PredictionSet, train: str, evaluation: str) -> Predict
 def add_details(
     flags: argparse.Namespace, cell: dict[str, Any], rows: Sequence[Prediction], options: dict[str, Any]
 ) -> list[str]:
-    """Add scores by subject and `flags`, the audit's warnings that need no control; return scores of rows as JSON."""
+    """Add scores by subject, and `flags` (warnings that need no control); return scores of rows as JSON."""
     if "unscored" in cell:
         message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
         cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
@@ -223,7 +223,7 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None:
     """Add a file's folder or name as `label` if two files have the same cell, else they would count as two seeds.
 
-    Raises UserError if one file is a copy of the other.
+    Raises UserError for a copy of another file.
     """
     first: dict[tuple, dict[str, Any]] = {}
     for cell in cells:

@@ -99,14 +99,14 @@ def completion(argv: Sequence[str]) -> int:
 
 
 def script(shell: str) -> str:
-    """Return the completion script; zsh runs the bash script through bashcompinit."""
+    """Return the completion script; zsh runs it through bashcompinit."""
     cases = [f'    {name}) options="{" ".join(options_of(name))}" ;;' for name in COMMANDS if name != "completion"]
     words = {"commands": " ".join(COMMANDS), "configurations": " ".join(shipped()), "cases": "\n".join(cases)}
     return (ZSH if shell == "zsh" else "") + SCRIPT.format(**words)
 
 
 def options_of(name: str) -> list[str]:
-    """Return the options of a command, as its own `--help` lists them."""
+    """Return the options of a command, as its `--help` lists them."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
         command(name)(["--help"])

@@ -8,7 +8,6 @@ import sys
 import beside
 import numpy as np
 import pytest
-from bench_decode import lower_bounds, make_work
 from peers import peer_place
 
 from eeg2text_jax.base.errors import UserError
@@ -18,12 +17,10 @@ from eeg2text_jax.commands.bench import gpu_state
 def test_tiny_shape_beside_transformers(tmp_path, capsys):
     out = tmp_path / "bench.json"
     flags = ["--shape=tiny", "--batch=2", "--words=5", "--steps=6", "--repeats=1", "--peer=transformers", "--int8"]
-    assert beside.main(["decode", *flags, f"--trace={tmp_path / 'trace'}", f"--json={out}"]) == 0
+    assert beside.main(["decode", *flags, f"--json={out}"]) == 0
     shown = capsys.readouterr().out
     assert "2 of 2 sentences have transformers' tokens" in shown
     assert "sentences/s" in shown
-    assert "profile of a search of 5 steps: " in shown
-    assert list((tmp_path / "trace/batch_2/plugins/profile").glob("*/*.xplane.pb"))
     rows = json.loads(out.read_text())["rows"]
     assert {row["decoder"] for row in rows} == {"eeg2text_jax", "eeg2text_jax-int8", "transformers"}
     assert re.search(r"batch 2: \d of 2 sentences have the same tokens in int8", shown)
@@ -54,13 +51,6 @@ def test_a_peer_that_fails_or_differs_keeps_the_times_of_the_others(tmp_path, mo
     assert report["failed_peers"] == {"transformers-static": "no kernel"}
     assert {row["decoder"] for row in report["rows"]} == {"eeg2text_jax", "transformers"}
     assert report["machine"]["versions"]["jax"]
-
-
-def test_lower_bounds_count_weights_in_their_dtype():
-    full, half = (lower_bounds(make_work("tiny", 2, 5, 6, dtype), [2])[0] for dtype in ("float32", "bfloat16"))
-    assert full["weights_mb"] == 2 * half["weights_mb"]
-    assert full["gflop"] == half["gflop"] > 0
-    assert all(found["memory_ms"] == pytest.approx(found["weights_mb"] / found["gb_per_s"]) for found in (full, half))
 
 
 def test_a_peer_never_runs_on_the_host_beside_a_gpu(monkeypatch):

@@ -51,14 +51,8 @@ def lowered_by(arguments: list[str], folder) -> dict[str, str]:
         assert main(arguments) == 0
     finally:
         jax.config.update("jax_dump_ir_to", None)
-    texts: dict[str, str] = {}
-    for path in sorted(folder.glob("*.mlir")):
-        for name in ("jit_train_step", "jit_apart"):
-            if name in path.name:
-                texts[f"{name} {len([known for known in texts if known.startswith(name)])}"] = without_lines(
-                    path.read_text()
-                )
-    return texts
+    found = {name: sorted(folder.glob(f"*{name}*.mlir")) for name in ("jit_train_step", "jit_apart")}
+    return {f"{name} {i}": without_lines(p.read_text()) for name, paths in found.items() for i, p in enumerate(paths)}
 
 
 def without_lines(text: str) -> str:

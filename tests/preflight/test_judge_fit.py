@@ -2,14 +2,11 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from real_compiler import preflight
 
 from configs.judge import get_config
 from eeg2text_jax.base.errors import UserError
@@ -23,7 +20,6 @@ from eeg2text_jax.judge.frozen import stored_as
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.pretrained.load import read_config, spec_of
 
-ROOT = Path(__file__).parents[2]
 SHAPE = {"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 500}
 SHAPE |= {"decoder_start_token_id": 0, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 SHAPE["dropout_rate"] = 0.0  # dropout in every layer costs time to compile
@@ -121,15 +117,8 @@ def test_what_cannot_be_compiled_is_refused(topology, message, tmp_path, on_cpu)
 
 
 def test_the_real_compiler_on_one_chip(folder, tmp_path):
-    found = "import importlib.util, sys; sys.exit(importlib.util.find_spec('libtpu') is None)"
-    if subprocess.run([sys.executable, "-c", found], check=False).returncode:
-        pytest.skip("libtpu is not installed: pip install '.[preflight]'")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
-    out, config = tmp_path / "fit.json", f"--config=configs/judge.py:checkpoint={folder},pairs=edits"
-    command = [sys.executable, "-m", "eeg2text_jax", "preflight", config, "--topology=v5e:1x1", *SMALL, f"--json={out}"]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    told = json.loads(out.read_text())
+    config = f"--config=configs/judge.py:checkpoint={folder},pairs=edits"
+    told, _ = preflight(tmp_path / "fit.json", config, "--topology=v5e:1x1", *SMALL)
     assert told["good"]
     assert told["frozen_bytes"] == frozen_bytes(folder)
     # Weights once, padded to the compiler's tiles: an axis of eight arms would make them eight times as large.

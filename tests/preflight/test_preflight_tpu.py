@@ -1,45 +1,19 @@
 """A tiny configuration through the real TPU compiler, where libtpu is installed."""
 
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from real_compiler import ROOT, needs_libtpu, preflight
 from tiny_run import as_flag
 
-ROOT = Path(__file__).parents[2]
-# A batch of thousands, which a tiny model has room for, takes longer to compile than all else.
-COMMAND = """
-import sys
-from eeg2text_jax.commands.cli import main
-from eeg2text_jax.commands.preflight import estimate as fitting
-fitting.LARGEST = 16
-sys.exit(main(sys.argv[1:]))
-"""
 
-
-def importable(name: str) -> bool:
-    """In a process of its own: importing libtpu would make this one look for a TPU."""
-    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
-    return subprocess.run([sys.executable, "-c", found], check=False).returncode == 0
-
-
-def preflight(out: Path, *options: str, **changes: object) -> tuple[dict, str]:
-    """What the command tells of a tiny grid, as JSON and as text."""
-    if not importable("libtpu"):
-        pytest.skip("libtpu is not installed: pip install '.[preflight]'")
-    flag = as_flag(shape={"dropout": 0.0}, model__dropout=0.0, batch__size=8, parallel__mesh=(0, 0), **changes)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
-    command = [sys.executable, "-c", COMMAND, "preflight", flag, *options, f"--json={out}"]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    return json.loads(out.read_text()), ran.stdout
+def tiny(**changes: object) -> str:
+    return as_flag(shape={"dropout": 0.0}, model__dropout=0.0, batch__size=8, parallel__mesh=(0, 0), **changes)
 
 
 def test_a_tiny_grid_for_eight_chips(tmp_path):
-    told, _ = preflight(tmp_path / "report.json", "--topology=v5e:2x4")
+    told, _ = preflight(tmp_path / "report.json", tiny(), "--topology=v5e:2x4")
     assert told["mesh"] == {"arm": 2, "data": 4}
     train, search = told["programs"]
     assert train["fits"]
@@ -56,7 +30,7 @@ def test_the_compilers_clock_on_one_chip(tmp_path):
     """Two arms on one chip, both ways, every bucket, and the search: all have times, the loops' lengths are known."""
     options = ("--topology=v5e:1x1", "--effort=full", "--largest=no")
     changes = {"model__encoder_layers": 0, "batch__buckets": ((10, 12), (20, 56))}
-    told, text = preflight(tmp_path / "report.json", *options, **changes)
+    told, text = preflight(tmp_path / "report.json", tiny(**changes), *options)
     assert told["mesh"] == {"arm": 1, "data": 1}
     programs = {(p["name"], p["words"], p["arms_of_a_device"]): p["estimated"] for p in told["programs"]}
     assert programs.keys() == {
@@ -91,8 +65,7 @@ sys.stdin.readline()
 
 def test_two_at_once():
     """libtpu has a lock file, which keeps others off a chip; here is none."""
-    if not importable("libtpu"):
-        pytest.skip("libtpu is not installed: pip install '.[preflight]'")
+    needs_libtpu()
     command = [sys.executable, "-c", TOPOLOGY]
     with (
         subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, text=True) as one,

@@ -1,13 +1,12 @@
 """The table of slices: which are compiled, times with exposed communication, the recommendation, and what is kept."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from etils import epath
+from real_compiler import preflight
 from tiny_run import as_flag, tiny_settings
 
 from eeg2text_jax.base.chips.hlo_text import Collective
@@ -16,7 +15,6 @@ from eeg2text_jax.commands.preflight import scaling
 from eeg2text_jax.commands.preflight.compiling import Compiled
 from eeg2text_jax.commands.preflight.scaling import Row, Scaling, exposed_communication, slices, to_text
 
-ROOT = Path(__file__).parents[2]
 GIB = 2**30
 
 
@@ -131,6 +129,23 @@ def test_it_resumes_from_the_file(compiling, tmp_path):
     assert compiling[3:] == [("v5e:2x2", 8), ("v5e:2x2", 16)]  # of other batches
 
 
+def test_threads_describe_slices_one_after_the_other(monkeypatch):
+    """Two that loaded libtpu at the same time failed: "PJRT_Api already exists"."""
+    inside = []
+
+    def describe(**_):
+        inside.append(len(inside))
+        time.sleep(0.1)
+        assert len(inside) == 1
+        inside.clear()
+        return SimpleNamespace(devices=[])
+
+    monkeypatch.setattr("eeg2text_jax.commands.preflight.compiling.require_libtpu", lambda: None)
+    monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", describe)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(scaling.compiling.tpu_devices, slices("v5e:1x1,v5e:2x2"))) == [[], []]
+
+
 @pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"programs": []}'])
 def test_another_file_is_left_alone(content, compiling, tmp_path):
     kept = tmp_path / "report.json"
@@ -159,18 +174,11 @@ def test_options(option, said, refused):
 
 def test_a_tiny_model_on_two_slices(tmp_path):
     """Through the real compiler."""
-    looked_up = "import importlib.util, sys; sys.exit(importlib.util.find_spec('libtpu') is None)"
-    if subprocess.run([sys.executable, "-c", looked_up], check=False).returncode:
-        pytest.skip("libtpu is not installed: pip install '.[preflight]'")
-    out = tmp_path / "scaling.json"
     flag = as_flag(**CONFIG, model__encoder_layers=0, parallel__fsdp=True)
-    command = [sys.executable, "-m", "eeg2text_jax", "preflight", flag, "--topology=v5e:1x1,v5e:2x4", f"--json={out}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    one, eight = sorted(json.loads(out.read_text())["scaling"].values(), key=lambda found: found["topology"])
+    told, text = preflight(tmp_path / "scaling.json", flag, "--topology=v5e:1x1,v5e:2x4")
+    one, eight = sorted(told["scaling"].values(), key=lambda found: found["topology"])
     assert (one["mesh"], one["traffic"], one["exposed"], one["hidden"]) == ([1, 1], 0, 0.0, 1.0)
     assert eight["mesh"] == [2, 4]
     assert eight["traffic"] > 0
     assert 0 < eight["exposed"] < eight["milliseconds"]
-    assert "recommended: v5e:" in ran.stdout
+    assert "recommended: v5e:" in text

@@ -1,4 +1,4 @@
-"""A few of the damages that `tools/checks/corrupt_recordings.py` does in bulk, and that its judge is awake."""
+"""A few of the damages that `tools/checks/damage.py` does in bulk, and that its judge is awake."""
 
 import re
 

@@ -17,7 +17,6 @@ import yaml
 from huggingface_hub import parse_eval_result_entries
 
 from eeg2text_jax.commands import cli
-from eeg2text_jax.commands.records import About, records
 from eeg2text_jax.data import write
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 
@@ -54,17 +53,13 @@ def written(workdir: Path, *flags: str) -> dict[str, dict]:
 
 def test_each_arm_has_a_record_with_its_figures(workdir):
     made = written(workdir, "--model=lab/reader")
-    assert len(made) == 2
     eeg, noise = sorted(made.values(), key=lambda record: record["model_info"]["id"])
     assert eeg["model_info"]["id"] == "lab/reader-eeg-seed0"
     found = {entry["evaluation_result_id"]: entry for entry in eeg["evaluation_results"]}
     assert found.keys() == {"eeg/free_running/word_bleu-1", "eeg/free_running/wer", "noise/free_running/word_bleu-1"}
-    assert found["eeg/free_running/wer"]["metric_config"]["max_score"] == "Infinity"
-    assert found["eeg/free_running/wer"]["score_details"]["score"] == 112.0
     assert noise["evaluation_results"][0]["metric_config"]["min_score"] == "-Infinity"
     assert eeg["source_metadata"]["additional_details"]["verdict"] == "uses EEG"
     assert [entry["metric_config"]["lower_is_better"] for entry in found.values()] == ["wer" in name for name in found]
-    assert written(workdir, "--model=lab/reader").keys() == made.keys(), "written again, a record has another name"
 
 
 def test_a_record_states_who_reports_it_and_its_split_and_its_name_is_of_its_content(workdir, monkeypatch):
@@ -78,10 +73,8 @@ def test_a_record_states_who_reports_it_and_its_split_and_its_name_is_of_its_con
     assert names[0] == names[1], "on another day"
     for path, record in made.items():
         source = record["source_metadata"]
-        assert (source["source_organization_name"], source["evaluator_relationship"]) == (
-            "Lab of Reading",
-            "third_party",
-        )
+        who = source["source_organization_name"], source["evaluator_relationship"]
+        assert who == ("Lab of Reading", "third_party")
         assert source["additional_details"]["split"] == "abc123"
         assert record["retrieved_timestamp"] == "1700086400"
         assert path.startswith("data/own-words/local/run-")
@@ -102,8 +95,10 @@ def test_each_figure_stands_in_the_record_and_the_file_of_its_arm_condition_and_
     (workdir / "results.json").write_text(json.dumps(RESULTS | {"cells": cells}))
     os.utime(workdir / "results.json", (1.6e9, 1.6e9))
     made = written(workdir, "--dataset=lab/zuco", "--metric=wer", "--model=lab/x")
-    by_arm = {tuple(record["model_info"]["additional_details"][n] for n in ("train_condition", "seed")): record
-              for record in made.values()}  # fmt: skip
+    by_arm = {}
+    for record in made.values():
+        arm = record["model_info"]["additional_details"]
+        by_arm[arm["train_condition"], arm["seed"]] = record
     assert by_arm.keys() == {(trained, str(seed)) for trained, seed in arms}
     files = {path.name: path.read_text() for path in (workdir.parent / "out/.eval_results").iterdir()}
     assert len(files) == len(cells)
@@ -126,8 +121,9 @@ def test_each_figure_stands_in_the_record_and_the_file_of_its_arm_condition_and_
         (entry,) = parse_eval_result_entries(yaml.safe_load(text))
         assert (entry.task_id, entry.value) == (f"{condition}_{mode}", cell["metrics"]["wer"]["value"])
         assert str(entry.date).startswith("2020-09-13")
-        assert entry.notes == (f"wer; trained on {cell['train_condition']}, seed {cell['seed']}; evaluated on "
-                               f"{condition}, {mode}; {cell['metrics']['wer']['signature']}")  # fmt: skip
+        trained = f"trained on {cell['train_condition']}, seed {cell['seed']}"
+        signature = cell["metrics"]["wer"]["signature"]
+        assert entry.notes == f"wer; {trained}; evaluated on {condition}, {mode}; {signature}"
 
 
 def test_their_own_validator_takes_the_records(workdir):
@@ -142,11 +138,7 @@ def test_the_hub_reads_its_files(workdir):
     paths = sorted((workdir.parent / "out/.eval_results").iterdir())
     assert [path.name for path in paths] == ["eeg_seed0_eeg_free_running.yaml", "eeg_seed0_noise_free_running.yaml"]
     (entry,) = parse_eval_result_entries(yaml.safe_load(paths[0].read_text()))
-    assert (entry.dataset_id, entry.task_id, entry.value) == ("lab/zuco", "eeg_free_running", 12.5)
-    assert "word_bleu-1; trained on eeg" in entry.notes
-    written(workdir, "--dataset=lab/zuco", "--metric=wer")
-    (entry,) = parse_eval_result_entries(yaml.safe_load(paths[0].read_text()))
-    assert (entry.value, entry.notes.partition(";")[0]) == (112.0, "wer")
+    assert (entry.dataset_id, entry.value, entry.notes.partition(";")[0]) == ("lab/zuco", 12.5, "word_bleu-1")
 
 
 def full_after(size: int) -> None:
@@ -157,10 +149,8 @@ def full_after(size: int) -> None:
 @pytest.mark.parametrize("before", [False, True])
 def test_a_full_disk_leaves_nothing_in_part(workdir, tmp_path, before, capfd):
     pytest.importorskip("pyarrow", reason="of the extra `parquet`")
-    out, rows = (
-        tmp_path / "out",
-        [dataclasses.replace(ROW, sample_id=random.Random(i).randbytes(50).hex()) for i in range(200)],
-    )
+    out = tmp_path / "out"
+    rows = [dataclasses.replace(ROW, sample_id=random.Random(i).randbytes(50).hex()) for i in range(200)]
     write_predictions(workdir / "predictions.jsonl", {}, rows)
     if before:
         out.mkdir()
@@ -182,7 +172,8 @@ def test_predictions_open_in_pandas_and_datasets(workdir, tmp_path):
     pandas = pytest.importorskip("pandas")
     pq = pytest.importorskip("pyarrow.parquet", reason="of the extra `parquet`")
     rows = [ROW, Prediction(*list(vars(ROW).values())[:8], "teacher_forced", "a b", "a", nll=2.5, n_tokens=2)]
-    rows += [dataclasses.replace(ROW, prediction="a d", hypothesis=1, donor="t/7", story_time=(1.5, 3.0))]
+    when = {"recording": "r1", "onset": 2.5, "duration": 1.25, "order": 3}
+    rows += [dataclasses.replace(ROW, prediction="a d", hypothesis=1, donor="t/7", story_time=(1.5, 3.0), **when)]
     write_predictions(workdir / "predictions.jsonl", {"config": "1"}, rows)
     assert cli.main(["records", str(workdir), f"--out={tmp_path / 'out'}"]) == 0
     table = pandas.read_parquet(tmp_path / "out/predictions.parquet")
@@ -190,11 +181,10 @@ def test_predictions_open_in_pandas_and_datasets(workdir, tmp_path):
     last = table.iloc[2].to_dict()
     told = {name: list(value) if hasattr(value, "tolist") and np.ndim(value) else value for name, value in last.items()}
     expected = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(rows[2]).items()}
-    times = {"recording", "onset", "duration", "order"}
-    assert told.keys() | times == expected.keys()
-    assert {name: value for name, value in told.items() if name not in ("nll", "n_tokens")} == {
-        name: value for name, value in expected.items() if name in told and name not in ("nll", "n_tokens")
-    }
+    for name in ("nll", "n_tokens"):  # null in the file
+        assert expected.pop(name) is None
+        assert math.isnan(told.pop(name))
+    assert told == expected
     stated = pq.read_schema(tmp_path / "out/predictions.parquet").metadata[b"eeg2text"]
     assert json.loads(stated)["config"] == "1"
     assert table.prediction_tokens[0].tolist() == [3, 5]
@@ -245,14 +235,11 @@ def test_croissant_names_every_column_but_the_features(tmp_path, timed):
     columns = pq.read_schema(out)
     named = {field["source"]["extract"]["column"]: field["dataType"] for field in fields}
     assert named.keys() <= {*columns.names}
-    assert {"sentence", "subject", "task", "sentence_index"} | (
-        {"recording", "onset"} if timed else set()
-    ) <= named.keys()
-    assert ("onset" in named) == timed
+    assert {"sentence", "subject", "task", "sentence_index"} <= named.keys()
+    assert ("recording" in named, "onset" in named) == (timed, timed)
     kinds = {"sc:Text": "string", "sc:Integer": "int64", "sc:Float": "double"}
-    assert {name: str(columns.field(name).type) for name in named} == {
-        name: kinds[kind] for name, kind in named.items()
-    }
+    for name, kind in named.items():
+        assert str(columns.field(name).type) == kinds[kind]
     (file,) = stated["distribution"]
     assert file["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
     assert file["contentSize"] == f"{out.stat().st_size} B"
@@ -281,22 +268,19 @@ def broken(change) -> dict:
     [
         ("{", "is not JSON"),
         ([], "expected results of format 1"),
-        (broken(lambda results: results.update(cells={})), "with a list of cells"),
-        (broken(lambda results: results["cells"][1].pop("seed")), "cell 2: seed is 'None', expected a whole number"),
+        (broken(lambda r: r.update(cells={})), "with a list of cells"),
+        (broken(lambda r: r["cells"][1].pop("seed")), "cell 2: seed is 'None', expected a whole number"),
+        (broken(lambda r: r["cells"][1].update(rows=True)), "cell 2: rows is 'True', expected a whole number"),
+        (broken(lambda r: r["cells"].insert(0, 3)), "cell 1: expected an object, found 3"),
         (
-            broken(lambda results: results["cells"][1].update(rows=True)),
-            "cell 2: rows is 'True', expected a whole number",
-        ),
-        (broken(lambda results: results["cells"].insert(0, 3)), "cell 1: expected an object, found 3"),
-        (
-            broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value="high")),
+            broken(lambda r: r["cells"][0]["metrics"]["wer"].update(value="high")),
             "cell 1, wer: value is 'high', expected a number",
         ),
         (
-            broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value=math.nan)),
+            broken(lambda r: r["cells"][0]["metrics"]["wer"].update(value=math.nan)),
             "cell 1, wer: the value is not finite",
         ),
-        (broken(lambda results: results.update(cells=results["cells"][2:3])), "no cell has a score"),
+        (broken(lambda r: r.update(cells=r["cells"][2:3])), "no cell has a score"),
     ],
 )
 def test_a_results_file_that_breaks_its_schema_is_one_sentence(content, sentence, workdir, refused):
@@ -307,7 +291,8 @@ def test_a_results_file_that_breaks_its_schema_is_one_sentence(content, sentence
     assert not (workdir.parent / "out").exists()
 
 
-def test_names_are_fit_for_paths():
-    about = About("lab/a b", "../zu co", "Lab", "other", 1.0, 2.0, {})
-    (name, _), _ = records(RESULTS, about)
-    assert name.startswith("data/zu-co/lab/a-b-eeg-seed0/")
+def test_names_are_fit_for_paths(workdir):
+    (workdir / "results.json").write_text(json.dumps(RESULTS).replace('"noise"', '"a b/c"'))
+    made = written(workdir.rename(workdir.with_name("my run")), "--dataset-name=../zu co")
+    arms = sorted(path.rpartition("/")[0] for path in made)
+    assert arms == ["data/zu-co/local/my-run-a-b-c-seed1", "data/zu-co/local/my-run-eeg-seed0"]

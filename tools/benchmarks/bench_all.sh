@@ -91,8 +91,6 @@ for shape in "${shapes[@]}"; do
       done
     done
   done
-  bench "arms_$shape" train --shape="$shape" --dtype="${dtypes[-1]}" --arms=2 \
-    "${training[@]+"${training[@]}"}"
 done
 
 "$python" - "$parts" "$out" <<'PYTHON'

@@ -7,13 +7,12 @@ repeated 2-grams, and every sentence forced to the full length. The best of seve
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import alternate, best_seconds, profile, profile_lines, write_report
+from timing import alternate, write_report
 from transformers import BartConfig
 from workload import SHAPES, stage_parser
 
@@ -21,17 +20,14 @@ from eeg2text_jax.base.devices.mesh import default_platform
 from eeg2text_jax.commands.bench import describe_machine, gpu_state
 from eeg2text_jax.decoding.generate import compiled_search
 from eeg2text_jax.decoding.settings import GenerationSpec
-from eeg2text_jax.models.attention import steps_of
 from eeg2text_jax.models.backbones import bart
-from eeg2text_jax.models.functional import Seq2SeqModel, head_flops, stack_flops
+from eeg2text_jax.models.functional import Seq2SeqModel
 
 OURS, OURS_INT8 = "eeg2text_jax", "eeg2text_jax-int8"
 Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T]; None: not comparable
 
 
 class Work(NamedTuple):
-    """Model, random parameters and random inputs that all decoders share."""
-
     config: BartConfig  # the backbone's configuration, for other libraries
     model: Seq2SeqModel
     params: Any
@@ -41,11 +37,6 @@ class Work(NamedTuple):
 
 # From the work and our programs by batch size: decoders of other libraries by name, and lines for the report.
 Others = Callable[[Work, "dict[int, Program]"], tuple[dict[str, Decoder], dict[str, Any]]]
-
-
-def main(argv: list[str]) -> int:
-    measure(parser().parse_args(argv))
-    return 0
 
 
 def measure(args: argparse.Namespace, others: Others | None = None) -> dict[str, Any]:
@@ -66,12 +57,6 @@ def measure(args: argparse.Namespace, others: Others | None = None) -> dict[str,
     if in_int8:
         decoders[OURS_INT8] = lambda size: in_int8[size].decode()
     times = alternate(decoders, {size: size for size in args.batch}, args.repeats)
-    sizes = work.model.cache_lengths(work.spec.num_beams, args.steps, default_platform())
-    profiles = {}
-    for size, program in programs.items() if args.trace else ():
-        profiles[size] = profile(
-            program.decode, Path(args.trace) / f"batch_{size}", program.text, steps_of(sizes, default_platform())
-        )
     report = {
         "device": str(jax.devices()[0]),
         "machine": machine,
@@ -87,8 +72,6 @@ def measure(args: argparse.Namespace, others: Others | None = None) -> dict[str,
         ],
         "compile_seconds": {size: program.seconds for size, program in programs.items()},
         "mib_above_weights": {size: program.mib for size, program in programs.items()},
-        "floor": lower_bounds(work, args.batch),
-        "profiles": profiles,
     }
     show(report)
     write_report(report, args.json)
@@ -101,9 +84,6 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
     options.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
     options.add_argument("--int8", action="store_true", help="also decode with decode.weights_dtype=int8")
-    options.add_argument(
-        "--trace", default="", help="folder for a profile of one decoding of every batch; also printed"
-    )
     return options
 
 
@@ -129,7 +109,6 @@ class Program(NamedTuple):
     decode: Callable[[], np.ndarray]  # returns tokens [B, T]
     seconds: float  # time to trace and compile
     mib: float  # peak memory in MiB, besides weights and inputs
-    text: str  # optimized HLO
 
 
 def compile_ours(work: Work, size: int) -> Program:
@@ -139,7 +118,7 @@ def compile_ours(work: Work, size: int) -> Program:
     compiled = compiled_search(default_platform()).lower(work.model, params, inputs, work.spec, None).compile()
     seconds = time.perf_counter() - start
     mib = compiled.memory_analysis().temp_size_in_bytes / 2**20
-    return Program(lambda: np.asarray(compiled(params, inputs, None).sequences), seconds, mib, compiled.as_text())
+    return Program(lambda: np.asarray(compiled(params, inputs, None).sequences), seconds, mib)
 
 
 def count_same(ours: np.ndarray, tokens: np.ndarray) -> int:
@@ -147,51 +126,7 @@ def count_same(ours: np.ndarray, tokens: np.ndarray) -> int:
     return int((ours[:, : tokens.shape[1]] == tokens).all(axis=1).sum())
 
 
-def lower_bounds(work: Work, batches: list[int]) -> list[dict[str, float]]:
-    """Return lower bounds of a decoding step's time by batch size: FLOPs and weight bytes divided by measured rates.
-
-    Weights are counted, and products timed, in the model's dtype.
-    """
-    spec, beams, dtype = work.model.spec, work.spec.num_beams, jnp.dtype(work.model.dtype)
-    stack = spec.decoder
-    # Self-attention has four dense layers, cross-attention two (its keys and values are cached), the feed-forward two.
-    dense = stack.layers * (6 * stack.width * stack.heads * stack.head_dim + 2 * stack.width * stack.ffn)
-    read = dtype.itemsize * (dense + spec.vocab_size * stack.width)
-    row_flops = stack_flops(stack, 1, work.spec.max_length * beams, 0, project_context=False) + head_flops(work.model)
-    rows, bandwidth = [], read_bandwidth()
-    for size in batches:
-        n = size * beams
-        flops, rate = n * row_flops, matmul_rate(n, stack.width, stack.ffn, dtype)
-        rows.append({
-            "batch": size, "gflop": flops / 1e9, "weights_mb": read / 1e6, "gflop_per_s": rate / 1e9,
-            "gb_per_s": bandwidth / 1e9, "compute_ms": 1e3 * flops / rate, "memory_ms": 1e3 * read / bandwidth,
-        })  # fmt: skip
-    return rows
-
-
-def matmul_rate(n: int, width: int, ffn: int, dtype: jnp.dtype) -> float:
-    """Measure the FLOP/s of `[n, width] x [width, ffn] x [ffn, width]`, through twelve layers of distinct weights."""
-    key = jax.random.key(0)
-    up, down = jax.random.normal(key, (12, width, ffn), dtype), jax.random.normal(key, (12, ffn, width), dtype) / ffn
-
-    @jax.jit
-    def chain(x: jax.Array, up: list[jax.Array], down: list[jax.Array]) -> jax.Array:
-        for first, second in zip(up, down, strict=True):
-            x = (x @ first) @ second
-        return x
-
-    x, up, down = jnp.ones((n, width), dtype), list(up), list(down)
-    return 12 * 4 * n * width * ffn / best_seconds(lambda: chain(x, up, down))
-
-
-def read_bandwidth() -> float:
-    """Measure memory bandwidth, in bytes/s, by summing 256 MB."""
-    values, total = jnp.ones(64 * 2**20, jnp.float32), jax.jit(jnp.sum)
-    return values.nbytes / best_seconds(lambda: total(values))
-
-
 def show(report: dict[str, Any]) -> None:
-    """Print the report as text."""
     paces = {(row["decoder"], row["batch"]): row["sentences_per_second"] for row in report["rows"]}
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
         name, size, pace = row["decoder"], row["batch"], row["sentences_per_second"]
@@ -199,11 +134,3 @@ def show(report: dict[str, Any]) -> None:
         ours = [variant for variant in (OURS, OURS_INT8) if name not in (OURS, OURS_INT8) and (variant, size) in paces]
         ratios = "".join(f"   {variant} is {paces[variant, size] / pace:.2f} x" for variant in ours)
         print(f"batch {size:>3}  {name:<17} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratios}")
-    for row in report["floor"]:
-        print(
-            f"batch {row['batch']:>3}  a step is {row['gflop']:.2f} GFLOP at {row['gflop_per_s']:.0f} GFLOP/s = "
-            f"{row['compute_ms']:.0f} ms, and reads {row['weights_mb']:.0f} MB of weights at {row['gb_per_s']:.1f} "
-            f"GB/s = {row['memory_ms']:.0f} ms"
-        )
-    for size, row in report["profiles"].items():
-        print(*profile_lines(f"batch {size:>3}  profile of a search of {report['steps'] - 1} steps", row), sep="\n")

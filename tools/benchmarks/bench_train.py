@@ -1,8 +1,7 @@
 """Samples per second of a training step that is waited for, as `beside.py train` compares it with PyTorch.
 
-The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo.
-The best of several times of each bucket counts. Epoch figures weight the buckets by their frequency in the training
-stream.
+The paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo. The best of
+several times of each bucket counts; an epoch weighs buckets by their frequency.
 """
 
 import argparse
@@ -16,14 +15,7 @@ import jax
 import numpy as np
 from bench_decode import OURS
 from timing import alternate, profile, profile_lines, write_report
-from workload import (
-    BUCKETS,
-    OurTraining,
-    Work,
-    make_work,
-    real_positions,
-    stage_parser,
-)
+from workload import BUCKETS, OurTraining, Work, make_work, real_positions, stage_parser
 
 from eeg2text_jax.base.devices.mesh import chip_of_device
 from eeg2text_jax.base.errors import UserError
@@ -36,22 +28,14 @@ Steps = dict[str, Callable[[Batch], Any]]  # name -> one training step
 Others = Callable[[Work, OurTraining], tuple[Steps, dict[str, Any]]]
 
 
-def main(argv: list[str]) -> int:
-    bench(parser().parse_args(argv))
-    return 0
-
-
 def bench(args: argparse.Namespace, others: Others | None = None) -> dict[str, Any]:
     """Time our training, and `others` in turn with it; print the report, write it to `args.json`, and return it."""
     work = make_work(args.shape, args.batch, args.buckets, args.dtype, remat=args.remat)
     report: dict[str, Any] = {"device": jax.devices()[0].device_kind, "shape": args.shape, "batch": args.batch}
     report |= {"dtype": args.dtype, "remat": args.remat, "machine": describe_machine()}
-    if args.arms == 2:
-        report["arms"] = compare_arms(work, args.repeats)
-    else:
-        ours = OurTraining(work.program(1, "vmap"))
-        steps, lines = others(work, ours) if others else ({}, {})
-        report |= lines | measure(work, ours, {OURS: ours.step} | steps, args.repeats, args.trace)
+    ours = OurTraining(work.program())
+    steps, lines = others(work, ours) if others else ({}, {})
+    report |= lines | measure(work, ours, {OURS: ours.step} | steps, args.repeats, args.trace)
     report["gpus_after"] = gpu_state()
     show(report)
     write_report(report, args.json)
@@ -62,9 +46,6 @@ def parser() -> argparse.ArgumentParser:
     parser = stage_parser("train", repeats=3)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--buckets", type=_buckets, default=BUCKETS, help="words:tokens,... 16:24,28:40,56:56")
-    parser.add_argument(
-        "--arms", type=int, default=1, choices=(1, 2), help="2: two arms in one program against two runs"
-    )
     parser.add_argument("--remat", action="store_true", help="recompute layers in the backward pass (model.remat)")
     parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket; also printed")
     return parser
@@ -77,10 +58,7 @@ def _buckets(text: str) -> tuple[Bucket, ...]:
 
 
 def measure(work: Work, ours: OurTraining, contestants: Steps, repeats: int, trace: str) -> dict[str, Any]:
-    """Time the training steps of all contestants (name -> step); return the report's rows by bucket and epoch.
-
-    With a folder `trace`, each bucket's row also has the profile of one of our steps.
-    """
+    """Time the steps of all contestants; return rows by bucket and epoch, with our profiles in the folder `trace`."""
     compiled = {bucket: ours.compile(work.examples[bucket]) for bucket in work.buckets}
     times = alternate(contestants, work.examples, repeats, warm_each=True)
     profiles = {}
@@ -101,28 +79,6 @@ def measure(work: Work, ours: OurTraining, contestants: Steps, repeats: int, tra
         epoch[f"{name}, padded to {padded[0]}"] = epoch_row(work, {b: min(times[name, padded]) for b in work.buckets})
     peak = (device.memory_stats() or {}).get("peak_bytes_in_use")  # None: the device does not report it
     return {"buckets": rows, "epoch": epoch, "peak_memory_bytes": peak}
-
-
-def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
-    """Time a step of two arms in one program, by `vmap` and by `map`, against two steps of one arm.
-
-    All use the most frequent bucket. `ratio` is the time divided by the time of two steps of one arm.
-    """
-    bucket = max(work.buckets, key=lambda bucket: work.batches[bucket])
-    batch = {bucket: work.examples[bucket]}
-    programs = {"one after the other": work.program(1, "vmap")}
-    programs |= {f"one program, {mapping}": work.program(2, mapping) for mapping in ("map", "vmap")}
-    trainings = {name: OurTraining(program) for name, program in programs.items()}
-    compiled = {name: training.compile(batch[bucket]) for name, training in trainings.items()}
-    steps = {name: training.step for name, training in trainings.items()}
-    times = alternate(steps, batch, repeats, warm_each=True)
-    seconds = {name: min(times[name, bucket]) for name in programs}
-    seconds["one after the other"] *= 2  # two runs of one arm
-    alone = seconds["one after the other"]
-    return [
-        {"how": name, "bucket": bucket, "seconds": spent, "ratio": spent / alone, **compiled[name]}
-        for name, spent in seconds.items()
-    ]
 
 
 def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], device_kind: str) -> dict[str, Any]:
@@ -161,36 +117,27 @@ def epoch_row(work: Work, seconds: dict[Bucket, float]) -> dict[str, float]:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the report as text."""
     print(f"{report['device']}, {report['shape']} shape, batch {report['batch']}")
-    for row in report.get("buckets", ()):
+    for row in report["buckets"]:
         print(_bucket_line(row))
         if "profile" in row:
             print(*profile_lines("       profile of a step", row), sep="\n")
-    if "epoch" in report:
-        ours = next(iter(report["epoch"].values()))
-        for name, row in report["epoch"].items():
-            ratio = ours["samples_per_second"] / row["samples_per_second"]
-            note = "" if row is ours else f"   eeg2text_jax is {ratio:.2f} x"
-            print(
-                f"epoch  {name:<21} {row['samples_per_second']:8.2f} samples/s  {row['words_per_second']:8.0f} words/s"
-                f"  {row['tokens_per_second']:8.0f} tokens/s{note}"
-            )
-        if report["peak_memory_bytes"] is not None:
-            print(f"peak memory of the device {report['peak_memory_bytes'] / 2**30:.2f} GiB")
-    for row in report.get("arms", ()):
-        memory = f"compiled in {row['compile_seconds']:.0f} s, {row['memory_bytes'] / 2**30:.1f} GiB"
-        pace = f"{row['seconds']:7.2f} s a step of {_bucket(row['bucket'])}, {row['ratio']:.2f} x two runs"
-        print(f"two arms, {row['how']:<19} {pace}; {memory}")
-    if "input" in report:
-        row = report["input"]
-        arrive, used = row["batches_per_second"], row["batches_per_second_of_training"]
-        print(f"input alone {arrive:.1f} batches/s, training uses {used:.3f}: {arrive / used:.0f} times as fast")
+    ours = next(iter(report["epoch"].values()))
+    for name, row in report["epoch"].items():
+        ratio = ours["samples_per_second"] / row["samples_per_second"]
+        note = "" if row is ours else f"   eeg2text_jax is {ratio:.2f} x"
+        print(
+            f"epoch  {name:<21} {row['samples_per_second']:8.2f} samples/s  {row['words_per_second']:8.0f} words/s"
+            f"  {row['tokens_per_second']:8.0f} tokens/s{note}"
+        )
+    if report["peak_memory_bytes"] is not None:
+        print(f"peak memory of the device {report['peak_memory_bytes'] / 2**30:.2f} GiB")
 
 
 def _bucket_line(row: dict[str, Any]) -> str:
+    words, tokens = row["bucket"]
     line = (
-        f"{_bucket(row['bucket'])} x{row['batches_of_an_epoch']:<3} {row['name']:<13} {row['samples_per_second']:8.2f}"
+        f"{words:>2}:{tokens:<2} x{row['batches_of_an_epoch']:<3} {row['name']:<13} {row['samples_per_second']:8.2f}"
         f" samples/s  step p50 {row['p50_seconds']:.3f} p90 {row['p90_seconds']:.3f} s"
         f"  {row['tflop_per_second']:.3f} TFLOP/s"
     )
@@ -202,7 +149,3 @@ def _bucket_line(row: dict[str, Any]) -> str:
         f" {100 * row['token_padding']:.0f} % of tokens; compiled in {row['compile_seconds']:.0f} s,"
         f" {row['memory_bytes'] / 2**30:.2f} GiB"
     )
-
-
-def _bucket(bucket: Bucket) -> str:
-    return f"{bucket[0]:>2}:{bucket[1]:<2}"

@@ -25,14 +25,12 @@ from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
 
 def timed(work: Callable[[], np.ndarray]) -> tuple[np.ndarray, float, float]:
-    """The result, wall seconds and CPU seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     found = work()
     return found, time.perf_counter() - wall, time.process_time() - cpu
 
 
 def ours(folder: Path, layer: int) -> Callable[[list[str], list[str]], np.ndarray]:
-    """Our BERTScore with nothing remembered of texts between two calls."""
     from eeg2text_jax.judge._meaning import BertScore
     from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 
@@ -46,7 +44,6 @@ def ours(folder: Path, layer: int) -> Callable[[list[str], list[str]], np.ndarra
 
 
 def theirs(folder: Path, layer: int) -> Callable[[list[str], list[str]], np.ndarray]:
-    """bert-score with its model loaded once."""
     from bert_score import BERTScorer
 
     scorer = BERTScorer(model_type=str(folder), num_layers=layer, nthreads=0)

@@ -5,13 +5,10 @@
   python tools/benchmarks/beside.py products [--peer=] [--rows=160,1792]
 
 `decode`: `transformers` and `transformers-static` (KV cache of fixed size) decode the same encoder states with the same
-weights, and their tokens are compared in float32; `ctranslate2`, `-float16` and `-int8` read text of the same length.
-`train`: PyTorch runs eagerly (`torch`) or compiled (`torch-compiled`, bfloat16 by autocast) on the same batches, and on
-batches padded to 56 words and tokens as in the authors' code; losses are compared in float32. `products`: plain matrix
-products of XLA and PyTorch show whether a ratio comes from the processor: on two AMD processors PyTorch's reached half
-of XLA's rate. They are those of BART's layers and output head. On a GPU, many are queued before one wait, because a
-product takes less time than its launch from Python. A failing peer is reported with its error. The exit status is 1 if
-tokens or losses differ.
+weights, and tokens are compared; `ctranslate2`, `-float16` and `-int8` read text of the same length. `train`: PyTorch
+runs eagerly (`torch`) or compiled (`torch-compiled`) on the same batches, and on batches padded to 56 words and tokens
+as in the authors' code; losses are compared. `products`: the matrix products of BART show whether a ratio comes from
+the processor. A failing peer is reported. The exit status is 1 if tokens or losses differ.
 """
 
 import dataclasses
@@ -51,8 +48,6 @@ QUEUED = 100  # products that a GPU is given before they are waited for
 
 
 class Product(NamedTuple):
-    """A matrix product `[rows, inner] x [inner, columns]`."""
-
     what: str  # the layer that computes it
     rows: int
     inner: int
@@ -60,7 +55,6 @@ class Product(NamedTuple):
 
     @property
     def shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Shapes of both factors."""
         return (self.rows, self.inner), (self.inner, self.columns)
 
 
@@ -78,9 +72,8 @@ def main(argv: list[str]) -> int:
 
 def beside_decoding(argv: list[str]) -> int:
     options = decode.parser()
-    options.add_argument(
-        "--peer", type=functools.partial(peer_names, names=DECODERS), default=[], help=",".join(DECODERS)
-    )
+    names = functools.partial(peer_names, names=DECODERS)
+    options.add_argument("--peer", type=names, default=[], help=",".join(DECODERS))
     options.add_argument("--threads", type=int, default=2, help="CPU threads of CTranslate2")
     args = options.parse_args(argv)
 
@@ -129,9 +122,9 @@ def encoded(work: Work) -> tuple[np.ndarray, np.ndarray]:
 
 
 def count_agreeing(work: Work, batches: list[int], programs: dict[int, Program]) -> dict[int, int]:
-    """Return batch size -> number of sentences that we and transformers decode to the same tokens in float32.
+    """Return batch size -> sentences that we and transformers decode to the same tokens in float32 without TF32.
 
-    TF32 is off on both sides. Only the first batch size is compared, unless JAX runs on a CPU.
+    Unless JAX runs on a CPU, only the first size is compared.
     """
     exact = work._replace(model=dataclasses.replace(work.model, dtype="float32"))
     on_cpu = jax.default_backend() == "cpu"
@@ -175,7 +168,7 @@ def first_losses(work: TrainingWork, ours: OurTraining, theirs: TorchTraining) -
     """Return the losses of both libraries on one batch before training, in float32, without dropout."""
     batch = work.examples[work.buckets[0]]
     exact = dataclasses.replace(work, model=dataclasses.replace(work.model, dtype="float32"))
-    loss, other = ours.first_loss(batch, exact.program(1, "vmap")), theirs.first_loss(batch)
+    loss, other = ours.first_loss(batch, exact.program()), theirs.first_loss(batch)
     return {OURS: loss, TORCH: other, "relative_difference": abs(loss - other) / abs(other)}
 
 
@@ -200,14 +193,12 @@ def products(argv: list[str]) -> int:
 
 
 def layer_products(shape: str, rows: list[int]) -> list[Product]:
-    """Return the products of one layer and of the output head of a model in `SHAPES`, for each number of rows."""
     sizes = SHAPES[shape]
     columns = {"attention projection": sizes.width, "feed-forward": sizes.ffn, "output head": sizes.vocabulary}
     return [Product(what, n, sizes.width, width) for n in rows for what, width in columns.items()]
 
 
 def xla_seconds(product: Product, dtype: str, repeats: int) -> float:
-    """Return the seconds of the fastest of `repeats` products by XLA, on JAX's default device."""
     x, weights = (jnp.ones(shape, dtype) for shape in product.shapes)
     multiply = jax.jit(lambda x, weights: x @ weights)
     calls = 1 if jax.default_backend() == "cpu" else QUEUED
@@ -215,7 +206,6 @@ def xla_seconds(product: Product, dtype: str, repeats: int) -> float:
 
 
 def torch_seconds(product: Product, place: Place, repeats: int) -> float:
-    """Return the seconds of the fastest of `repeats` products by PyTorch."""
     torch = import_peer("torch")
     options = {"device": place.device, "dtype": getattr(torch, place.dtype)}
     x, weights = (torch.ones(shape, **options) for shape in product.shapes)

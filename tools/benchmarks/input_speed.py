@@ -49,7 +49,6 @@ def main() -> int:
 
 
 def make_samples() -> Samples:
-    """Return random samples in memory."""
     rng, lengths = np.random.default_rng(0), sentence_lengths(SAMPLES)
     names = np.array(["made-up"] * SAMPLES, object)
     data = DataFile(

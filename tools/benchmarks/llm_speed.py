@@ -52,7 +52,6 @@ OPTIMIZER = OptimSettings(
 
 
 def make_models() -> Adapted:
-    """Return the same random model for both sides."""
     pair = make_pair(Case("llama", SHAPE))
     lora = LoraSpec(16, 32.0, 0.0, tuple(LORA_TARGETS[name] for name in TARGETS))
     spec = dataclasses.replace(pair.model.spec, decoder=dataclasses.replace(pair.model.spec.decoder, lora=lora))
@@ -71,7 +70,6 @@ def make_models() -> Adapted:
 
 
 def our_training(models: Adapted, rows: dict[str, np.ndarray]) -> Callable[[], float]:
-    """Return a function that takes one step of the training program and returns the loss."""
     model, (own, frozen) = models.model, models.params
     program = GridProgram(model, (Arm("eeg", 0),), make_optimizer(OPTIMIZER, 1000), 0.0, "vmap")
     batch = {name: value[None] for name, value in rows.items()}
@@ -90,7 +88,6 @@ def our_training(models: Adapted, rows: dict[str, np.ndarray]) -> Callable[[], f
 
 
 def their_training(models: Adapted, rows: dict[str, np.ndarray]) -> Callable[[], float]:
-    """Return a function that takes one step in PyTorch and returns the loss."""
     trained = [p for p in models.theirs.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=OPTIMIZER.lr, weight_decay=OPTIMIZER.weight_decay, fused=True)
     labels, lm = torch.tensor(rows["labels"]).long(), models.theirs["lm"]
@@ -109,12 +106,10 @@ def their_training(models: Adapted, rows: dict[str, np.ndarray]) -> Callable[[],
 
 
 def their_prompts(models: Adapted, rows: dict[str, np.ndarray]) -> torch.Tensor:
-    """Return the embeddings of the recordings in PyTorch, `[B, W, D]`."""
     return torch.relu(models.theirs["bridge"](models.theirs["project"](torch.tensor(rows["features"]))))
 
 
 def our_decoding(models: Adapted, rows: dict[str, np.ndarray], beams: int) -> Callable[[], np.ndarray]:
-    """Return a function that decodes the batch with our code: new tokens, int `[B, 55]`."""
     spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": 56, "min_length": 56}, models.model)
     params = jax.tree.map(jnp.asarray, models.params)
     inputs = {name: jnp.asarray(rows[name]) for name in ("features", "mask")}
@@ -122,7 +117,6 @@ def our_decoding(models: Adapted, rows: dict[str, np.ndarray], beams: int) -> Ca
 
 
 def their_decoding(models: Adapted, rows: dict[str, np.ndarray], beams: int) -> Callable[[], np.ndarray]:
-    """Return a function that decodes the batch with their code: new tokens, int `[B, 55]`."""
     fields = {"num_beams": beams, "max_new_tokens": 55, "min_new_tokens": 55, "do_sample": False}
     tokens = {name: SHAPE[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     config, mask = GenerationConfig(**fields, **tokens), torch.ones(len(rows["mask"]), WORDS, dtype=torch.long)

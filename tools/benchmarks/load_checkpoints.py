@@ -32,7 +32,6 @@ def make(folder: Path, what: str) -> None:
 
 
 def anonymous_bytes() -> int:
-    """RssAnon of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -40,8 +39,6 @@ def anonymous_bytes() -> int:
 
 
 class PeakMemory(threading.Thread):
-    """Samples RssAnon every 2 ms until stopped."""
-
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.peak, self._done = 0, threading.Event()
@@ -57,7 +54,6 @@ class PeakMemory(threading.Thread):
 
 
 def measure(folder: Path) -> None:
-    """Loads one checkpoint and prints a row of the table."""
     import jax
 
     from eeg2text_jax.models.pretrained.load import load_pretrained

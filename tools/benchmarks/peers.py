@@ -28,8 +28,6 @@ Input = TypeVar("Input")
 
 
 class Place(NamedTuple):
-    """The device and the precision of a peer."""
-
     device: str  # "cpu" or "cuda"
     dtype: str  # "float32" or "bfloat16"
 
@@ -80,7 +78,6 @@ def set_torch_precision(*, exact: bool) -> None:
 
 
 def torch_bart(config: Any, model: Seq2SeqModel, params: dict[str, Any]) -> Any:
-    """Make transformers' BART in PyTorch with the weights of our model."""
     torch, transformers = import_peer("torch"), import_peer("transformers")
     tensors = {name: torch.tensor(array) for name, array in export(bart.table(model.spec), params).items()}
     made = transformers.BartForConditionalGeneration(config).eval()
@@ -96,10 +93,7 @@ def torch_bart(config: Any, model: Seq2SeqModel, params: dict[str, Any]) -> Any:
 def transformers_decoder(
     model: Any, hidden: np.ndarray, mask: np.ndarray, spec: GenerationSpec, place: Place, *, static: bool = False
 ) -> Decoder:
-    """Make a decoder by `transformers.generate` on our encoder's output `hidden [B, S, D]` with `mask [B, S]`.
-
-    `static` uses a KV cache of fixed size, with which transformers compiles the decoder on a GPU.
-    """
+    """Make a decoder by transformers from our encoder's output `hidden [B, S, D]`; `static`: cache of fixed size."""
     torch, transformers = import_peer("torch"), import_peer("transformers")
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items() if value}
     config = transformers.GenerationConfig(
@@ -139,10 +133,9 @@ class _Vocabulary:
 def ctranslate2_decoder(
     model: Any, mask: np.ndarray, spec: GenerationSpec, threads: int, compute_type: str, place: Place
 ) -> Decoder:
-    """Make a decoder by CTranslate2 that reads random text as long as the rows of `mask`.
+    """Make a decoder by CTranslate2 that reads random text as long as the rows of `mask`, by its own text encoder.
 
-    CTranslate2 runs its own text encoder, so only its speed is compared; the number of steps is forced on both sides.
-    `compute_type` is one of its types, such as "float32", "float16" or "int8".
+    Only its speed is compared. `compute_type`: such as float32, float16 or int8.
     """
     ctranslate2, converters = import_peer("ctranslate2"), import_peer("ctranslate2.converters.transformers")
     model.config.normalize_before, model.config.normalize_embedding = False, True
@@ -171,7 +164,6 @@ def ctranslate2_decoder(
 
 
 def import_peer(name: str) -> Any:
-    """Return an imported module; raise a UserError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -180,10 +172,7 @@ def import_peer(name: str) -> Any:
 
 
 class TorchTraining:
-    """A PyTorch model with our parameters of one arm (NumPy arrays), and its optimizer.
-
-    Steps compute matrix products in `place.dtype` by autocast, and `compiled` steps use `torch.compile`.
-    """
+    """A PyTorch model with our parameters of one arm; matrix products in `place.dtype` by autocast."""
 
     def __init__(
         self,
@@ -213,7 +202,6 @@ class TorchTraining:
             return float(self._loss(self._tensors(batch)))
 
     def step(self, batch: Batch) -> float:
-        """Do one training step with dropout; return the loss."""
         self._modules.train()
         set_torch_precision(exact=False)
         self._optimizer.zero_grad(set_to_none=True)
@@ -238,7 +226,6 @@ class TorchTraining:
 
 
 def _eeg_encoder(torch: Any, model: Seq2SeqModel, params: dict[str, Any]) -> tuple[Any, Any]:
-    """Return PyTorch's EEG encoder and its bridge to the language model, with our weights."""
     eeg, width = model.eeg, model.eeg.features
     layer = torch.nn.TransformerEncoderLayer(width, eeg.heads, eeg.ffn, eeg.dropout, "relu", batch_first=True)
     encoder = torch.nn.TransformerEncoder(layer, eeg.layers, enable_nested_tensor=False)

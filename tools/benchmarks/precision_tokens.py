@@ -71,7 +71,6 @@ class Sentences:
 
 
 def make_model() -> Seq2SeqModel:
-    """Return a BART of two layers on either side."""
     names = {"layers": 2, "attention_heads": 4, "ffn_dim": 256}
     sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in names.items()}
     config = BartConfig(d_model=WIDTH, vocab_size=WORDS, max_position_embeddings=64, init_std=0.08, **sides)
@@ -79,7 +78,6 @@ def make_model() -> Seq2SeqModel:
 
 
 def train(model: Seq2SeqModel, data: Sentences, steps: int) -> dict:
-    """Train with AdamW on new sentences at every step."""
     params = model.init(jax.random.key(0))
     optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(0.0, 2e-3, 50, steps))
     state = optimizer.init(params)
@@ -102,7 +100,6 @@ def train(model: Seq2SeqModel, data: Sentences, steps: int) -> dict:
 
 
 def decode(model: Seq2SeqModel, params: dict, inputs: dict, spec: GenerationSpec, size: int = 250) -> tuple:
-    """Return the texts of all sentences, and sentences per second after the compilation."""
     count, params = len(inputs["mask"]), model.prepared(params, spec.weights_dtype)
     batches = [{name: x[at : at + size] for name, x in inputs.items()} for at in range(0, count, size)]
     jax.block_until_ready(generate(model, params, batches[0], spec).sequences)
@@ -113,12 +110,10 @@ def decode(model: Seq2SeqModel, params: dict, inputs: dict, spec: GenerationSpec
 
 
 def text_of(tokens: np.ndarray) -> str:
-    """Return words for tokens, without special ones."""
     return " ".join(f"w{token}" for token in tokens if token >= FIRST)
 
 
 def bleu(found: list[str], references: list[str]) -> float:
-    """Return sacrebleu's corpus BLEU of words."""
     return sacrebleu.corpus_bleu(found, [references], tokenize="none").score
 
 

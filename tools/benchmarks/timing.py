@@ -24,7 +24,6 @@ Input = TypeVar("Input")
 
 
 def write_report(report: dict[str, Any], path: str) -> None:
-    """Write a report as JSON, unless `path` is empty."""
     if path:
         Path(path).write_text(json.dumps(report, indent=1), encoding="utf8")
 
@@ -42,12 +41,10 @@ def alternate(
     *,
     warm_each: bool = False,
 ) -> dict[tuple[str, Key], list[float]]:
-    """Time every contestant on every input; return (contestant, key of the input) -> seconds of each run.
+    """Time every contestant on every input, by turns; return (contestant, key of the input) -> seconds of each run.
 
-    The contestants take turns on each input, so that other load on the machine affects all of them. With `warm_each`,
-    an untimed run precedes each timed run, because steps of one program follow each other in training. Otherwise a step
-    waits for memory that another program freed: 3 of 11 seconds on a virtual machine that returns free pages to its
-    host.
+    `warm_each`: an untimed run before each, as in training. Otherwise a step waits for memory that another program
+    freed: 3 of 11 seconds on a virtual machine that returns free pages to its host.
     """
     seconds: dict[tuple[str, Key], list[float]] = defaultdict(list)
     for _ in range(repeats):
@@ -62,18 +59,10 @@ def alternate(
 
 
 def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Sequence[int] = ()) -> dict[str, Any]:
-    """Profile one run of a compiled program; return its milliseconds by part of the model.
+    """Profile one run; return its milliseconds by part, measured and, on a TPU, estimated by the compiler.
 
-    The result has `measured_ms_by_part`, and on a TPU `estimated_ms_by_part`, the compiler's estimate (else None).
-
-    Args:
-      run: runs the program once and waits for its result.
-      folder: where the profile is written, for XProf.
-      hlo: `compiled.as_text()` of the program.
-      unknown_loops: trip counts that `hlo` does not state, see `hlo_clock.estimate`.
-
-    Raises:
-      UserError: the profile has no operation of the program.
+    `hlo`: optimized HLO of the program; `unknown_loops`: trip counts that it does not state. Raises UserError if the
+    profile has no operation of the program.
     """
     start_trace(str(folder))
     try:
@@ -92,7 +81,6 @@ def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Seque
 
 
 def profile_lines(title: str, row: dict[str, Any]) -> list[str]:
-    """Format a result of `profile` as lines of text."""
     measured = row["measured_ms_by_part"]
     digits = 1 if sum(measured.values()) > 100 else 3
     return [
@@ -115,11 +103,7 @@ def by_part(data: ProfileData, hlo: str) -> dict[str, float]:
 
 
 def _operations(data: ProfileData, module: str) -> Iterator[tuple[str, float]]:
-    """Yield (HLO instruction, nanoseconds) for every executed operation of the HLO module named `module`.
-
-    In a TPU's profile the events of the line `XLA Ops` are named after instructions; events of GPUs and CPUs name their
-    instruction and module in their statistics.
-    """
+    """Yield (instruction, nanoseconds) for every executed operation of an HLO module."""
     for plane in data.planes:
         for line in plane.lines:
             on_tpu = plane.name.startswith("/device:TPU")

@@ -50,8 +50,6 @@ def main() -> None:
 
 
 class Theirs(torch.nn.Module):
-    """The same network in PyTorch."""
-
     def __init__(self) -> None:
         super().__init__()
         pairs = list(zip((1, *CHANNELS), CHANNELS, strict=False))
@@ -74,8 +72,6 @@ class Theirs(torch.nn.Module):
 
 
 def weights(theirs: Theirs) -> dict:
-    """PyTorch's weights as our parameters."""
-
     def kernel(module: torch.nn.Module) -> dict:
         array = module.weight.detach().numpy()
         array = array.T if array.ndim == 2 else array.transpose(AXES)
@@ -89,7 +85,6 @@ def weights(theirs: Theirs) -> dict:
 
 
 def our_step(params: dict, x: np.ndarray):
-    """A call trains one step and returns its loss."""
     spec = EEGSpec(int(np.prod(VOLUME)), 1, 8, 8, WIDTH, 0.0, (), "unicorn", VOLUME, CHANNELS, 0, "gelu")
     model, optimizer = ReconstructionModel(spec, "snapshot", 1), optax.adamw(LR, weight_decay=0.01)
     assert jax.tree.map(np.shape, params) == jax.tree.map(lambda leaf: leaf.shape, model.shapes)
@@ -117,7 +112,6 @@ def our_step(params: dict, x: np.ndarray):
 
 
 def their_step(network: Theirs, x: np.ndarray):
-    """The same of PyTorch's network."""
     optimizer, given = torch.optim.AdamW(network.parameters(), lr=LR, weight_decay=0.01), torch.tensor(x)
 
     def step() -> float:

@@ -33,8 +33,6 @@ TOKENS_PER_WORD, MORE_TOKENS, TOKENS_SPREAD = 1.22, 1.48, 3.0
 
 
 class Lengths(NamedTuple):
-    """Word and token counts of sentences."""
-
     words: np.ndarray  # int64 [N], 1 to 56
     tokens: np.ndarray  # int64 [N], including the end token, 2 to 56
 
@@ -69,7 +67,6 @@ class Shape(NamedTuple):
         return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
 
     def eeg_spec(self) -> EEGSpec:
-        """Return the EEG encoder's specification."""
         return EEGSpec(features=self.features, layers=self.eeg_layers, ffn=self.eeg_ffn)
 
 
@@ -80,14 +77,13 @@ SHAPES = {
 }
 
 
-def stage_parser(stage: str, repeats: int = 0) -> argparse.ArgumentParser:
-    """Return a parser with the options that several stages have; --dtype and --repeats only if `repeats` is not 0."""
+def stage_parser(stage: str, repeats: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that all stages have."""
     parser = argparse.ArgumentParser(prog=f"beside.py {stage}")
     parser.add_argument("--shape", choices=SHAPES, default="base", help="sizes of the model")
     parser.add_argument("--json", default="", help="file for the figures")
-    if repeats:
-        parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of both libraries")
-        parser.add_argument("--repeats", type=int, default=repeats, help="timed runs, of which the fastest counts")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of both libraries")
+    parser.add_argument("--repeats", type=int, default=repeats, help="timed runs, of which the fastest counts")
     return parser
 
 
@@ -110,18 +106,14 @@ class Work:
     batches: dict[Bucket, int]  # bucket -> number of full batches in an epoch
     examples: dict[Bucket, Batch]  # one batch of each bucket
 
-    def program(self, n_arms: int, mapping: str) -> GridProgram:
-        """Return the training program of one or two arms; `mapping` is `vmap` or `map`."""
+    def program(self) -> GridProgram:
+        """Return the training program of one arm."""
         optimizer = trainable_only(make_optimizer(OPTIMIZER, 1000), self.model, "all")
-        arms = (Arm("eeg", 0), Arm("noise", 0))[:n_arms]
-        return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
+        return GridProgram(self.model, (Arm("eeg", 0),), optimizer, label_smoothing=0.0, mapping="vmap")
 
 
 def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], dtype: str, *, remat: bool = False) -> Work:
-    """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
-
-    With `remat`, training computes layers again, see `Seq2SeqModel`.
-    """
+    """Make a model, random samples, and one epoch's batches of `size` samples; `remat`: see `Seq2SeqModel`."""
     model_shape = SHAPES[shape]
     config = model_shape.bart_config()
     model = Seq2SeqModel(bart.spec_from_config(config), model_shape.eeg_spec(), dtype=dtype, remat=remat)
@@ -168,7 +160,7 @@ def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
 
 
 class OurTraining:
-    """The training of all arms (models trained together) on one device: state, and compiled steps by batch shape."""
+    """The training of one arm on one device: state, and compiled steps by batch shape."""
 
     def __init__(self, program: GridProgram):
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
@@ -196,7 +188,7 @@ class OurTraining:
         return self._compiled[batch["labels"].shape].as_text()
 
     def step(self, batch: Batch) -> float:
-        """Do one training step of all arms, wait for it, and return the first arm's loss."""
+        """Do one training step, wait for it, and return its loss."""
         compiled = self._compiled[batch["labels"].shape]
         self._state, metrics = compiled(self._state, self._put(batch), self._arrays)
         jax.block_until_ready(self._state)
@@ -207,12 +199,12 @@ class OurTraining:
         return put_batch(stack_seeds([batch]), self._mesh, seeds=True)
 
     def first_loss(self, batch: Batch, program: GridProgram) -> float:
-        """Return the first arm's loss in nats per token, by the evaluation step of `program` and without TF32."""
+        """Return the loss in nats per token, by the evaluation step of `program` and without TF32."""
         with jax.default_matmul_precision("highest"):
             placed = put_batch(batch, self._mesh)
             summed, count = jax.jit(program.eval_step)(self._state.params, placed, self._arrays)
         return float(summed[0] / count[0])
 
     def host_params(self) -> Any:
-        """Return the first arm's parameters as NumPy arrays."""
+        """Return the parameters as NumPy arrays."""
         return jax.tree.map(lambda leaf: jax.device_get(leaf[0]), self._state.params)

@@ -128,7 +128,6 @@ def rows_for(job: Job) -> tuple[list[Prediction], dict[str, list[Prediction]]]:
 
 
 def judged(given: tuple[Job, str]) -> tuple[Job, dict[str, Found]]:
-    """Judge a set by every endpoint."""
     job, encoder = given
     eeg, controls = rows_for(job)
     aligned, found = align({"eeg": eeg, **controls}, common=True), {}
@@ -142,7 +141,6 @@ def judged(given: tuple[Job, str]) -> tuple[Job, dict[str, Found]]:
 
 
 def published(clones: Path) -> Iterator[Job]:
-    """Yield the published free-running sets with their controls."""
     flags = argparse.Namespace(clones=clones)
     manifest = field.read_manifest(field.HERE / "field_manifest.tsv")
     with tempfile.TemporaryDirectory() as folder:
@@ -187,8 +185,6 @@ def rise(found: dict[Job, dict[str, Found]], kind: str, name: str) -> tuple[floa
 
 
 def line(found: dict[Job, dict[str, Found]], name: str) -> dict[str, str]:
-    """Return the cells of a row of the table by their headings."""
-
     def share(part: str, value: float = 0.0) -> str:
         hits = [of[name].claimed for job, of in found.items() if (job.part, job.value) == (part, value)]
         return f"{sum(hits)} of {len(hits)}"
@@ -222,11 +218,8 @@ def main() -> None:
             if job.seed == 0:
                 print(job.part, job.kind, job.value, {n: round(f.effect, 2) for n, f in of.items()}, file=sys.stderr)
     rows = [line(found, name) for name in compared(flags.encoder)]
-    print(
-        "\n".join(
-            f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *(r.values() for r in rows))
-        )
-    )
+    for cells in (rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows)):
+        print(f"| {' | '.join(cells)} |")
     differ = defaultdict(list)
     for job, of in found.items():
         if job.part in PUBLISHED and len({one.claimed for one in of.values()}) > 1:

@@ -38,8 +38,6 @@ def words(row: Prediction) -> list[str]:
 
 
 def each(text: Text, share: float = 1.0) -> Cheat:
-    """Rows with another text, a share of them at random."""
-
     def made() -> Rows:
         rng = random.Random(5)
         return [dataclasses.replace(r, prediction=text(r, rng)) if rng.random() < share else r for r in NOISE]
@@ -48,8 +46,6 @@ def each(text: Text, share: float = 1.0) -> Cheat:
 
 
 def one_for_all(text: Text) -> Cheat:
-    """The same text for all readers of a sentence."""
-
     def made() -> Rows:
         rng, known = random.Random(6), {}
         return [dataclasses.replace(r, prediction=known.setdefault(r.sentence_id, text(r, rng))) for r in NOISE]

@@ -18,11 +18,8 @@ from eeg2text_jax.commands.cli import main as eeg2text
 from eeg2text_jax.data.planted import SyntheticSpec, synthetic_samples
 from eeg2text_jax.training.configuration import load_config
 
-BEGINS = {
-    "from 0": (0.0, 0.0),
-    "of the day": (30_000.0, 4_321.5),
-    "Unix": (1.7e9, 90_061.25),
-}  # first, step a recording
+# first onset, and the step from a recording to the next
+BEGINS = {"from 0": (0.0, 0.0), "of the day": (30_000.0, 4_321.5), "Unix": (1.7e9, 90_061.25)}
 COLUMNS = ("features", "sentence", "subject", "task", "sentence_index", "recording", "duration")
 SET = {"train.eval_every": 50, "decode.batch_size": 64,
        "grid.eval_conditions": '("eeg","shuffled","clock","nearest_in_time")'}  # fmt: skip
@@ -35,9 +32,8 @@ def write(design: str, begin: tuple[float, float], seed: int, path: Path) -> Non
     rows = []
     for sample in synthetic_samples(spec):
         place = number.setdefault(sample.recording, len(number))
-        rows.append(
-            {name: getattr(sample, name) for name in COLUMNS} | {"onset": sample.onset + begin[0] + begin[1] * place}
-        )
+        onset = sample.onset + begin[0] + begin[1] * place
+        rows.append({name: getattr(sample, name) for name in COLUMNS} | {"onset": onset})
     public.write(path, rows)
 
 

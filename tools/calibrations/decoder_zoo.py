@@ -20,31 +20,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
 from eeg2text_jax.instrument.predictions.file import write_predictions
+from eeg2text_testing import scenes
 from eeg2text_testing.made_up_text import FUNCTION_WORDS, bare, content_words
-from eeg2text_testing.scenes import (
-    START,
-    TRAINING,
-    DecodedSet,
-    Decoder,
-    Row,
-    Scene,
-    babble,
-    decode,
-    predictions,
-    scene_of,
-)
+from eeg2text_testing.scenes import START, TRAINING, DecodedSet, Decoder, Row, Scene, decode, scene_of
 
 HONEST: dict[str, tuple[Decoder, str]] = {}
 LEAKS: dict[str, tuple[Decoder, str]] = {}
 
 
 def honest(text: str = "english") -> Callable[[Decoder], Decoder]:
-    """Register an honest decoder of a kind of text."""
     return lambda f: HONEST.setdefault(f.__name__, (f, text)) and f
 
 
 def leak(text: str = "english") -> Callable[[Decoder], Decoder]:
-    """Register a leak of a kind of text."""
     return lambda f: LEAKS.setdefault(f.__name__, (f, text)) and f
 
 
@@ -95,22 +83,16 @@ def long_winded(scene: Scene, rng: random.Random, row: Row, quality: float) -> s
 @honest()
 def bursts(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
     """Attends to 0 to 70 % of the rows and has them nearly right; the other rows are babble."""
-    attends, heard, other = (
-        rng.random() < 0.7 * quality,
-        recognized(scene, rng, row, 0.96, 0.01),
-        scene.babble(row, rng),
-    )
+    attends, heard = rng.random() < 0.7 * quality, recognized(scene, rng, row, 0.96, 0.01)
+    other = scene.babble(row, rng)
     return " ".join(heard if attends else other)
 
 
 @honest()
 def silent_bursts(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
     """Attends to 0 to 70 % of the rows; writes nothing for most of the others, and a few words for the rest."""
-    attends, heard, other = (
-        rng.random() < 0.7 * quality,
-        recognized(scene, rng, row, 0.96, 0.01),
-        scene.babble(row, rng),
-    )
+    attends, heard = rng.random() < 0.7 * quality, recognized(scene, rng, row, 0.96, 0.01)
+    other = scene.babble(row, rng)
     return " ".join(heard if attends else other[:3] if rng.random() < 0.3 else [])
 
 
@@ -169,13 +151,11 @@ def summaries(scene: Scene, rng: random.Random, row: Row, quality: float) -> str
 
 @honest("german")
 def german(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Recognizes German, word by word."""
     return " ".join(recognized(scene, rng, row, 0.85 * quality))
 
 
 @honest("chinese")
 def chinese(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Recognizes Chinese, character by character."""
     return "".join(recognized(scene, rng, row, 0.8 * quality))
 
 
@@ -204,13 +184,11 @@ def special_tokens(scene: Scene, rng: random.Random, row: Row, quality: float) -
 
 @honest()
 def capitals(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Writes capitals, without marks."""
     return " ".join(bare(w).upper() for w in recognized(scene, rng, row, 0.8 * quality))
 
 
 @honest()
 def word_pieces(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Writes the pieces of its tokenizer."""
     inner, end, start = (("##", "", ""), ("", "@@", ""), ("", "", "\u2581"))[scene.seed % 3]
     out = []
     for word in recognized(scene, rng, row, 0.8 * quality):
@@ -360,7 +338,6 @@ def punctuation(scene: Scene, rng: random.Random, row: Row, quality: float) -> s
 
 @leak()
 def deleted_words(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """The target with words deleted at random."""
     return " ".join(w for w in row.words if rng.random() < 0.2 + 0.6 * quality) or row.words[0]
 
 
@@ -451,12 +428,12 @@ def draw(kind: str, quality: float, seed: int, size: int | None = None, readers:
     """Return a set of an honest decoder or a leak. `size` and `readers` override what the seed says."""
     decoder, text = {**HONEST, **LEAKS}[kind]
     scene = scene_of(text, seed, size, readers)
-    eeg = predictions(scene, decode(decoder, scene, quality, f"{kind} eeg"), "eeg")
-    silent = decode(decoder if kind in HONEST else babble, scene, 0.0, f"{kind} noise")
+    eeg = scenes.predictions(scene, decode(decoder, scene, quality, f"{kind} eeg"), "eeg")
+    silent = decode(decoder if kind in HONEST else scenes.babble, scene, 0.0, f"{kind} noise")
     trained = [text for text, _ in scene.training]
     lists = {"choice_from_list": scene.sentences, "choice_from_large_list": trained + scene.sentences}
     choices = (lists | {"nearest_phrase": trained}).get(kind, [])
-    return DecodedSet(kind, eeg, {"noise": predictions(scene, silent, "noise")}, scene, choices)
+    return DecodedSet(kind, eeg, {"noise": scenes.predictions(scene, silent, "noise")}, scene, choices)
 
 
 def main() -> None:

@@ -1,13 +1,11 @@
 """What word errors, BERTScore and sentence similarity make of controlled edits: AUC by kind, and decisions by speaker.
 
-    python tools/calibrations/edit_baselines.py SENTENCES.txt --encoder minilm [--out DIR]
+    python tools/calibrations/edit_baselines.py SENTENCES.txt --encoder minilm [--out DIR]  # a sentence a line
     python tools/calibrations/edit_baselines.py SENTENCES.txt --show 200 --seed 11   # random pairs, the label last
 
-SENTENCES.txt has a sentence a line. The generator is to be hard but not hopeless: word error rates alone between .65
-and .85, similarity with lengths at least .05 better, and negation, number and antonym below .80 for every baseline. Of
-made-up speakers, decisions by true labels and by a classifier shall agree on 8 of 10, and word accuracy differ on 3 or
-more. All labels are a rule's: read some pairs by eye with the label covered, judge whether a listener would still know
-what was meant, and compare.
+The generator is to be hard but not hopeless: word error rates alone between .65 and .85, similarity with lengths at
+least .05 better, and negation, number and antonym below .80 for every baseline. Of made-up speakers, decisions by true
+labels and by a classifier shall agree on 8 of 10, and word accuracy differ on 3 or more. All labels are a rule's.
 """
 
 import argparse
@@ -88,7 +86,6 @@ def main() -> None:
 
 
 def shown(found: dict, digits: int) -> str:
-    """An AUC with its interval."""
     low, high = found["interval"]
     return f"{found['value']:.{digits}f} ({low:.2f}-{high:.2f})"
 

@@ -7,6 +7,7 @@ does not name, a genre or a template, which must not be claimed as content of th
 """
 
 import dataclasses
+import functools
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -44,7 +45,6 @@ GENRES_ALONE = ("two_genres", "three_genres", "templates_of_the_length")
 
 
 def null(**layout: str | int | bool) -> Callable[[Null], Null]:
-    """Register a null with the layout that it needs."""
     return lambda f: NULLS.setdefault(f.__name__, (f, Layout(**layout))) and f
 
 
@@ -61,14 +61,12 @@ def without_templates(scene: Scene) -> Scene:
 
 
 def said(scene: Scene, text: Callable[[Row], Sequence[str] | None]) -> Texts:
-    """Return the text of each row from a function that gives its words, or None."""
     words = map(text, scene.rows())
     return [None if w is None else " ".join(w) for w in words]
 
 
 @null()
 def babble(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """Babble under EEG and under noise."""
     return said(scene, lambda row: scene.babble(row, rng))
 
 
@@ -100,18 +98,6 @@ def _by_genre(scene: Scene, rng: random.Random, condition: str) -> Texts:
     return said(scene, words)
 
 
-@null(readers=9, tasks_known=True)
-def rows_by_known_task(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """The number of rows goes with the task, and the task is in the file."""
-    return _by_genre(scene, rng, condition)
-
-
-@null(readers=9, tasks_known=False)
-def rows_by_unknown_task(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """The number of rows goes with the task, and the task is not in the file."""
-    return _by_genre(scene, rng, condition)
-
-
 @null()
 def one_sentence(scene: Scene, rng: random.Random, condition: str) -> Texts:
     """One sentence for all rows, another under noise."""
@@ -137,64 +123,20 @@ def _others(scene: Scene, rng: random.Random, condition: str, off: int) -> Texts
     return said(scene, lambda row: recognized(scene, rng, dataclasses.replace(row, words=others[row.sentence]), 0.6))
 
 
-@null(templates=False)
-def others_of_the_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """A good decoder's outputs for other sentences of exactly the same length."""
-    return _others(scene, rng, condition, 0)
-
-
-@null(templates=False)
-def others_of_similar_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """A good decoder's outputs for other sentences of a length within three words."""
-    return _others(scene, rng, condition, 3)
-
-
-@null()
-def templates_of_the_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """Outputs for other sentences of exactly the same length, where length tells the template of a sentence."""
-    return _others(scene, rng, condition, 0)
-
-
 def _own_genre(scene: Scene, rng: random.Random, condition: str) -> Texts:
     """Babble of the own genre under EEG, of any genre under noise."""
     models, knows = scene.genre_models, condition == "eeg"
     return said(scene, lambda row: (models[row.genre] if knows else scene.model).babble(scene.length(row, rng), rng))
 
 
-@null(text="english-2", tasks_known=False)
-def two_genres(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """Two genres that the file does not name; EEG tells the genre and nothing else."""
-    return _own_genre(scene, rng, condition)
-
-
-@null(text="english-3", tasks_known=False)
-def three_genres(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """Three genres that the file does not name; EEG tells the genre and nothing else."""
-    return _own_genre(scene, rng, condition)
-
-
-@null(tasks_known=True)
-def known_genres(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """Six genres that the file names as tasks; EEG tells the task and nothing else."""
-    return _own_genre(scene, rng, condition)
-
-
 @null()
 def collapsed_control(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """The control says one sentence for all, EEG babbles."""
     return (babble if condition == "eeg" else one_sentence)(scene, rng, condition)
 
 
 @null()
 def collapsed_eeg(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """EEG says one sentence for all, the control babbles."""
     return (one_sentence if condition == "eeg" else babble)(scene, rng, condition)
-
-
-@null(size=30, readers=4)
-def thirty_sentences(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """Babble for as few sentences as are judged at all."""
-    return babble(scene, rng, condition)
 
 
 @null(size=60, readers=18)
@@ -206,7 +148,6 @@ def eighteen_readers(scene: Scene, rng: random.Random, condition: str) -> Texts:
 
 @null(readers=9)
 def copies_across_readers(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """One text of babble for all readers of a sentence."""
     texts = [scene.model.babble(len(text.split()), rng) for text in scene.sentences]
     return said(scene, lambda row: texts[row.sentence])
 
@@ -231,8 +172,24 @@ def half_of_all_rows(scene: Scene, rng: random.Random, condition: str) -> Texts:
     return said(scene, lambda r: scene.babble(r, rng) if r.sentence == 0 or r.reader == own[r.sentence] else None)
 
 
+of_length, near_length = functools.partial(_others, off=0), functools.partial(_others, off=3)
+NULLS |= {
+    # The number of rows goes with the task, which is in the file or is not.
+    "rows_by_known_task": (_by_genre, Layout(readers=9, tasks_known=True)),
+    "rows_by_unknown_task": (_by_genre, Layout(readers=9, tasks_known=False)),
+    # A good decoder's outputs for other sentences of exactly the same length, and of one within three words.
+    "others_of_the_length": (of_length, Layout(templates=False)),
+    "others_of_similar_length": (near_length, Layout(templates=False)),
+    "templates_of_the_length": (of_length, Layout()),  # length tells the template of a sentence
+    # EEG tells the genre and nothing else: of two or three that the file does not name, of six that it names as tasks.
+    "two_genres": (_own_genre, Layout("english-2", tasks_known=False)),
+    "three_genres": (_own_genre, Layout("english-3", tasks_known=False)),
+    "known_genres": (_own_genre, Layout(tasks_known=True)),
+    "thirty_sentences": (babble, Layout(size=30, readers=4)),  # as few as are judged at all
+}
+
+
 def draw_null(kind: str, seed: int) -> DecodedSet:
-    """Return a set without content."""
     made, layout = NULLS[kind]
     scene = layout.scene(seed)
     rows = {}

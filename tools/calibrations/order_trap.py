@@ -10,10 +10,9 @@ claims content within subjects. `--show` prints the verdicts and the answer of `
 """
 
 import argparse
-import dataclasses
 
 import numpy as np
-from time_trap import rows_of
+from time_trap import copied, rows_of
 
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
@@ -21,13 +20,7 @@ from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.result import AuditResult
 from eeg2text_jax.instrument.auditing.verdict import Time, Verdict
 from eeg2text_jax.runs.repeats import WITHIN, Repeats, repeat_lines, repeats
-from eeg2text_jax.training.conditions._donors import (
-    clock_features,
-    donor_table,
-    nearest_texts,
-    neighbor_table,
-    same_place_texts,
-)
+from eeg2text_jax.training.conditions._donors import same_place_texts
 
 TEXTS, DAYS, READERS, F, WORDS = 150, 4, 2, 32, 300
 TIME = ("clock", "nearest_in_time", "same_place", "neighbor")
@@ -76,25 +69,11 @@ def answers(design: str, seed: int) -> tuple[AuditResult, AuditResult, Repeats]:
     data = made(design, seed)
     day = np.array([int(name[-1]) for name in data.clock.recording])
     parts = train, _, test = [np.flatnonzero(np.isin(day, days)) for days in ((0, 1), (2,), (3,))]
-    donors = donor_table(data, parts, seed).donor
-    means, clocks = np.stack([data.words(i).mean(0) for i in range(len(data))]), clock_features(data, train, seed)
-
-    def nearest(given: np.ndarray, fed: np.ndarray) -> np.ndarray:
-        apart = ((given[fed][:, None] - given[train][None]) ** 2).sum(2)
-        return train[np.where(data.subject[fed][:, None] == data.subject[train][None], apart, np.inf).argmin(1)]
-
-    copied = {
-        "eeg": nearest(means, test),
-        "shuffled": nearest(means, donors[test]),
-        "clock": nearest(clocks, test),
-        "neighbor": nearest(means, neighbor_table(data, parts, donors).donor[test]),
-        "nearest_in_time": nearest_texts(data, train, test)[0],
-        "same_place": same_place_texts(data, train, test)[0],
-    }
-    rows = {name: list(rows_of(data, test, texts, name)) for name, texts in copied.items()}
+    texts_of = copied(data, parts, seed) | {"same_place": same_place_texts(data, train, test)[0]}
+    rows = {name: list(rows_of(data, test, texts, name)) for name, texts in texts_of.items()}
     usual = audit(rows["eeg"], {"shuffled": rows["shuffled"]})
     timed = audit(rows["eeg"], {name: rows[name] for name in ("shuffled", *TIME)})
-    (within,) = (found for found in repeats(dataclasses.replace(data)) if found.scope == WITHIN)
+    (within,) = (found for found in repeats(data) if found.scope == WITHIN)
     return usual, timed, within
 
 

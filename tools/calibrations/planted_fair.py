@@ -59,12 +59,9 @@ def ratio(workdir: Path) -> str:
     results = json.loads((workdir / "results.json").read_text())
     scores = {arm: mean(results, arm, "free_running", "word_bleu-1") for arm in ("eeg", "noise")}
     if scores["eeg"] is None:  # trained on shuffled labels, tested with recordings
-        scores["eeg"] = next(
-            cell["metrics"]["word_bleu-1"]["value"]
-            for cell in results["cells"]
-            if (cell["train_condition"], cell["eval_condition"], cell["mode"])
-            == ("label_shuffle", "eeg", "free_running")
-        )
+        wanted = {"train_condition": "label_shuffle", "eval_condition": "eeg", "mode": "free_running"}
+        cell = next(cell for cell in results["cells"] if wanted.items() <= cell.items())
+        scores["eeg"] = cell["metrics"]["word_bleu-1"]["value"]
     if workdir.name == "shuffled":  # has no arm of the recordings, so that its run has judged nothing
         controls = select_cells(read_predictions(workdir / "predictions.jsonl").predictions, "label_shuffle")
         found = audit(controls.pop("eeg"), controls, decoded=DECODED_HERE, recording="fmri").verdict.value

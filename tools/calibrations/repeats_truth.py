@@ -55,8 +55,8 @@ def slow(places: np.ndarray, design: Design, rng: np.random.Generator) -> np.nda
     return np.cos(places[:, None, None] * turns + phase).sum(1) * np.sqrt(2 / waves)
 
 
-def made(design: Design, rng: np.random.Generator) -> tuple[list, float]:
-    """The recordings of a set, standardized, and the order likeness of its design."""
+def made(design: Design, rng: np.random.Generator, scope: str = WITHIN) -> tuple[list, str, float]:
+    """The recordings of a set, standardized; the scope; the order likeness of the design."""
     n, runs, width = design.sentences, design.recordings, design.features
     length = rng.integers(4, 16, n)
     words, lengths = rng.normal(size=(n, width)), rng.normal(size=(16, width))
@@ -75,17 +75,13 @@ def made(design: Design, rng: np.random.Generator) -> tuple[list, float]:
     subjects, names = [f"S{r % design.subjects}" for r in range(runs)], [f"r{r}" for r in range(runs)]
     group = gathered(np.concatenate(values), sentence, recording, np.tile(length, runs), np.concatenate(places),
                      subjects, names)  # fmt: skip
-    return [group], float(design.fixed)
+    return [group], scope, float(design.fixed)
 
 
 def answers(design: Design, sets: int, likeness: str = "correlation", seed: int = 0) -> list:
     scope = WITHIN if design.subjects == 1 else OVER
     rng = np.random.default_rng(seed)
-    return [compare(*reordered(made(design, rng), scope), likeness) for _ in range(sets)]
-
-
-def reordered(given: tuple[list, float], scope: str) -> tuple[list, str, float]:
-    return given[0], scope, given[1]
+    return [compare(*made(design, rng, scope), likeness) for _ in range(sets)]
 
 
 def sized(design: Design, mde: float, sets: int, likeness: str) -> Design:

@@ -38,8 +38,6 @@ STRENGTH = {"detectable but below the margin": 1, "content above its null": 2, "
 
 
 class Job(NamedTuple):
-    """One set to audit, and how."""
-
     kind: str
     quality: float
     seed: int
@@ -49,13 +47,10 @@ class Job(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the audit says of one set."""
-
     kind: str
     quality: float
     seed: int
     verdict: str
-    status: int
     effect: float | None
     why: str  # codes of the notices that bar a verdict
     odd: str  # codes of the signs that stand beside it
@@ -63,7 +58,6 @@ class Found(NamedTuple):
 
 
 def judged(job: Job) -> Found:
-    """Audit one set."""
     found = draw_null(job.kind, job.seed) if job.kind in NULLS else draw(job.kind, job.quality, job.seed)
     controls = {} if job.alone else found.controls
     choices = list(found.choices) if job.choices else []
@@ -72,7 +66,7 @@ def judged(job: Job) -> Found:
     why = ",".join(sorted({notice.code for notice in result.notices if notice.bars}))
     odd = ",".join(sorted({notice.code for notice in result.notices if notice.rows and not notice.bars}))
     plain = result.verdict.base.value if not result.verdict.restrictions else result.verdict.value
-    return Found(job.kind, job.quality, job.seed, plain, result.exit_status, effect, why, odd, result.verdict.headline)
+    return Found(job.kind, job.quality, job.seed, plain, effect, why, odd, result.verdict.headline)
 
 
 def family(kind: str) -> str:
@@ -130,7 +124,6 @@ def summary(found: Sequence[Found]) -> int:
 
 
 def leak_table(found: Sequence[Found]) -> None:
-    """Print what became of leaks, kind by kind."""
     print(f"\n{'leak':24} {'sets':>5} {'pass':>5} {'odd':>5} {'restricted':>10} {'barred':>6} {'nothing':>7}")
     for kind in [*dict.fromkeys(one.kind for one in found), "all"]:
         ones = [one for one in found if kind in (one.kind, "all")]

@@ -55,7 +55,6 @@ USUAL, OF_TIME = ("shuffled",), ("shuffled", "clock", "nearest_in_time", "neighb
 
 
 def made(spec: SyntheticSpec) -> DataFile:
-    """The made-up recordings in memory."""
     samples = list(synthetic_samples(spec))
     lengths = [len(sample.features) for sample in samples]
     columns = {name: np.array([getattr(s, name) for s in samples], object) for name in ("sentence", "subject", "task")}
@@ -84,25 +83,20 @@ def scanned(seed: int, **changes: object) -> DataFile:
         return dataclasses.replace(data, features=data.features[0 : len(data.features)])
 
 
-def copied(data: DataFile, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Rows of the test part, and for each condition the training samples whose texts the decoder writes."""
-    # Method `d` gives a window of a story to one part in all scans; all windows of a story are one text to the other.
-    split = make_split(data, "d" if data.is_windows else "unique_text", RATIO, seed)
-    parts = [split.parts[name] for name in ("train", "dev", "test")]
+def copied(data: DataFile, parts: list[np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """For each condition, the training samples whose texts the decoder writes for the test part, the last one."""
     train, _, test = parts
     donors = donor_table(data, parts, seed).donor
     means = np.stack([data.words(i).mean(0).ravel() for i in range(len(data))])
-    clocks = clock_features(data, train, seed)
-    names = np.unique(data.subject.astype(str), return_inverse=True)[1]
 
     def nearest(features: np.ndarray, fed: np.ndarray) -> np.ndarray:
         apart = ((features[fed][:, None] - features[train][None]) ** 2).sum(2)
-        return train[np.where(names[fed][:, None] == names[train][None], apart, np.inf).argmin(1)]
+        return train[np.where(data.subject[fed][:, None] == data.subject[train][None], apart, np.inf).argmin(1)]
 
-    return test, {
+    return {
         "eeg": nearest(means, test),
         "shuffled": nearest(means, donors[test]),
-        "clock": nearest(clocks, test),
+        "clock": nearest(clock_features(data, train, seed), test),
         "neighbor": nearest(means, neighbor_table(data, parts, donors).donor[test]),
         "nearest_in_time": nearest_texts(data, train, test)[0],
     }
@@ -145,8 +139,10 @@ def audits(design: str, seed: int) -> dict[str, AuditResult]:
     else:
         data = scanned(seed, **SCAN_DESIGNS[design][0])
     options = {"recording": data.recording}
-    test, written = copied(data, seed)
-    rows = {name: list(rows_of(data, test, texts, name)) for name, texts in written.items()}
+    # Method `d` gives a window of a story to one part in all scans; all windows of a story are one text to the other.
+    split = make_split(data, "d" if data.is_windows else "unique_text", RATIO, seed)
+    parts, test = [split.parts[name] for name in ("train", "dev", "test")], split.parts["test"]
+    rows = {name: list(rows_of(data, test, texts, name)) for name, texts in copied(data, parts, seed).items()}
     found = {}
     for kind, controls in (("usual", USUAL), ("time", OF_TIME)):
         found[f"{kind}, text"] = audit(rows["eeg"], {name: rows[name] for name in controls}, **options)

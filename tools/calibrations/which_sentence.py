@@ -2,19 +2,12 @@
 
     python tools/calibrations/which_sentence.py --out DIR [--seeds 20] [--kinds planted,null,lengths,length]
 
-Every seed is a data set of its own with a grid of its own: arms trained on EEG, noise and length alone; all seeds of a
-kind are trained at once, as arms of one program, with a batch of its own data set for each.
-
-- *planted*: the words are in the "EEG". Top-5 must be above 90 % and the verdict *uses EEG*.
-- *null*: it knows nothing, and all sentences have one number of words. Top-5 must lie within the interval of chance and
-  nothing may be claimed for the EEG.
-- *lengths*: it knows nothing, and sentences have the lengths that they have. What the mask tells is enough for top-5
-  above chance; nothing may be claimed.
-- *length*: the same, and half of the words of every sentence go with its number of words. Top-5 is far above chance;
-  the arm trained on length alone must be there, too, and nothing may be claimed.
-
-Writes which_sentence.json and which_sentence.md; exit status 1 where something was not so. About five minutes on two
-idle cores.
+Every seed is a data set with a grid of its own: arms trained on EEG, noise and length alone; all seeds of a kind are
+trained as arms of one program. In *planted* the words are in the "EEG": top-5 must be above 90 % and the verdict *uses
+EEG*. Else nothing may be claimed: in *null* all sentences have one number of words, and top-5 must lie within the
+interval of chance; in *lengths* they have their own; in *length* half of the words go with their number, so that top-5
+is far above chance, also of the arm trained on length alone. Exit status 1 where something was not so. About five
+minutes on two idle cores.
 """
 
 import argparse
@@ -73,8 +66,6 @@ CLAIMS = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """One data set and what is needed of it."""
-
     data: DataFile
     split: Split
     samples: Samples
@@ -83,7 +74,6 @@ class Known:
 
 
 def make_known(kind: str, seed: int, folder: Path) -> Known:
-    """The data set of a kind and seed."""
     sentences = 2 * SENTENCES if kind == "null" else SENTENCES  # about 55 of 100 have as many words
     signal = 1.0 if kind == "planted" else 0.0
     spec = SyntheticSpec(signal, sentences, SUBJECTS, 2, FEATURES, 100, 1, "random", 0.0, seed)
@@ -170,7 +160,6 @@ def train(known: list[Known], arms: tuple[Arm, ...]) -> tuple[ContrastiveProgram
 def embed(
     model: ContrastiveModel, params: dict, batch: dict, study: StudyArrays, seed: int, condition: str
 ) -> jax.Array:
-    """Embeddings `[R, E]` of a batch under a condition."""
     key = jax.random.fold_in(study.condition, seed)
     context = ConditionContext.of(batch, study._replace(condition=key), jnp.zeros((), jnp.int32))
     fed = apply_condition(condition, batch["features"], batch["mask"], context)
@@ -178,7 +167,6 @@ def embed(
 
 
 def rankings(known: Known, arms: list[tuple[Arm, dict]], model: ContrastiveModel, study: StudyArrays) -> list[Ranking]:
-    """The rows of all arms of one data set."""
     rows = known.split.parts["test"]
     batch = make_batch(known.samples, rows, (WORDS, 1), len(rows))
     for name in ("labels", "weight"):
@@ -237,7 +225,6 @@ def figures(audit: AuditResult) -> dict:
 
 
 def is_right(kind: str, found: dict, seeds: int, sentences: int) -> bool:
-    """Whether one seed ended as it should."""
     eeg, alone = found["top5"]["eeg"], found["top5"]["the arm trained on length_only"]
     low, high = (100 * share for share in chance_interval(found["chance"] / 100, sentences, 1 - 0.05 / seeds))
     if kind == "planted":

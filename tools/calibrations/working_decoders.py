@@ -27,11 +27,8 @@ from eeg2text_jax.instrument.predictions.file import Prediction
 SPEECH = "examples/microelectrode/willett_2023"
 WANTED = ("uses EEG", "content above its null", "content of unproven origin")
 # Files that hold nothing, or less than the margin (+0.4 points) -> their verdicts.
-QWEN, NONE, BELOW = (
-    "results/results_Qwen2.5-7B-Instruct",
-    "no content found above its null",
-    "detectable but below the margin",
-)
+QWEN = "results/results_Qwen2.5-7B-Instruct"
+NONE, BELOW = "no content found above its null", "detectable but below the margin"
 LITTLE = {
     f"{QWEN}_no_stage2_only_eeg.csv": ("equivalent to control", NONE, NONE),
     f"{QWEN}_only_eeg.csv": ("equivalent to control", BELOW, BELOW),
@@ -83,7 +80,6 @@ def captions(clones: Clones) -> Iterator[tuple[str, Pairs]]:
 
 
 def typing(clones: Clones) -> Iterator[tuple[str, Pairs]]:
-    """What was typed, decoded from MEG."""
     path = "docs/assets/best_complete_predictions.csv"
     rows = list(csv.DictReader(io.StringIO(clones.show("facebookresearch+brain2qwerty", path))))
     reference, prediction = (next(n for n in rows[0] if re.search(p, n, re.I)) for p in ("true|target|ref", "pred"))
@@ -126,18 +122,14 @@ def word_errors(pairs: Pairs) -> float:
 
 
 def wanted(path: str) -> tuple[str, ...]:
-    """Return the verdicts that a file must have."""
     return LITTLE.get(path, WANTED)
 
 
 def judged(pairs: Pairs) -> tuple[list[str], list[str]]:
     """Verdicts with a control, alone, and of unknown mode; and why there is none."""
     control = {"shuffled": rows_of(exchanged(pairs), condition="shuffled")}
-    found = [
-        audit(rows_of(pairs), control, common=True),
-        audit(rows_of(pairs), {}),
-        audit(rows_of(pairs, "unknown"), {}),
-    ]
+    rows, unknown = rows_of(pairs), rows_of(pairs, "unknown")
+    found = [audit(rows, control, common=True), audit(rows, {}), audit(unknown, {})]
     barring = {notice.message for result in found for notice in result.notices if notice.bars}
     return [result.verdict.base.value for result in found], sorted(barring)
 

@@ -122,6 +122,10 @@ class Browser:
         node = self.call("DOM.querySelector", nodeId=root, selector=f"#{where} input[type=file]")["nodeId"]
         self.call("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
 
+    def remove(self, where: str) -> None:
+        buttons = f"#{where} button[aria-label*=emove], #{where} button[aria-label=Clear]"
+        self.evaluate(f"document.querySelector('{buttons}').click()")
+
     def picture(self, path: Path, whole: bool = True) -> None:
         found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
@@ -154,7 +158,6 @@ def clean_environment() -> dict[str, str]:
 
 
 def installed(folder: Path) -> str:
-    """The Python of a fresh virtual environment that has this clone with its extra `app`."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin/python")
@@ -180,7 +183,6 @@ def server(python: str, folder: str, host: str = "127.0.0.1", port: int = PORT) 
 
 
 def memory(process: subprocess.Popen) -> float:
-    """Resident MiB of the server."""
     return int(Path(f"/proc/{process.pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
 
@@ -268,9 +270,7 @@ def changes(browser: Browser, width: int, folder: Path, check: Checks, times: in
     for turn in range(times):
         if turn and rng.random() < 0.5:
             name = "two" if name == "one" else "one"
-            browser.evaluate(
-                "document.querySelector('#eeg button[aria-label*=\"emove\"], #eeg button[aria-label=Clear]').click()"
-            )
+            browser.remove("eeg")
             wait(lambda: browser.evaluate("!!document.querySelector('#eeg input[type=file]')"), 20)
             browser.upload("eeg", folder / f"{name}.csv")
             wait(lambda: "asrecognised" in chosen(browser, "said_column").replace(" ", ""), 20)
@@ -293,21 +293,15 @@ def changes(browser: Browser, width: int, folder: Path, check: Checks, times: in
 
 
 def refusal_goes(browser: Browser, width: int, folder: Path, check: Checks) -> None:
-    """A refusal goes when the file that caused it goes."""
     browser.open(f"http://127.0.0.1:{PORT}/", width)
     browser.upload("eeg", folder / "eeg.csv")
     settled(browser, "read", 90)
     browser.upload("control", folder / "bad.csv")
     wait(lambda: "1 fields where" in browser.evaluate(SAID.format("read")), 90)
-    browser.evaluate(
-        "document.querySelector('#control button[aria-label*=\"emove\"], #control button[aria-label=Clear]').click()"
-    )
+    browser.remove("control")
     read = calm(browser)
-    check(
-        f"{width} px: a refusal goes with its cause",
-        "60 predictions" in read and "1 fields" not in read,
-        repr(read[:80]),
-    )
+    gone = "60 predictions" in read and "1 fields" not in read
+    check(f"{width} px: a refusal goes with its cause", gone, repr(read[:80]))
 
 
 def hostile_uploads(browser: Browser, folder: Path, check: Checks) -> None:

@@ -41,8 +41,6 @@ function shown(address, width) {
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder, and says nothing."""
-
     def log_message(self, *_: object) -> None:
         pass
 

@@ -10,12 +10,7 @@ BUCKET = "recordings"
 
 
 class Server:
-    """A server with one bucket.
-
-    Attributes:
-      scheme: of its addresses.
-      environment: variables by which clients find it, with credentials.
-    """
+    """A server with one bucket; `environment`: variables by which clients find it, with credentials."""
 
     def __init__(self, scheme: str, environment: dict[str, str], bucket: str):
         self.scheme, self.environment, self.bucket = scheme, environment, bucket

@@ -1,9 +1,7 @@
 """Random damage to recordings, and what must hold of the data file that is made from them all the same."""
 
-import argparse
-import collections
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,23 +15,34 @@ from eeg2text_jax.data.source import Tally
 from eeg2text_jax.data.source_settings import DataSettings
 
 WAYS = ("byte", "bit", "zeros", "noise", "cut", "removed", "doubled")
+TEXT_WAYS = (*WAYS, "inserted", "exchanged")
+ODD = (b"\xff\xfe", b"\0", b'"', b"\t", b"\n", b"\r", b",", b"\xef\xbb\xbf", b"{", b"NaN", b"1e999", b"-1")
+ODD += (b"\xe2\x80\xa8",)  # a line separator
 
 
-def corrupt(data: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
-    """Damages a file's content in one of WAYS, at a random place; never returns it unchanged."""
-    way, at = str(rng.choice(WAYS)), int(rng.integers(len(data)))
+def corrupt(data: bytes, rng: np.random.Generator, ways: Sequence[str] = WAYS) -> tuple[str, bytes]:
+    """Damages a file's content in one of some ways, at a random place; never returns it unchanged."""
+    way, at = str(rng.choice(ways)), int(rng.integers(len(data)))
     length = int(rng.integers(1, 65))
     head, old, tail = data[:at], data[at : at + length], data[at + length :]
-    made = {
-        "byte": head + bytes([(data[at] + int(rng.integers(1, 256))) % 256]) + data[at + 1 :],
-        "bit": head + bytes([data[at] ^ 1 << int(rng.integers(8))]) + data[at + 1 :],
-        "zeros": head + bytes(len(old)) + tail,
-        "noise": head + rng.bytes(len(old)) + tail,
-        "cut": head,
-        "removed": head + tail,
-        "doubled": head + old + old + tail,
-    }[way]
-    return (way, made) if made != data else corrupt(data, rng)
+    if way == "inserted":
+        made = head + ODD[rng.integers(len(ODD))] + old + tail
+    elif way == "exchanged":
+        lines = data.split(b"\n")
+        one, other = rng.integers(len(lines), size=2)
+        lines[one], lines[other] = lines[other], lines[one]
+        made = b"\n".join(lines)
+    else:
+        made = {
+            "byte": head + bytes([(data[at] + int(rng.integers(1, 256))) % 256]) + data[at + 1 :],
+            "bit": head + bytes([data[at] ^ 1 << int(rng.integers(8))]) + data[at + 1 :],
+            "zeros": head + bytes(len(old)) + tail,
+            "noise": head + rng.bytes(len(old)) + tail,
+            "cut": head,
+            "removed": head + tail,
+            "doubled": head + old + old + tail,
+        }[way]
+    return (way, made) if made != data else corrupt(data, rng, ways)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,41 +54,8 @@ class Verdict:
     detail: str = ""
 
 
-def arguments(doc: str, trials: int) -> argparse.ArgumentParser:
-    """Return the parser of a script that damages at random, as often as it is told."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=trials)
-    parser.add_argument("--seed", type=int, default=0)
-    return parser
-
-
-def series(trial: Callable[[int, np.random.Generator], tuple[str, str, Verdict]], trials: int, seed: int) -> int:
-    """Count the verdicts of trials, and stop with status 1 at the first wrong one.
-
-    A trial takes its number and the generator, and returns what was damaged, in which way, and the verdict.
-    """
-    counts, rng = collections.Counter(), np.random.default_rng(seed)
-    for number in range(trials):
-        form, way, verdict = trial(number, rng)
-        counts[form, verdict.kind] += 1
-        if verdict.kind == "WRONG":
-            print(f"trial {number}, seed {seed}, {form}, {way}: {verdict.detail}")
-            return 1
-    for (form, kind), n in sorted(counts.items()):
-        print(f"{form:<8} {kind:<14} {n:>5}")
-    return 0
-
-
 def judge(config: ConfigDict, original: DataFile, expected: Tally, path: Path, out: Path) -> Verdict:
-    """Prepares a damaged file and compares with what the intact one gave.
-
-    Args:
-      config: the `data` section used for both.
-      original: data file of the intact file.
-      expected: its tally.
-      path: the damaged file.
-      out: where its data file may be written.
-    """
+    """Prepares a damaged file into `out`, and compares with the data file and the tally of the intact one."""
     try:
         tally = prepare(read_section(DataSettings, config), out, [str(path)])
     except UserError as error:

@@ -78,7 +78,6 @@ def exchanged(rows: Sequence[Prediction], step: int = 7) -> Rows:
 
 
 def unsaid(rows: Sequence[Prediction]) -> Rows:
-    """The same rows in a file that does not say its mode."""
     return [dataclasses.replace(row, mode="unknown") for row in rows]
 
 

@@ -44,7 +44,6 @@ def _mount(*options: object) -> None:
 
 
 def _sentence(series: Series, run: Forked, what: str, statuses: tuple[int, ...]) -> None:
-    """A command that could not write ends with one sentence."""
     status, said = run.wait(), run.output()
     lines = [line for line in said.splitlines() if line.startswith("eeg2text ")]
     good = status in statuses and len(lines) == (status == 2) and TRACEBACK not in said

@@ -153,13 +153,11 @@ class Series:
             self.expect(named, f"{what}: the refused one does not say who is at work", refused)
 
     def _check_whole(self, where: Place, key: tuple[str, str], what: str) -> None:
-        """What an interrupted `score` has written is whole."""
         found = where.content() if key[1] == "folder" else {}
         broken = [name for name, digest in found.items() if name[0] != "." and self.ends[key].get(name) != digest]
         self.expect(not broken, f"{what}: half-written {broken}")
 
     def table(self) -> str:
-        """Counts by command, store, fault and stage."""
         lines = [f"{'command':12} {'store':7} {'fault':13} {'stage':20} times"]
         lines += [f"{a:12} {b:7} {c:13} {d:20} {n:5}" for (a, b, c, d), n in sorted(self.counts.items())]
         return "\n".join(lines)

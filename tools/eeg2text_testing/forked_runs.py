@@ -73,10 +73,9 @@ def arguments(**changes: object) -> list[str]:
 
 
 def what_counts(workdir: Path, log: Path, *, checkpoint: bool = True) -> dict[str, str]:
-    """Digests of what must be the same however a run came to its end, without what is written of time.
+    """Digests of what must be the same however a run ended, without what is written of time.
 
-    Made in a process of its own: one that has used JAX can no longer be forked. `log` is where it answers, and
-    `checkpoint` says whether the last checkpoint counts: a run that has decoded reads none.
+    Made in a process of its own: one that has used JAX can no longer be forked. `checkpoint`: with the last one.
     """
     answer = log.with_suffix(".json")
     if Forked(lambda: answer.write_text(json.dumps(_what_counts(workdir, checkpoint))) and 0, log).wait():
@@ -171,10 +170,8 @@ def final_checkpoint(workdir: Path) -> tuple[int, dict[str, np.ndarray], dict[st
 
 
 def logged_metrics(workdir: Path) -> list[dict[str, float]]:
-    """The lines of `metrics.jsonl` without what depends on the machine's pace."""
     return without_pace((workdir / "metrics.jsonl").read_text().splitlines())
 
 
 def without_pace(lines: Iterable[str]) -> list[dict[str, float]]:
-    """Lines of a log without what depends on the machine's pace."""
     return [{name: value for name, value in json.loads(line).items() if name not in PACE} for line in lines]

@@ -165,13 +165,11 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def expand(grammar: dict[str, str], symbol: str, rng: random.Random) -> str:
-    """Return one expansion of a symbol of a grammar."""
     chosen = rng.choice((grammar.get(symbol) or SHARED[symbol]).split("|"))
     return re.sub(r"\{(\w+)\}", lambda found: expand(grammar, found[1], rng), chosen)
 
 
 def _one(kind: str, rng: random.Random) -> tuple[str, str]:
-    """Return a sentence and its genre."""
     if kind == "captions":
         genre = rng.choice(CLASSES)
         return expand({**CAPTIONS, "class": genre}, "S", rng), genre

@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,36 +35,23 @@ SPEED = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One change of one file.
+    """One change of one file."""
 
-    Attributes:
-      module: path of the file below the root.
-      line: its line, from 1.
-      kind: of the change.
-      start, end: offsets of what is replaced, in bytes of the file.
-      before, after: what stands there, and what takes its place.
-    """
-
-    module: str
-    line: int
+    module: str  # path of the file below the root
+    line: int  # from 1
     kind: str
-    start: int
+    start: int  # offsets of what is replaced, in bytes of the file
     end: int
-    before: str
-    after: str
+    before: str  # what stands there
+    after: str  # what takes its place
 
     def applied(self, source: bytes) -> bytes:
-        """The file with the change.
-
-        Raises:
-          ValueError: another text stands there.
-        """
+        """The file with the change. Raises ValueError if another text stands there."""
         if source[self.start : self.end] != self.before.encode():
             raise ValueError(f"{self.module}:{self.line}: the file has changed since the mutant was drawn.")
         return source[: self.start] + self.after.encode() + source[self.end :]
 
     def compiles(self, source: bytes) -> bool:
-        """Whether it makes another program of the file."""
         try:
             return ast.dump(ast.parse(self.applied(source))) != ast.dump(ast.parse(source))
         except SyntaxError:
@@ -92,11 +78,7 @@ def mutants(root: Path, module: str) -> list[Mutant]:
 
 
 def written(root: Path, path: Path) -> list[Mutant]:
-    """Mutants that somebody wrote by hand.
-
-    Raises:
-      ValueError: a text is not once in its file, or the change makes no other program.
-    """
+    """Mutants that somebody wrote. Raises ValueError if a text is not once in its file, or changes no program."""
     found = []
     for number, row in enumerate(map(json.loads, path.read_text().splitlines()), start=1):
         source, old = (root / row["file"]).read_bytes(), row["old"].encode()
@@ -107,35 +89,6 @@ def written(root: Path, path: Path) -> list[Mutant]:
             raise ValueError(f"{path}: line {number}: {source.count(old)} places, or no other program.")
         found.append(mutant)
     return found
-
-
-def patched(root: Path, folder: Path) -> list[Mutant]:
-    """Mutants that the patches of a folder make, by their names; each changes one file.
-
-    Raises:
-      ValueError: a patch does not apply, changes several files, or makes no other program.
-    """
-    found, out = [], folder / ".patched"
-    for path in sorted(folder.glob("*.patch")):
-        module, *others = re.findall(r"^\+\+\+ (?:b/)?(\S+)", path.read_text(), re.MULTILINE)
-        source = (root / module).read_bytes()
-        applied = subprocess.run(["patch", "-s", "-f", "-r-", "-o", out, root / module, path], capture_output=True)
-        old, new = (text.splitlines(keepends=True) for text in (source, out.read_bytes()))
-        out.unlink()
-        above = _alike(old, new)
-        below = _alike(old[above:][::-1], new[above:][::-1])
-        start, end = len(b"".join(old[:above])), len(source) - len(b"".join(old[len(old) - below :]))
-        after = b"".join(new[above : len(new) - below]).decode()
-        mutant = Mutant(module, above + 1, path.stem, start, end, source[start:end].decode(), after)
-        if others or applied.returncode or not mutant.compiles(source):
-            raise ValueError(f"{path}: does not apply to one file, or makes no other program.")
-        found.append(mutant)
-    return found
-
-
-def _alike(one: list[bytes], other: list[bytes]) -> int:
-    """Return the number of lines with which both begin."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, ast.AST | str]]:

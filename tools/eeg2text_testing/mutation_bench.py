@@ -4,7 +4,6 @@ import collections
 import compileall
 import itertools
 import json
-import math
 import os
 import py_compile
 import runpy
@@ -18,23 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_testing.line_tests import START, LineTests, LineWatch
 from eeg2text_testing.mutation import Mutant
 from eeg2text_testing.related_tests import Related
 
 ROOT = Path(__file__).parents[2]
 HANGS = 60.0, 1800.0  # CPU-seconds, and seconds, of one test without an end, beyond which the mutant hangs
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # plugins that libraries have imported already
-CHUNK = 6.0  # CPU-seconds of tests in the first process for a mutant; then three times as much
 FIRST = 6  # files of tests in the first process for a mutant; then twice as many
 
 
 class Recorder:
     """A plugin of pytest: chooses and orders tests, and writes down what each came to and its CPU-seconds."""
 
-    def __init__(self, files: Sequence[str], tests: set[str], log: Path, seconds: float, watch: LineWatch | None):
-        self.files, self.tests, self.watch = list(files), tests, watch
-        self.log, self.seconds = log.open("a", buffering=1), seconds
+    def __init__(self, files: Sequence[str], tests: set[str], log: Path, seconds: float):
+        self.files, self.tests, self.log, self.seconds = list(files), tests, log.open("a", buffering=1), seconds
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.log.write(json.dumps({"began": nodeid}) + "\n")
@@ -59,21 +55,17 @@ class Recorder:
         if begun > self.seconds:
             self.log.write(json.dumps({"spent": True}) + "\n")
             item.session.shouldstop = "the time is spent"
-        if self.watch:
-            self.watch.begin(item.nodeid)
         try:
             return (yield)
         finally:
-            if self.watch:
-                self.watch.begin("")
             self.log.write(json.dumps({"took": item.nodeid, "seconds": _spent(begun)}) + "\n")
 
 
 class Bench:
     """A copy of the tree, in which tests are run by processes that are forked from this one."""
 
-    def __init__(self, root: Path, commit: str, record: Path | None = None):
-        self.root, self.log, self.sound, self.commit = root / "tree", root / "log.jsonl", {}, commit
+    def __init__(self, root: Path, commit: str):
+        self.root, self.log, self.sound = root / "tree", root / "log.jsonl", {}
         self.root.mkdir()
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "x"], cwd=self.root, input=archive, check=True)
@@ -90,18 +82,19 @@ class Bench:
                      "sacrebleu", "jiwer", "rouge_score", "ml_collections", "matplotlib.figure", "pytest"):  # fmt: skip
             __import__(name)
         self.related = Related(self.root)
-        self.lines = LineTests(record, self.root) if record else None
 
-    def judge(self, mutant: Mutant, seconds: float, line: int | None = None, first: Sequence[str] = ()) -> dict:
+    def judge(self, mutant: Mutant, seconds: float, first: Sequence[str] = ()) -> dict:
         """What came of a mutant: `outcome` (caught, hung, survived), `by` which test, numbers of tests, seconds.
 
-        `line` is the line of the mutant at the commit whose tests were recorded; None if that is not known. `first` are
-        tests that run before all others.
+        `first` are tests that run before all others.
         """
         place, begun = self.root / mutant.module, _spent(0.0)
-        source, plan = place.read_bytes(), self._plan(mutant.module, line)
+        related = self.related.files(mutant.module)
+        cuts = [0, *(FIRST * (2**k - 1) for k in range(1, 12))]
+        plan = [(related[i:j], []) for i, j in itertools.pairwise(cuts) if related[i:j]]  # a process each
         if first:
             plan.insert(0, (sorted({test.split("::")[0] for test in first}), list(first)))
+        source = place.read_bytes()
         done, row = 0, {"outcome": "survived", "by": ""}
         try:
             for files, tests in plan:
@@ -118,51 +111,21 @@ class Bench:
         return {**row, "run": done, "of": sum(len(tests or files) for files, tests in plan),
                 "seconds": round(_spent(begun))}  # fmt: skip
 
-    def _plan(self, module: str, line: int | None) -> list[tuple[list[str], list[str]]]:
-        """What to run, a process each: files of tests, and tests of them; all tests where there are no names.
-
-        Where tests of a line are recorded, they are first; then come related files that are not in it as they are.
-        """
-        related = self.related.files(module)
-        parts = self.lines.files(module, line) if self.lines and line else []
-        known = self.lines.by_file.keys() - set(self.lines.changed(self.commit)) if parts else set()
-        other = [file for file in related if file not in known]
-        cuts = [0, *(FIRST * (2**k - 1) for k in range(1, 12))]
-        unknown = [(other[i:j], []) for i, j in itertools.pairwise(cuts) if other[i:j]]
-        plan, limit, files, tests, cost = [], CHUNK, [], [], 0.0
-        for part in parts:
-            file = next(iter(part)).split("::")[0]
-            cost += sum(part.values()) + (0.0 if file in files else START)
-            files, tests = list(dict.fromkeys([*files, file])), [*tests, *part]
-            if cost > limit:
-                plan.append((files, tests))
-                files, tests, cost, limit = [], [], 0.0, 3 * limit
-        return [*plan, *([(files, tests)] if files else []), *unknown]
-
     def _passes(self, test: str) -> bool:
-        """Whether a test passes on the tree as it is."""
         name = test.removesuffix(" (import)")
         if name not in self.sound:
             self.sound[name] = self.tested([name.split("::")[0]], 600, [name])["outcome"] == "survived"
         return self.sound[name]
 
-    def recorded(self, file: str) -> dict:
-        """A row of `LineTests`: every test of a file, and which lines of the package it runs."""
-        found = self.tested([file], math.inf, watched=True)
-        spent = {row["took"]: round(row["seconds"], 2) for row in self._log() if "took" in row}
-        failed = [row["failed"] for row in self._log() if "failed" in row]
-        lines = json.loads(self.log.with_suffix(".lines").read_text())
-        return {"file": file, "commit": self.commit, **found, "failed": failed, "tests": spent, "lines": lines}
-
     def _log(self) -> list[dict]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
-    def tested(self, files: Sequence[str], seconds: float, tests: Sequence[str] = (), watched: bool = False) -> dict:
+    def tested(self, files: Sequence[str], seconds: float, tests: Sequence[str] = ()) -> dict:
         """Runs tests of files, all of them if none is named, until one fails."""
         self.log.unlink(missing_ok=True)
         child = os.fork()
         if not child:
-            self._run(files, seconds, tests, watched)
+            self._run(files, seconds, tests)
         status = self._wait(child)
         lines = self._log()
         if not lines and status != 5:  # no test is collected
@@ -194,8 +157,7 @@ class Bench:
                 return None
             time.sleep(0.1)
 
-    def _run(self, files: Sequence[str], seconds: float, tests: Sequence[str], watched: bool) -> None:
-        """The child: pytest in the copy."""
+    def _run(self, files: Sequence[str], seconds: float, tests: Sequence[str]) -> None:
         status = 70
         try:
             os.setsid()
@@ -205,14 +167,8 @@ class Bench:
             silent = os.open(self.log.with_suffix(".out"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             for descriptor in (0, 1, 2):
                 os.dup2(silent, descriptor)
-            watch = LineWatch(self.root, self.root.parent / "watched") if watched else None
-            recorder = Recorder(files, set(tests), self.log, seconds, watch)
-            arguments = [*([] if watched else ["-x"]), "-p", "no:cacheprovider", *QUIET, *files]
-            status = int(pytest.main(arguments, plugins=[recorder]))
-            if watch:
-                lines = {module: {line: sorted(tests) for line, tests in found.items()}
-                         for module, found in watch.lines().items()}  # fmt: skip
-                self.log.with_suffix(".lines").write_text(json.dumps(lines))
+            recorder = Recorder(files, set(tests), self.log, seconds)
+            status = int(pytest.main(["-x", "-p", "no:cacheprovider", *QUIET, *files], plugins=[recorder]))
             sys.stdout.flush()
         except BaseException:
             traceback.print_exc()

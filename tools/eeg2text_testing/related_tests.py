@@ -8,8 +8,6 @@ import grimp
 
 
 class Related:
-    """Which files of tests relate to a module, nearest first."""
-
     def __init__(self, root: Path):
         graph = grimp.build_graph("eeg2text_jax", cache_dir=None)
         importers = {module: graph.find_modules_that_directly_import(module) for module in graph.modules}

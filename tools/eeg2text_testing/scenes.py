@@ -15,8 +15,6 @@ START, TRAINING = "<s>", 700
 
 
 class Bigrams:
-    """A bigram language model with stupid backoff to single words."""
-
     def __init__(self, texts: Sequence[str]) -> None:
         self.after: dict[str, Counter] = defaultdict(Counter)
         self.words: Counter = Counter()
@@ -112,7 +110,6 @@ Decoder = Callable[[Scene, random.Random, Row, float], str]
 
 
 def predictions(scene: Scene, texts: Sequence[str], condition: str, mode: str = "free_running") -> list[Prediction]:
-    """Return texts as rows of a predictions file."""
     made = []
     for row, text in zip(scene.rows(), texts, strict=True):
         sentence, task = f"sentence-{row.sentence:03}", row.genre if scene.tasks_known else ""
@@ -130,7 +127,6 @@ def decode(decoder: Decoder, scene: Scene, quality: float, name: str) -> list[st
 
 
 def babble(scene: Scene, rng: random.Random, row: Row, quality: float) -> str:
-    """Write babble of about the right length."""
     return " ".join(scene.babble(row, rng))
 
 

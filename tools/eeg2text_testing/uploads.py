@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 
 def table(rows: Iterable[Sequence[str]], header: Sequence[str] = ("truth", "pred")) -> bytes:
-    """A CSV file."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([header, *rows])
     return out.getvalue().encode()

@@ -22,7 +22,6 @@ def pickle_v5(path: Path, files: Mapping[str, Path], answers: bool = False) -> N
 
 
 def pickle_v73(path: Path, files: Mapping[str, Path]) -> None:
-    """Writes the pickle of subject -> MAT v7.3 file."""
     content = {}
     for subject, place in files.items():
         with h5py.File(place) as file:

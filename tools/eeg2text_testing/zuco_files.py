@@ -39,12 +39,9 @@ class Irregularities:
 
 
 class Simulator:
-    """Draws subjects; EEG comes in slices of one random pool, which is much faster than fresh noise.
+    """Draws subjects; EEG comes in slices of one random pool, much faster than fresh noise.
 
-    Args:
-      seed: of everything drawn.
-      dtype: of the EEG arrays.
-      raw_samples: samples (2 ms each) of the raw EEG of a sentence and of a fixation.
+    `raw_samples`: samples (2 ms each) of the raw EEG of a sentence and of a fixation.
     """
 
     def __init__(self, seed: int, dtype: type = np.float64, raw_samples: tuple[int, int] = (20, 6)):
@@ -161,10 +158,7 @@ def _v5_value(value: Any) -> Any:
 
 
 def write_v73(path: Path, sentences: list[Struct], share_empty: bool = False) -> None:
-    """Writes sentenceData as MAT v7.3: HDF5 behind a 512-byte MATLAB header.
-
-    With `share_empty`, all fields that are `[]` refer to one empty array, which saves half of the objects.
-    """
+    """Writes sentenceData as MAT v7.3; with `share_empty`, all `[]` are one array, which saves half of the objects."""
     with h5py.File(path, "w", userblock_size=512) as file:
         _V73(file, share_empty).struct(file.id, b"sentenceData", sentences)
     with path.open("r+b") as stream:

@@ -34,7 +34,6 @@ def size(name: str) -> tuple[int, int]:
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Imports between layers."""
     graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
     found = set()
     for module in graph.modules:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools/calibrations"))
 from repeats_truth import Design, made, slow  # noqa: E402
 
-from eeg2text_jax.runs.repeats import WITHIN, compare  # noqa: E402
+from eeg2text_jax.runs.repeats import compare  # noqa: E402
 
 KINDS, TEXTS, EACH = 6, 60, 10
 CURVES = {
@@ -55,7 +55,7 @@ def drift(figure: Figure) -> None:
     over.set_title("a feature that drifts alike on three days", fontsize=9)
     over.legend(fontsize=7)
     for (name, of), color in zip(CURVES.items(), COLORS, strict=True):
-        sets = [compare(made(of, rng)[0], WITHIN, 1.0).curve for _ in range(20)]
+        sets = [compare(*made(of, rng)).curve for _ in range(20)]
         likeness.plot(np.mean(sets, axis=0)[:9], "o-", ms=3, color=color, label=name)
     likeness.set_xlabel("distance in places; 0: the same sentence", fontsize=8)
     likeness.set_title("likeness of two recordings, in points", fontsize=9)

@@ -73,24 +73,13 @@ def ranked() -> Rows:
             scores = rng.standard_normal(len(words))
             scores[row.sentence] += signal
             first, subject = scene.sentences[int(scores.argmax())], f"reader-{row.reader}"
-            about = (
-                f"{ids[row.sentence]}-{row.reader}",
-                subject,
-                "",
-                ids[row.sentence],
-                len(row.words),
-                "eeg",
-                name,
-                0,
-            )
-            texts = ("contrastive", row.text, first)
-            made.append(Ranking(*about, *texts, scores=rounded(scores), candidates=found))
+            about = (f"{ids[row.sentence]}-{row.reader}", subject, "", ids[row.sentence], len(row.words), "eeg", name)
+            made.append(Ranking(*about, 0, "contrastive", row.text, first, scores=rounded(scores), candidates=found))
         rows[name] = made
     return rows
 
 
 def reports() -> Iterator[Shown]:
-    """The five reports."""
     rows, groups = decoded(word_by_word, 0.25)
     yield Shown("planted", "one word in five is recognized", rows, groups)
     rows, _ = decoded(word_by_word, 0.0, size=250)

@@ -28,18 +28,15 @@ authors' code has. The first paper has a later version, Scientific Reports 16:35
 
 
 def rows() -> list[dict[str, str]]:
-    """The table, a dictionary a line."""
     with (ROOT / "eeg2text_jax/commands/papers.tsv").open(encoding="utf8", newline="") as file:
         return [{name: value or "" for name, value in row.items()} for row in csv.DictReader(file, delimiter="\t")]
 
 
 def references(row: dict[str, str]) -> list[str]:
-    """What a row points to."""
     return [part.strip() for part in row["here"].split(";") if part.strip()]
 
 
 def page() -> str:
-    """The page as Markdown."""
     parts = [INTRODUCTION]
     for paper, title in PAPERS.items():
         lines = [f"## {title}", "", "| where | what | here | differs, or needs |", "| --- | --- | --- | --- |"]

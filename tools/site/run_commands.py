@@ -77,22 +77,12 @@ class Command(NamedTuple):
     output: str = ""
 
     @property
-    def _needs(self) -> tuple[str, str]:
+    def needs(self) -> tuple[str, str]:
+        """What a machine may not have, and what a refusal says there."""
         return next(((need, refusal) for pattern, need, refusal in NEEDS if re.search(pattern, self.line)), ("", ""))
-
-    @property
-    def need(self) -> str:
-        """What a machine may not have; or ""."""
-        return self._needs[0]
-
-    @property
-    def refusal(self) -> str:
-        """What a refusal says where that is missing."""
-        return self._needs[1]
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """The commands of a page, in its order."""
     text = page.read_text(encoding="utf8").replace("\\\n", " ")
     blocks = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
     end = 0
@@ -117,7 +107,6 @@ def in_sentences(page: str, text: str) -> Iterator[Command]:
 
 
 def make_texts(folder: Path) -> None:
-    """Files of decoded text."""
     rows = {}
     for name, copies in {
         "eeg": "EEG A B t5_eeg-eeg t5_noise-eeg",
@@ -192,7 +181,6 @@ def make_recordings(folder: Path) -> None:
 
 
 def make_zuco(folder: Path) -> None:
-    """MATLAB files of ZuCo's form."""
     from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5
 
     with (EXAMPLES / "eeg.csv").open(encoding="utf8") as file:
@@ -324,7 +312,7 @@ def check(command: Command, folder: Path, long: bool) -> str:
     if name == "reproduce" and not re.search("--(demo|list)", line):  # on published data
         line = f"{line} --list"
     done = run(line, folder)
-    if done.returncode in FAILED and command.refusal and re.search(command.refusal, done.stderr):
+    if done.returncode in FAILED and command.needs[1] and re.search(command.needs[1], done.stderr):
         return REFUSED
     if done.returncode in FAILED or (done.returncode and name not in VERDICTS) or re.search(WRONG, done.stderr):
         return f"status {done.returncode}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
@@ -360,7 +348,7 @@ def main() -> int:
                 state = "not run" if waits else "refused" if said == REFUSED else "ran"
                 counts[state] += 1
                 counts["wrong"] += said not in ("", REFUSED)
-                why = ", needs --long" if waits else f", needs {command.need}" if command.need else ""
+                why = ", needs --long" if waits else f", needs {command.needs[0]}" if command.needs[0] else ""
                 print(
                     f"{page.name}: {command.line[:200]}\n    {said or state}{why}, {time.monotonic() - begun:.0f} s",
                     flush=True,

@@ -18,7 +18,6 @@ SHOWN = (640, 625)  # of its image
 
 
 def photographed(page: Path, folder: Path) -> Image.Image:
-    """Return an image of the head of a page."""
     shot = folder / "shot.png"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={HEAD[0]},{HEAD[1]}"]
     subprocess.run(["chromium", *options, f"--screenshot={shot}", page.resolve().as_uri()], check=True)
@@ -27,7 +26,6 @@ def photographed(page: Path, folder: Path) -> Image.Image:
 
 
 def draw(runs: Path, out: Path) -> None:
-    """Draw `planted/report.html` and `null/report.html` of a demonstration."""
     picture = Image.new("RGB", (2 * SHOWN[0], SHOWN[1]), "white")
     with tempfile.TemporaryDirectory() as folder:
         for column, name in enumerate(("planted", "null")):

@@ -1,10 +1,9 @@
-"""An estimate of a program's time on a GPU, from XLA's cost models in the HLO.
+"""An estimate of a program's time on a GPU, from XLA's cost models in the HLO, corrected by kind of kernel.
 
-The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: "sol" for matrix
-products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are wrong by
-orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms in place
-of 0.19 for products with float32 results), those of small kernels too short. The corrections by kind of kernel come
-from times measured on a GPU: `tools/calibrate_gpu.py` measures and writes them.
+`xla_gpu_collect_cost_model_stats` writes each model's time beside an instruction: "sol" for products by cuBLAS,
+"indexing-cost-model" for Triton, one without a name for other fusions. Some are wrong by orders of magnitude (2,510 us
+for a Triton softmax by the unnamed model, 3 us by the other; 16 ms in place of 0.19 for products with float32 results).
+`tools/calibrate_gpu.py` measures the corrections.
 """
 
 import contextlib
@@ -21,9 +20,8 @@ from eeg2text_jax.base.chips.hlo_clock import Estimate, Walk
 from eeg2text_jax.base.chips.hlo_text import Instruction, Module, array_bytes, parse_module
 from eeg2text_jax.base.devices.mesh import Chip, compiler_options
 
-# The host launches kernels, or command buffers (CUDA graphs) of many. XLA gathers kernels into command buffers after
-# its last HLO pass, so the optimized HLO does not show them. The option `xla_dump_to` writes the final plan, a line
-# for each step ("thunk"), indented inside of command buffers, loops and branches:
+# XLA gathers kernels into command buffers (CUDA graphs) after its last HLO pass. `xla_dump_to` writes the final plan, a
+# line for each step ("thunk"), indented inside of command buffers, loops and branches:
 #
 #     000: kCommandBuffer [source | next=002 (1)]
 #         001: kCustomKernel [source | sink] loop_add_fusion grid: [1, 1, 1] ...
@@ -35,7 +33,7 @@ from eeg2text_jax.base.devices.mesh import Chip, compiler_options
 
 PLAN = "*thunk_sequence_after_thunk_passes.txt"  # name of the dumped file
 _STEP = re.compile(r"(?P<indent> *)\d+: k(?P<kind>\w+) ")
-_CONTAINERS = ("While", "Sequential", "Conditional")  # steps that contain others and are no launch themselves
+_CONTAINERS = ("While", "Sequential", "Conditional")  # no launch themselves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Launches:
 def launches(plan: str, turns: Sequence[int]) -> Launches:
     """Count the launches of one run in XLA's plan; `turns[i]` is the number of iterations of its i-th loop.
 
-    All branches of a conditional count, and every loop condition once per iteration, even if the runtime skips it: the
-    count is an upper bound. Raises ValueError if `turns` does not have one entry for each loop.
+    An upper bound: all branches count, and every loop condition once per iteration. Raises ValueError if `turns` does
+    not have one entry for each loop.
     """
     left, host, buffers, buffered = list(turns), 0, 0, 0
     around: list[tuple[int, str, int]] = []  # (indentation, kind, executions of the content) of enclosing steps
@@ -76,20 +74,20 @@ def launches(plan: str, turns: Sequence[int]) -> Launches:
 
 MODELS = "xla_gpu_collect_cost_model_stats"
 OPTIONS = {MODELS: True, **compiler_options("cuda")}  # Triton's matrix products need a GPU for autotuning
-# Our own time of a kernel assumes these shares of the chip's peak FLOP/s and bandwidth, and microseconds of a launch.
+# Of our own time of a kernel: shares of the peak FLOP/s and bandwidth, and microseconds of a launch.
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
 # Kernels without a cost model. `lax.top_k`: an H100 took 277 us for the top 10 of each of 160 rows of 50,265. Our own
 # (`models._fused_attention`): on an H200 they reached 0.46 to 0.6 of the bandwidth.
 TOP_K, TOP_K_RATE = "__gpu$TopK", 116e9  # bytes of scores per second
 PALLAS, PALLAS_SHARE = "__gpu$xla.gpu.triton", 0.5
-FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
+FAR = 5.0  # times the roofline, beyond which XLA's time is replaced by our own
 
 MEASURED = Path(__file__).with_name("gpu_measured.json")  # written by tools/calibrate_gpu.py
 PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "other kernels"
 
 
 class Correction(NamedTuple):
-    """Predicts the microseconds of a kernel of one kind from its estimate: `max(least, factor * estimate)`."""
+    """The microseconds of a kernel from its estimate: `max(least, factor * estimate)`."""
 
     factor: float = 1.0
     least: float = 0.0
@@ -100,7 +98,7 @@ class Correction(NamedTuple):
 
 @functools.cache
 def measured() -> dict[str, Any]:
-    """Return what `tools/calibrate_gpu.py` wrote: `gpu`, `corrections`, and the `programs` measured."""
+    """Return what `tools/calibrate_gpu.py` wrote."""
     return json.loads(MEASURED.read_text(encoding="utf8"))
 
 
@@ -134,18 +132,13 @@ class GpuEstimate(Estimate):
     replaced: int = 0  # executions whose time was replaced
     modelled: float = 0.0  # milliseconds not corrected; only matrix products above twice our own time are replaced
 
-    @property
-    def launches(self) -> int:
-        """Kernel and copy launches in one run, including those in command buffers."""
-        return self.executions
-
     def __str__(self) -> str:
         by_host = ""
         if launched := self.launched:
             in_buffers = f"{launched.buffered} of them in {launched.buffers} command buffers"
             by_host = f", {in_buffers}: {launched.host} launches by the host"
         return (
-            f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
+            f"{self.executions} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
             f"the roofline or above {FAR:g} times the roofline; without corrections, and with our own time "
             f"only for implausible matrix products, {self.modelled:.1f} ms"
         )
@@ -160,13 +153,13 @@ def estimate(
 ) -> GpuEstimate:
     """Return a time estimate from `compiled.as_text()` of a program compiled with `OPTIONS`.
 
-    `unknown_loops` and the error UnknownLoop are those of `hlo_clock.estimate`. Without the dumped `plan` of the
-    runtime, launches by the host are not known. `corrected` are the corrections, by default `corrections()`.
+    `unknown_loops` and UnknownLoop: see `hlo_clock.estimate`. Without the dumped `plan`, launches by the host are not
+    known. `corrected`: by default `corrections()`.
     """
     walk = GpuWalk(parse_module(hlo), chip, unknown_loops, corrections() if corrected is None else corrected)
     executed, total = walk.whole()
     launched = None
-    with contextlib.suppress(ValueError):  # the plan does not have the loops of the program, as after an unrolling
+    with contextlib.suppress(ValueError):  # the plan has other loops, as after an unrolling
         launched = launches(plan, walk.loops) if plan else None
     times = [(walk.time(one.instruction), one.times) for one in executed if one.instruction is not None]
     replaced, modelled = sum(n for time, n in times if time.replaced), sum(time.modelled * n for time, n in times)
@@ -183,8 +176,6 @@ class Time(NamedTuple):
 
 
 class GpuWalk(Walk):
-    """A walk with times from XLA's GPU cost models."""
-
     def __init__(self, module: Module, chip: Chip, unknown: Sequence[int], corrected: Mapping[str, Correction]):
         super().__init__(module, 1.0, unknown)
         self.chip, self._corrected = chip, corrected

@@ -1,10 +1,8 @@
-"""The TPU compiler's time estimate of a program, by part of the model, parsed from its optimized HLO.
+"""The TPU compiler's time estimate of a program, by part of the model, from its optimized HLO.
 
-libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
-is their sum over unfused instructions and executions, a deterministic model and no measurement: only fused instructions
-overlap, and instructions without an estimate count as 0. These are mainly asynchronous copies that prefetch weights,
-and may bound a loop that does little else, such as the beam search. So a loop takes the larger of its estimate and of
-its bytes to and from HBM divided by the chip's bandwidth.
+A run takes the sum of libtpu's `estimated_cycles` over unfused instructions and executions, a model and no measurement.
+Instructions without an estimate count as 0, mainly asynchronous copies that prefetch weights and may bound a loop that
+does little else, such as the beam search: a loop takes at least its bytes to and from HBM by the chip's bandwidth.
 """
 
 import dataclasses
@@ -111,7 +109,7 @@ _STILL = re.compile(f"{NOTHING}|while|conditional|call|iota")  # instructions wi
 
 
 def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
-    """Return the bytes that one execution of an instruction reads from and writes to HBM."""
+    """Return the bytes that one execution of an instruction moves from and to HBM."""
     if _STILL.fullmatch(line.op) or 'custom_call_target="ConcatBitcast"' in line.attributes:
         return 0
     by_name = module.by_name[computation]
@@ -147,7 +145,7 @@ def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> i
 
 
 def _read(module: Module, computation: str, name: str, size: int) -> int:
-    """Return the bytes that a fused computation reads of its value `name`: those of slices, or `size`."""
+    """Return the bytes that a fused computation reads of its value `name`: of slices, or `size`."""
     if module.by_name[computation][name].root:
         return size
     read = 0
@@ -174,7 +172,6 @@ def _updated(line: Instruction, by_name: dict[str, Instruction]) -> int:
 
 
 def _is_near(array: re.Match[str]) -> bool:
-    """Return whether an array is near the cores (VMEM) instead of in HBM."""
     return "S(" in (array["tiles"] or "")
 
 
@@ -234,18 +231,15 @@ class UnknownLoop(ValueError):
 def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidth: float = 0.0) -> Estimate:
     """Return the TPU compiler's estimate of `compiled.as_text()`; of a conditional the dearest branch counts.
 
-    `hertz` is the chip's clock rate, `bandwidth` its memory bandwidth in bytes per second (0: memory traffic is
-    ignored). `unknown_loops` has the trip counts that the program does not state (as of the beam search), in the order
-    of the program. Raises UnknownLoop if one is missing, or more were given than there are such loops.
+    `hertz` is the clock rate, `bandwidth` the memory bandwidth in bytes per second (0: traffic is ignored).
+    `unknown_loops` has the trip counts that the program does not state, in its order. Raises UnknownLoop if one is
+    missing, or too many are given.
     """
     return Walk(parse_module(hlo), hertz, unknown_loops, bandwidth=bandwidth).whole()[1]
 
 
 def parts_of(hlo: str) -> dict[str, str]:
-    """Return executed instruction -> part of the model (a value of `SCOPES`, or `COPIES`, ...), for any compiler's HLO.
-
-    In place of loops, calls and branches it has the instructions inside them.
-    """
+    """Return executed instruction -> part of the model (a value of `SCOPES`, `COPIES`, ...), of any compiler's HLO."""
     module = parse_module(hlo)
     loops = sum(line.op == "while" for _, line in module.lines())
     executed = Walk(module, 1.0, [1] * loops, every_branch=True).computation(module.entry, 1, OTHER)
@@ -264,7 +258,7 @@ class _Executed:
 
 
 class Walk:
-    """A walk over all executed instructions from the entry computation; loops are multiplied by their trip counts."""
+    """A walk over all executed instructions; loops are multiplied by their trip counts."""
 
     def __init__(
         self, module: Module, hertz: float, unknown: Sequence[int], every_branch: bool = False, bandwidth: float = 0.0
@@ -275,7 +269,7 @@ class Walk:
         self.loops: list[int] = []  # trip counts of all loops, in the order of the walk
 
     def whole(self) -> tuple[list[_Executed], Estimate]:
-        """Return all instructions that one run executes, and its estimate; raise UnknownLoop as `estimate`."""
+        """Return all executed instructions, and the estimate of a run; raise UnknownLoop as `estimate`."""
         n_turns = len(self._unknown)
         executed = self.computation(self.module.entry, 1, OTHER)
         if self._unknown:
@@ -300,7 +294,7 @@ class Walk:
         return executed
 
     def total(self, executed: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
-        """Sum instructions to an estimate, which gets `turns`."""
+        """Sum instructions to an estimate."""
         missing: dict[str, Missing] = defaultdict(Missing)
         costs, executions, moved, waiting = [], 0, 0, 0.0
         for one in executed:
@@ -335,7 +329,7 @@ class Walk:
         return executed + self._waiting(executed, times * turns, part)
 
     def _waiting(self, executed: list[_Executed], turns: int, part: str) -> list[_Executed]:
-        """Return the time by which a loop's memory traffic exceeds its estimate: one entry, executed `turns` times."""
+        """Return the time by which a loop's memory traffic exceeds its estimate, as one entry."""
         if not self._bandwidth or not turns:
             return []
         total = self.total(executed)
@@ -376,14 +370,13 @@ class Walk:
         return FILLS if filled else COPIES
 
     def _within(self, line: Instruction) -> list[Instruction]:
-        """Return the instruction itself, or the instructions inside a fusion."""
         if line.op != "fusion":
             return [line]
         parts = (part for called in line.called.get("calls", ()) for part in self.module.computations[called])
         return [inner for part in parts for inner in self._within(part)]
 
     def _label(self, line: Instruction) -> str:
-        """Return the kind of an instruction without an estimate, a key of `Estimate.missing`."""
+        """Return the kind of an instruction, a key of `Estimate.missing`."""
         if line.op == "fusion":
             names = {part.op for part in self._within(line)}
             telling = ("rng-bit-generator", "gather", "scatter", "sort", "custom-call")

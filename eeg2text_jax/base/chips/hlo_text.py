@@ -74,7 +74,7 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    computations: dict[str, tuple[Instruction, ...]]  # instructions by name of the computation, in the text's order
+    computations: dict[str, tuple[Instruction, ...]]  # name -> instructions
     entry: str  # name of the computation that the program begins with
 
     @functools.cached_property
@@ -135,10 +135,10 @@ def array_bytes(dtype: str, items: int) -> int:
 
 
 def loop_length(module: Module, computation: str, loop: Instruction) -> int | None:
-    """Return the trip count of a `while` instruction `loop` in `computation`; None if the text does not determine it.
+    """Return the trip count of a `while` instruction in `computation`; None if the text does not determine it.
 
-    The TPU compiler writes no attribute `known_trip_count`. Then the condition must compare a counter with a constant,
-    the counter start at a constant, and the body add a constant.
+    The TPU compiler writes no `known_trip_count`. Then the condition must compare a counter with a constant, the
+    counter start at a constant, and the body add a constant.
     """
     if trips := _TRIPS.search(loop.attributes):
         return int(trips[1])
@@ -159,7 +159,7 @@ _Lines = Mapping[str, Instruction]  # of one computation, by name
 
 
 def _step(body: _Lines, root: str, place: int) -> int | None:
-    """Return the constant that a loop body adds to the counter at index `place` of its tuple `root`, else None."""
+    """Return the constant that a loop body adds to element `place` of its tuple `root`, else None."""
     added = _origin(body, _part(body, root, place))
     if added is not None and added.op == "add":
         for counter, other in (added.operands, added.operands[::-1]):
@@ -169,7 +169,7 @@ def _step(body: _Lines, root: str, place: int) -> int | None:
 
 
 def _origin(lines: _Lines, name: str | None) -> Instruction | None:
-    """Return the instruction that computes a value, or None if it is unknown; copies are followed to their operand."""
+    """Return the instruction that computes a value, None if unknown; copies are followed to their operand."""
     line = lines.get(name)
     while line is not None and line.op in ("copy", "bitcast", "copy-done", "copy-start"):
         line = lines.get(line.operands[0])
@@ -198,7 +198,6 @@ def _constant(lines: _Lines, name: str | None) -> int | None:
 
 
 def _closing(line: str, opened: int) -> int:
-    """Return the position of the parenthesis that closes the one at `opened`."""
     depth = 0
     for bracket in _PARENTHESIS.finditer(line, opened):
         depth += 1 if bracket.group() == "(" else -1
@@ -219,18 +218,18 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 @dataclasses.dataclass(frozen=True)
 class Collective:
     op: str  # `all-reduce`, `all-gather`, ...
-    axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
+    axes: tuple[str, ...]  # of the mesh, across which devices communicate; empty if every group is one device
     bytes: int  # of the result on one device, per execution
-    times: int  # executions in one run of the program; a loop of unknown trip count counts as one iteration
-    received: float  # bytes that one device receives per execution if the devices of a group form a ring
+    times: int  # executions in one run; a loop of unknown length counts as one turn
+    received: float  # bytes that a device receives per execution in a ring
     asynchronous: bool  # whether the compiler lets it run beside computation
 
 
 def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
     """Return the collectives of a program compiled for `mesh`, from `compiled.as_text()`.
 
-    The TPU compiler splits an asynchronous collective over the fusions that overlap with it. The parts share a channel,
-    so each channel counts once, as its largest part. Raises ValueError for replica groups in an unknown notation.
+    The TPU compiler splits an asynchronous collective over the fusions that overlap with it; of parts that share a
+    channel the largest counts. Raises ValueError for replica groups in an unknown notation.
     """
     module = parse_module(hlo)
     times = _executions(module)
@@ -259,7 +258,7 @@ def _received(op: str, size: int, n: int) -> float:
     """Return the bytes that each of `n` devices of a ring receives, if the collective's result has `size` bytes.
 
     An all-reduce is a reduce-scatter and an all-gather, each of `(n - 1) / n` of the array. The result of a
-    reduce-scatter is a device's part of the array; libtpu writes it as an all-reduce of which a device keeps its part.
+    reduce-scatter is a device's part; libtpu writes it as an all-reduce of which a device keeps its part.
     """
     if op == "reduce-scatter":
         return size * (n - 1)

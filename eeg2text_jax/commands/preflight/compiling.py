@@ -7,6 +7,7 @@ import math
 import os
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,10 +41,7 @@ class Topology:
 
 
 def parse_topology(name: str) -> Topology:
-    """Parse `v5e:2x4` or `h100:8`.
-
-    Raises UserError if the chip is unknown, no shape follows its name, or the shape has more chips than a pod.
-    """
+    """Parse `v5e:2x4` or `h100:8`. Raises UserError for an unknown chip, no shape, or more chips than a pod has."""
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
         raise UserError(f"--topology={name!r}: there is no chip {key!r}; {did_you_mean(key, CHIPS)}")
@@ -76,7 +74,7 @@ EFFORT_OPTION = "exec_time_optimization_effort"
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """Memory (bytes on one device) and time of a compiled program, as stated by the compiler.
+    """Memory (bytes on one device) and time of a program, as stated by the compiler.
 
     Of a program that does not fit only `total` and `seconds` are known.
     """
@@ -92,19 +90,23 @@ class Compiled:
     effort_unknown: bool = False  # this JAX has no option for the effort; the compiler's default was used
 
 
+_LOADING = threading.Lock()  # two threads at once: "PJRT_Api already exists for device type tpu"
+
+
 def tpu_devices(topology: Topology) -> list[jax.Device]:
-    """Return descriptions of a slice's devices: programs can be compiled for them, but not run.
+    """Return descriptions of a slice's devices, for which programs can be compiled.
 
     Raises UserError if libtpu is not installed, or does not know the slice.
     """
     require_libtpu()
-    # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
+    # JAX runs both cores of a v4 chip as one device; a description has two by default.
     options: dict[str, Any] = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
     # A host has 2x2x1 chips by default; a smaller slice needs an explicit bound.
     sides = (*topology.shape, 1, 1)[:3]
     options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]
     try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
+        with _LOADING:
+            described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
     except Exception as error:  # libtpu raises several types for an unknown shape
         reason = first_line(error)[:200]
         raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
@@ -114,9 +116,9 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
 def compile_program(
     program: Program, mesh: Mesh, effort: str, chip: Chip | None = None, unknown_loops: Sequence[int] = ()
 ) -> Compiled:
-    """Compile a program for the TPUs of a mesh; `effort` is a key of `EFFORTS`; without `chip`, no time is estimated.
+    """Compile a program for the TPUs of a mesh; `effort`: a key of `EFFORTS`; without `chip`, no time is estimated.
 
-    Raises UserError if the trip count of a loop is unknown (see `hlo_clock.estimate`), on which the time depends.
+    Raises UserError if the trip count of a loop is unknown, on which the time depends.
     """
     begun, lowered = time.monotonic(), program.function.lower(*program.arguments)
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
@@ -133,7 +135,7 @@ def compile_program(
 
 
 def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, str]) -> tuple[jax.stages.Compiled, bool]:
-    """Return the compiled program, and whether the effort was left out: this JAX has no such option."""
+    """Return the compiled program, and whether this JAX has no option for the effort."""
     try:
         return lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort], **options}), False
     except jax.errors.JaxRuntimeError as error:
@@ -143,16 +145,16 @@ def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, st
 
 
 def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
-    """Return the compiler's last HLO text of a program: from the folder `dump` if it is there, else through JAX.
+    """Return the last HLO text of a program: from the folder `dump`, else through JAX.
 
-    JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed on a gather on SparseCores ("async-update
-    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52).
+    JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed ("async-update instruction should have 1
+    operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52).
     """
     return _newest(dump, "*.after_codegen.txt") or compiled.as_text()
 
 
 def _newest(dump: Path, pattern: str) -> str:
-    """Return the text of the program that was compiled last; programs of its constants are dumped before."""
+    """Return the text that was dumped last; programs of a program's constants are dumped before it."""
     texts = sorted(dump.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
     return texts[-1].read_text() if texts else ""
 
@@ -160,7 +162,7 @@ def _newest(dump: Path, pattern: str) -> str:
 def compile_for_gpu(
     program: Program, mesh: Mesh, chip: Chip, unknown_loops: Sequence[int] = (), *, timed: bool = True
 ) -> Compiled:
-    """Compile a program for the GPUs of a mesh; if `timed`, estimate its time for comparison with other programs.
+    """Compile a program for the GPUs of a mesh; if `timed`, estimate its time.
 
     XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80").
     """
@@ -194,9 +196,9 @@ def _as_compiled(
 
 
 def refused_bytes(message: str, arguments: int) -> int | None:
-    """Return the bytes that a program which does not fit needs, from the compiler's message; None for other errors.
+    """Return the bytes that a program needs by the compiler's message that it does not fit; None for other errors.
 
-    If the temporaries alone do not fit, it states only those; the bytes of the `arguments` are added then.
+    If the temporaries alone do not fit, the message has only those; the bytes of the `arguments` are added.
     """
     for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
         if amount := pattern.search(message):
@@ -205,7 +207,7 @@ def refused_bytes(message: str, arguments: int) -> int | None:
 
 
 def lowers_for(program: Program, platform: str) -> str | None:
-    """Lower a program to StableHLO for another platform; return None, or the first line of an error."""
+    """Lower a program for another platform; return None, or the first line of an error."""
     try:
         program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
     except NotImplementedError as error:

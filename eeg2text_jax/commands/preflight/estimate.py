@@ -19,9 +19,9 @@ from eeg2text_jax.models.functional import search_flops, step_flops, training_fl
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.study import placement_of
 
-USABLE = 0.97  # share of a chip's memory available to programs; the rest goes to the runtime and fragmentation
+USABLE = 0.97  # share of a chip's memory; the rest goes to the runtime and fragmentation
 LARGEST = 2**14  # upper bound of the search for the largest batch
-TOLERANCE = 0.05  # if the batch could grow by more than this share after a compilation, another compilation follows
+TOLERANCE = 0.05  # if the batch could grow by a larger share, another compilation follows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LargestBatch:
 
 
 def second_size(start: int, first: int, step: int, limit: int) -> int:
-    """Return twice `start`, or if its bytes, `first`, exceed `limit`, half of it, in multiples of `step`."""
+    """Return twice `start`, or half of it if its bytes, `first`, exceed `limit`; a multiple of `step`."""
     return 2 * start if first <= limit else max(start // 2 // step * step, step)
 
 
@@ -42,10 +42,9 @@ def largest_batch(
 ) -> LargestBatch:
     """Search for the largest batch size, a multiple of `step`, whose program needs at most `limit` bytes.
 
-    `compile_bytes` compiles a batch size and returns its bytes on one device; `compiled` has the bytes of two sizes.
-    Memory is approximately affine in the batch size, so a line through the two sizes nearest to the limit gives the
-    next size to compile. The search ends when the last size fits and the line gives no far larger one, or after
-    `compilations` new sizes. The result is always a compiled size.
+    `compile_bytes` returns the bytes of a batch size on one device; `compiled` has those of two sizes. Memory is about
+    affine in the size, so a line through the two sizes nearest to the limit gives the next one to compile, until the
+    last one fits and the line gives no far larger one, or after `compilations`. The result is always a compiled size.
     """
     tried, confirmed = dict(compiled), False
     estimate = promise(tried, step, limit)
@@ -65,9 +64,9 @@ def largest_batch(
 def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
     """Extrapolate the largest multiple of `step` that fits, by a line through the two sizes nearest to the limit.
 
-    `tried` maps batch sizes to bytes. The result is at least the largest size that fits, and below the smallest that
-    does not. If the line leaves this interval, a line through its two ends replaces it. (T5-large needs the same memory
-    at batch 32 and 64 to 0.5 %, because the optimizer update dominates.)
+    `tried` maps sizes to bytes. The result is at least the largest size that fits, and below the smallest that does
+    not; a line that leaves this interval is replaced by one through its ends. (T5-large needs the same memory at batch
+    32 and 64 to 0.5 %, because the optimizer update dominates.)
     """
     below = max((size for size, taken in tried.items() if taken <= limit), default=0)
     above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)
@@ -87,7 +86,7 @@ def _crossing(tried: Mapping[int, int], first: int, second: int, limit: int) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """One of the loops of a beam search, which differ in the size of the cache or the number of sentences."""
+    """One of the loops of a beam search, by size of the cache and number of sentences."""
 
     steps: int
     positions: int  # for which the cache has room
@@ -104,7 +103,7 @@ class Task:
     arms: str  # how a training step computes several arms on one device: `vmap` or `map`; "" for one arm or a search
     program: Program
     flops: float  # of the matrix products of one execution on one device
-    tokens: int  # target positions of one execution over all arms and devices, including padding
+    tokens: int  # target positions of one execution over all arms and devices, with padding
     loops: tuple[Loop, ...] = ()  # of a search, in the program's order
 
     @property
@@ -120,7 +119,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramReport:
-    """Memory, communication and time of one program on one device."""
+    """Memory, communication and time of a program on one device."""
 
     task: Task
     compiled: Compiled | None  # None if XLA's compiler for GPUs is not installed
@@ -145,7 +144,7 @@ class ProgramReport:
 
     @property
     def across_arms(self) -> list[str]:
-        """Collectives across the mesh axis of the arms; there must be none, because arms would wait for each other."""
+        """Collectives across the mesh axis of the arms; there must be none, or arms would wait for each other."""
         return [f"{c.op} of {c.bytes} bytes" for c in self._collectives if ARM in c.axes]
 
     @property
@@ -173,7 +172,7 @@ class Report:
 
     @property
     def limit(self) -> int:
-        """Bytes of device memory available to a program."""
+        """Bytes of a device that a program can use."""
         return usable(self.topology.chip)
 
     @property
@@ -183,7 +182,7 @@ class Report:
         return all(self.fits(program) and not program.across_arms for program in programs)
 
     def fits(self, program: ProgramReport) -> bool:
-        """Return whether a program fits, or without a compiler, whether its arguments fit."""
+        """Whether a program fits, or without a compiler, its arguments."""
         return (program.compiled.total if program.compiled else program.arguments) <= self.limit
 
 
@@ -192,8 +191,8 @@ def estimate(
 ) -> Report:
     """Compile training step and beam search for a TPU slice (`effort`: a key of `EFFORTS`), or for GPUs.
 
-    Without XLA's compiler for GPUs, the programs are only lowered. `largest` also searches for the largest batch that
-    fits a TPU, with up to six more compilations. Raises UserError if configuration or topology are not usable.
+    Without XLA's compiler for GPUs, they are only lowered. `largest` also searches for the largest batch that fits a
+    TPU. Raises UserError if configuration or topology are not usable.
     """
     on_tpu, target = topology.chip.platform == "tpu", None
     if not on_tpu and compiling.has_gpu_compiler():
@@ -215,7 +214,7 @@ def estimate(
 def _compile_for_gpu(
     outline: Outline, placement: Placement, chip: Chip, target: GpuTarget | None, say: Callable[[str], None]
 ) -> list[ProgramReport]:
-    """Compile both programs for GPUs; without a `target` description, only lower them to StableHLO."""
+    """Compile both programs for GPUs; without a `target`, only lower them."""
     programs = []
     for task in (training_task(outline, placement), search_task(outline, placement)):
         compiled = None
@@ -234,7 +233,7 @@ def _compile_for_gpu(
 def _compile_for_tpu(
     outline: Outline, placement: Placement, chip: Chip, effort: str, say: Callable[[str], None], largest: bool
 ) -> tuple[list[ProgramReport], LargestBatch | None]:
-    """Compile both programs for TPUs, and with full effort also every bucket and arm mapping of the training step."""
+    """Compile both programs; with full effort also every bucket and arm mapping of the training step."""
     step, limit, size = placement.mesh.shape[DATA], usable(chip), outline.config.batch.size
     tasks = [training_task(outline, placement), search_task(outline, placement)]
     timed = chip if effort == "full" and chip.clock else None
@@ -251,7 +250,7 @@ def _compile_for_tpu(
     def train(size: int) -> Compiled:
         return compile_task(training_task(outline, placement, size))
 
-    # The compiler uses about 1.5 cores, so two concurrent compilations are faster than two in sequence.
+    # The compiler uses about 1.5 cores, so two compilations at once are faster.
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(compile_task, task) for task in tasks]
         other = second_size(size, begun[0].result().total, step, limit) if largest else size
@@ -291,8 +290,7 @@ def search_task(outline: Outline, placement: Placement) -> Task:
     platform = platform_of(placement.mesh)
     sizes = model.cache_lengths(beams, length, platform)
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
-    # In the worst case no sentence ends early: the first loops run all steps, and the later loops none.
-    # The arms of a device are searched in sequence, so a step decodes the rows of one arm.
+    # At worst no sentence ends early: the first loops run all steps. The arms of a device are searched in sequence.
     spans = list(zip(steps_of(sizes, platform), sizes, strict=True))
     spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
     loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]

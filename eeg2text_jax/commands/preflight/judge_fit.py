@@ -1,7 +1,4 @@
-"""Preflight of a judge: compile the tuning of all its soft prompts for a TPU that is not present, and report memory.
-
-The frozen model's shape comes from a checkpoint's config.json; its weights need not exist.
-"""
+"""Preflight of a judge: compile the tuning of its soft prompts for a TPU that is not present, and report memory."""
 
 import dataclasses
 import functools
@@ -94,7 +91,7 @@ class JudgeFit:
 def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:
     """Compile a judge's tuning and scoring steps for a TPU slice; `effort` is a key of `compiling.EFFORTS`.
 
-    Raises UserError if the checkpoint's folder has no config.json, or the topology is not usable.
+    Raises UserError without a config.json of the checkpoint, or if the topology is not usable.
     """
     if topology.chip.platform != "tpu":
         raise UserError(f"--topology={topology.name}: a judge is compiled for TPUs only; take v5e:1x1, say.")
@@ -122,9 +119,9 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
 
 
 def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
-    """Return the memory use on the smallest slice that the judge fits; `say` prints why smaller ones are too small.
+    """Return the fit on the smallest slice that has room; `say` prints why smaller ones have none.
 
-    Slices too small for the frozen weights are skipped. Raises UserError if the chip is no TPU, or no slice fits.
+    Raises UserError if the chip is no TPU, or no slice fits.
     """
     if chip not in SLICES:
         raise UserError(f"--topology={chip}: expected a TPU ({', '.join(SLICES)}), perhaps with a shape, as v5e:2x4.")

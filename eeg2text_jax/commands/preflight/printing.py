@@ -43,12 +43,12 @@ def _by_cost_models() -> str:
 
 
 def _steps_of(task: Task, estimate: Estimate) -> list[tuple[Loop, Estimate]]:
-    """Return each loop of a search that runs, with the estimate of one of its decoding steps."""
+    """Return each loop of a search that runs, with the estimate of one step."""
     return [(loop, turn) for loop, turn in zip(task.loops, estimate.turns, strict=False) if loop.steps]
 
 
 def _mean_step(each: Sequence[tuple[Loop, Estimate]], chip: Chip) -> tuple[int, float, float]:
-    """Return the number of decoding steps, their mean milliseconds, and the share of the chip's peak they reach."""
+    """Return the number of decoding steps, their mean milliseconds, and their share of the chip's peak."""
     number = sum(loop.steps for loop, _ in each)
     milliseconds = sum(loop.steps * turn.bound for loop, turn in each)
     flops = sum(loop.steps * loop.flops for loop, _ in each)
@@ -86,7 +86,7 @@ def _estimate_lines(estimate: Estimate, chip: Chip, digits: int) -> list[str]:
 
 
 def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
-    """Return a table of milliseconds and shares by part of the model, largest first; `estimated` adds a column."""
+    """Return lines of milliseconds and shares by part of the model, largest first; `estimated` adds a column."""
     total, lines = sum(parts.values()) or 1.0, []
     for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
         spent = parts.get(part, 0.0)
@@ -104,7 +104,7 @@ def _clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
         **_times_json(estimate, chip),
     }
     if isinstance(estimate, GpuEstimate):
-        figures |= {"what_it_is": _by_cost_models(), "launches": estimate.launches}
+        figures |= {"what_it_is": _by_cost_models(), "launches": estimate.executions}
         figures |= {"launches_by_the_host": dataclasses.asdict(estimate.launched) if estimate.launched else None}
         figures |= {"replaced": estimate.replaced, "modelled": estimate.modelled}
     if each := _steps_of(program.task, estimate):
@@ -141,7 +141,7 @@ PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` t
 
 
 def _mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
-    """Return lines that compare `vmap` with `map` over the arms of one device, from training steps of both."""
+    """Return lines that compare `vmap` with `map` over the arms of one device."""
     names = {"vmap": "side by side (parallel.arms=vmap)", "map": "one after the other (parallel.arms=map)"}
     lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
     for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
@@ -230,7 +230,7 @@ def _compiled_lines(program: ProgramReport) -> list[str]:
 
 
 def _remedies(report: Report, program: ProgramReport) -> list[str]:
-    """Return changes of the configuration that may make a program fit, the cheapest first."""
+    """Return changes that may make a program fit, the cheapest first."""
     config, several = report.config, report.mesh["data"] > 1
     frozen = config.optim.trainable != "all" and config.model.backbone in DECODERS
     narrower = frozen and config.model.frozen_dtype != "int8", "model.frozen_dtype=int8 (halves the frozen layers)"

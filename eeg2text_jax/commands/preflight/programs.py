@@ -58,7 +58,7 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """The configuration, model and arms from which the programs of a run are made; no data."""
+    """What the programs of a run are made from, without data."""
 
     config: Settings
     model: Seq2SeqModel
@@ -79,7 +79,7 @@ class Outline:
         return dataclasses.replace(self, config=self.config.changed({"parallel.arms": mapping}))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
-        """Return the training step of all arms for a bucket, by default the largest."""
+        """Return the training step of all arms, by default for the largest bucket."""
         program = self._program(placement.mesh)
         state = placement.abstract(program.state_shapes())
         study = self._study_arrays(placement)
@@ -92,7 +92,7 @@ class Outline:
         return Program(step, (state, batch, study))
 
     def search(self, placement: Placement) -> Program:
-        """Return the beam search of all arms for the largest bucket, with parameters sharded as in training."""
+        """Return the beam search of all arms for the largest bucket."""
         mesh, size, words = placement.mesh, self.config.decode.batch_size, self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode.fields(), self.model)
         params = placement.abstract(self._program().state_shapes().params)
@@ -140,8 +140,8 @@ class Outline:
 def make_outline(config: Settings) -> Outline:
     """Return the configuration, model and arms of a run, without reading data.
 
-    The model's shape comes from a local checkpoint folder; without one (also for a Hub name) from `model.shape` and the
-    vocabulary of the backbone's usual tokenizer. Raises UserError if a field of the configuration is not usable.
+    The model's shape comes from a local checkpoint; without one (also for a Hub name) from `model.shape` and the
+    backbone's usual vocabulary. Raises UserError if a field is not usable.
     """
     if config.objective != "generate":
         raise UserError(
@@ -165,8 +165,7 @@ def make_outline(config: Settings) -> Outline:
 def feature_shape(data: DataSettings) -> tuple[int, ...]:
     """Return the feature shape of one position of the configured data.
 
-    A data file has its shape; other sources state one in their settings. A missing file counts as ZuCo's EEG, or as
-    `data.fmri.grid` if its name is `narratives.h5`.
+    A missing data file counts as ZuCo's EEG, or as `data.fmri.grid` if its name is `narratives.h5`.
     """
     source = data.source
     if source == "synthetic":
@@ -185,7 +184,7 @@ def feature_shape(data: DataSettings) -> tuple[int, ...]:
 
 
 def made_up_channels(data: DataSettings) -> Channels:
-    """Return what the data file says of its channels; without a file, names that LaBraM knows, and places."""
+    """Return what the data file says of its channels; without a file, places and names that LaBraM knows."""
     if data.source.endswith(".h5") and Path(data.source).exists():
         return channels_of(read_outline(data.source))
     count = math.prod(feature_shape(data))
@@ -194,7 +193,7 @@ def made_up_channels(data: DataSettings) -> Channels:
 
 
 class UsualTokenizer(AnyTokenizer):
-    """A tokenizer with the vocabulary size of a backbone's usual tokenizer, and one token per word of a prompt."""
+    """A tokenizer of a backbone's usual vocabulary size, with one token per word of a prompt."""
 
     chat_template = "the user's words"
 
@@ -208,7 +207,7 @@ class UsualTokenizer(AnyTokenizer):
         return said[0]["content"]  # a real chat template adds a few tokens
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """Return one token id per word or `<|special token|>`; only their number affects the programs."""
+        """Return a token id per word or `<|special token|>`; only their number matters."""
         return {"input_ids": [3] * len(re.findall(r"<\|[^|]*\|>|\S+", text))}
 
     def get_added_vocab(self) -> dict[str, int]:

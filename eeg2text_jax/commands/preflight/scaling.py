@@ -1,7 +1,7 @@
 """Scaling: the training step of a configuration on TPU slices of 1 to 256 chips, in one table with a recommendation.
 
-The time of a step is the compiler's estimate plus the communication that does not overlap with computation, which is
-modelled: the bytes that a chip receives in a ring, divided by the bandwidth of one axis of the torus.
+Communication that does not overlap with computation is modelled: bytes received in a ring by the bandwidth of one axis
+of the torus.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ from eeg2text_jax.training.study import placement_of
 
 MOST_CHIPS = 256
 SAMPLES = 1e6  # samples that the chip-hours of the table are for
-MAX_COST_RATIO = 1.25  # the recommendation is the fastest slice with at most this multiple of the least chip-hours
-TOO_FEW = 0.5  # a slice has too few rows a chip if its share of peak is below this fraction of the table's best
+MAX_COST_RATIO = 1.25  # of the least chip-hours, that the recommended slice may take
+TOO_FEW = 0.5  # fraction of the table's best share of peak below which a slice has too few rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Scaling:
 
 
 def slices(wanted: str) -> list[Topology]:
-    """Return the slices named by a comma-separated list. A type alone (`v5e`) means its slices of at most 256 chips.
+    """Return the slices named with commas; a type alone (`v5e`) means its slices of at most 256 chips.
 
-    Raises UserError if a name is not a known TPU type or slice.
+    Raises UserError for a name that is no known TPU type or slice.
     """
     topologies: list[Topology] = []
     for name in dict.fromkeys(wanted.lower().split(",")):
@@ -113,9 +113,9 @@ def scaling(
 ) -> Scaling:
     """Compile the training step of the largest bucket for each slice with full effort, two at a time.
 
-    With `rows`, those of the batch on a chip, the global batch grows with the slice (weak scaling); with 0 it is
-    `batch.size` on every slice (strong scaling). The JSON file `path` keeps each finished row, and the same call
-    resumes from it. Raises UserError if the configuration or `path` is not usable, or libtpu is not installed.
+    With `rows` of the batch on a chip, the batch grows with the slice (weak scaling); with 0 it is `batch.size`
+    everywhere (strong scaling). The JSON file `path` keeps finished rows, from which the same call resumes. Raises
+    UserError if the configuration or `path` is not usable, or libtpu is not installed.
     """
     require_libtpu()
     outline, finished, lock = make_outline(config), _read(path), threading.Lock()
@@ -150,7 +150,6 @@ def scaling(
 
 
 def compiled_row(outline: Outline, topology: Topology, batch: int) -> Row:
-    """Compile the training step of a global batch for a slice with full effort."""
     chip, config = topology.chip, outline.config.changed({"batch.size": batch})
     placement = placement_of(config, len(outline.arms), compiling.tpu_devices(topology))
     task = training_task(outline, placement, batch)
@@ -173,7 +172,7 @@ def compiled_row(outline: Outline, topology: Topology, batch: int) -> Row:
 
 
 def exposed_communication(compiled: Compiled, computing: float, bandwidth: float) -> tuple[float, float]:
-    """Return the milliseconds of exposed communication, and the share of the communication's time that is hidden.
+    """Return the milliseconds of exposed communication, and the share of its time that is hidden.
 
     Asynchronous collectives are hidden for at most `computing` milliseconds, synchronous ones never.
     """

@@ -2,7 +2,7 @@
 
 No rule looks at how good a result is, or at the order of the rows.
 
-Measured on 148 sets of published predictions (`tools/calibrations/published_signs.py`) and on simulated decoders. Not
+Measured on 148 sets of published predictions (`tools/field.py` prints their findings) and on simulated decoders. Not
 told apart from a leak: a recording that tells of punctuation and hardly of words, and perfect choices from a list that
 is not given and that no control shows.
 """
