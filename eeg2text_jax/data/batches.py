@@ -1,11 +1,12 @@
 """Fixed-shape batches in length buckets; their order depends on the seeds alone, so a resumed run repeats it.
 
-Each of the S seeds of a grid has its own order, and is a row of the first axis of training batches (6 MB per seed and
-step at ZuCo's size: 32 sentences of 56 words).
+Each of the S seeds of a grid has its own order, so the first axis of a training batch is the seed. This transfers S
+times the data of one shared order (6 MB per seed and step at ZuCo's size: 32 sentences of 56 words).
 
 A sample goes to the first bucket (words, tokens) that holds its EEG positions and its target. Each epoch shuffles the
-samples, fills batches bucket by bucket and shuffles the batches. Samples left over in a bucket move up to the next, so
-that one batch, in the largest, may be partial, and all epochs have the same shapes.
+samples, fills batches bucket by bucket and shuffles the batches; every sample is in it once. Samples left over in a
+bucket move up to the next, so only one batch, in the largest bucket, may be partial, and all epochs have the same
+shapes.
 """
 
 import dataclasses
@@ -30,13 +31,13 @@ Bucket = tuple[int, int]  # largest numbers of EEG positions and of target token
 class Batch(TypedDict, total=False):
     """Fixed-shape arrays of `B` samples; in training, with a leading axis `[S]` of seeds.
 
-    Filling rows repeat the first one with weight 0. Batches for free-running decoding have no labels.
+    Rows that only fill the batch repeat the first row with weight 0. Batches for free-running decoding have no labels.
     """
 
     features: Required[np.ndarray | Array]  # float32 [B, W, F] or [B, W, X, Y, Z], standardized, 0 at padding
     mask: Required[np.ndarray | Array]  # bool [B, W], True at words
     sample_id: Required[np.ndarray | Array]  # int32 [B], row of the data file
-    weight: Required[np.ndarray | Array]  # float32 [B], 0 for filling rows
+    weight: Required[np.ndarray | Array]  # float32 [B], 0 for rows that only fill the batch
     labels: np.ndarray | Array  # int32 [B, T], target token ids; the padding token after the end token
     shuffled_labels: np.ndarray | Array  # int32 [B, T], labels of another sentence, for `label_shuffle`
     subject: np.ndarray | Array  # int32 [B], row of the table of subject means, for `subject_mean`
@@ -90,9 +91,9 @@ class Samples:
     label_rows: np.ndarray | None = None  # [N], sample whose text is the target under `label_shuffle`
     clock: np.ndarray | None = None  # [N, F], codes of recording and time: the input under `clock`
     neighbors: np.ndarray | None = None  # [N], sample whose recording is the input under `neighbor`
-    # Control -> training sample whose text is copied, [N]; -1 outside test
+    # `nearest_in_time` and `same_place` -> training sample whose text is copied, [N]; -1 outside test
     copies: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    donor_note: str = ""  # on how similar test samples and their donors are
+    donor_note: str = ""  # a sentence on how similar test samples and their donors are
     prompts: tuple[np.ndarray, np.ndarray] | None = None  # ids before and after each recording, int32 [N, P] each
 
     def features(self, i: int) -> np.ndarray:
@@ -117,12 +118,15 @@ class Samples:
 
 
 class FeatureScale(NamedTuple):
-    """Features are standardized by `mean` and `scale`, float32 `[F]`; scalars for volumes, standardized before."""
+    """How features are standardized: subtract `mean`, divide by `scale`.
+
+    Both are float32 `[F]`, or scalars for volumes, whose voxels were standardized when they were prepared.
+    """
 
     mean: np.ndarray
     scale: np.ndarray  # infinite for a constant feature, which is fed as 0
-    constant: np.ndarray  # numbers of features
-    nearly: np.ndarray  # numbers of those that vary by rounding
+    constant: np.ndarray  # numbers of the features that never change
+    nearly: np.ndarray  # numbers of the features that vary only by rounding
 
     def note(self) -> str:
         """Return a sentence on the features that do not vary, or ""."""
@@ -220,8 +224,8 @@ class EpochPlan:
     """The batches of every epoch, as sample numbers.
 
     Samples of `words` positions and `tokens` tokens, `[N]`, go to increasing `buckets`, `size` to a batch. `seed` alone
-    determines the order of shapes, with `grid_seed` also that of samples. Raises UserError if a sample fits no bucket,
-    or a bucket is not larger than the one before it.
+    determines the order of shapes; `seed` and `grid_seed` determine which samples are in which batch. Raises UserError
+    if a sample fits no bucket, or a bucket is not larger than the one before it.
     """
 
     def __init__(
@@ -276,8 +280,8 @@ def training_batches(
 ) -> grain.IterDataset:
     """Return `steps` training batches `[S, B, ...]` of the samples `rows`; `B = size`, S is the number of grid seeds.
 
-    With `host_rows`, only these rows are built, see `mesh.own_rows`. The iterator's state resumes it. A grid seed's
-    order depends only on it and on `seed`.
+    With `host_rows`, only these rows are built, see `mesh.own_rows`. To resume, save and restore the iterator's state.
+    The order for a grid seed depends only on it and on `seed`.
     """
     words, tokens = samples.n_words[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]

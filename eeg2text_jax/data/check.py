@@ -141,7 +141,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     width = outline.n_features
     sums, squares, low, high = np.zeros(width), np.zeros(width), np.full(width, np.inf), np.full(width, -np.inf)
     shift = None  # first finite word `[F]`; sums of differences from it are precise
-    by_subject = np.zeros((len(names), 3))  # sums of words' mean magnitudes, of words, of words' means
+    by_subject = np.zeros((len(names), 3))  # sum of words' mean magnitudes, number of words, sum of words' means
     bad: list[int] = []
     digest = hashlib.sha256()
     for start, block in _blocks(outline.path, total, 1 << 16):

@@ -21,7 +21,7 @@ NO_TIME = "when samples were recorded is not known (no recording with onset or o
 STORY_TIME = "story_time"
 MOST_SECONDS = 1e10  # above Unix time in seconds, until the year 2286, and below it in milliseconds
 USUAL_STEPS = (0.1, 300.0)  # seconds between samples; a median outside is noted, as another unit is likely
-FEWEST_STEPS = 5  # of a recording with such a note
+FEWEST_STEPS = 5  # of a recording, for this note
 LONG_BREAK = 3600.0  # seconds; longer breaks within a recording are noted
 BREAK = 100  # median steps of a recording; `Clock.since_first` shortens longer breaks to this
 MOST_WHOLE = 2**63 - 1  # largest int64
@@ -88,9 +88,9 @@ class Clock:
 
     @functools.cached_property
     def spans(self) -> np.ndarray:
-        """Start and end of each sample in `unit`, from the recording's first sample, float64 `[N, 2]`.
+        """Start and end of each sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown.
 
-        Equal if the duration is unknown.
+        Time counts from the first sample of each recording: a recorder may count from midnight or from 1970.
         """
         begin = np.where(self.timed, self.onset if self.in_seconds else self.order, np.nan)
         for rows in self.in_time.values():
@@ -180,10 +180,11 @@ class Clock:
     def at_same_place(
         self, rows: np.ndarray, among: np.ndarray, form: str, within: Any = None, apart: Any = None
     ) -> np.ndarray:
-        """Return the sample of another recording at the nearest place (`form`) for each of `rows` `[R]`, int64 `[R]`.
+        """Return the sample of another recording at the nearest place for each of `rows` `[R]`, int64 `[R]`.
 
-        Candidates are the row numbers `among` with the sample's label in `within` `[N]`, and another one in `apart`
-        `[N]` (None: the recordings). -1 for unknown time or no candidate.
+        `form`, a key of `places`, says how places are compared. Candidates are the row numbers `among` with the
+        sample's label in `within` `[N]` (None: any), and another label in `apart` `[N]` (None: another recording). The
+        result is -1 for a sample of unknown time, or without a candidate.
         """
         place, counterparts = self.places[form], np.full(len(rows), -1)
         label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]
@@ -199,11 +200,12 @@ class Clock:
         return counterparts
 
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest other sample of the same recording for each of `rows` `[R]`.
+        """Return the other sample of the same recording that is nearest in time, for each of `rows` `[R]`.
 
-        The distance is the gap between two samples; among overlapping ones the nearest onset wins. Candidates are the
-        row numbers `among`, without those for which `barred(i, candidates) -> bool [C]` is true. Returns neighbors
-        int64 `[R]` (-1: none) and distances in `unit`, float64 `[R]` (infinite: none).
+        The distance is from the end of the earlier sample to the start of the later one; among overlapping samples the
+        nearest onset wins. Candidates are the row numbers `among`, without those for which `barred(i, candidates) ->
+        bool [C]` is true for sample `i`. Returns neighbors int64 `[R]` (-1: none) and distances in `unit`, float64
+        `[R]` (infinite: none).
         """
         neighbors, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
         inside = np.zeros(len(self), bool)
@@ -270,7 +272,7 @@ def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
-    """Return the known times by name of a prediction, or of a Clock's sample `i`."""
+    """Return the known ones of `CLOCK_COLUMNS`, name -> value, of a prediction or of a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     stated = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in stated.items() if value == value and (name, value) != ("order", -1)}

@@ -78,7 +78,7 @@ class DataWriter:
             raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
         fields = {name: getattr(sample, name) for name in self._columns}
         self._check_texts(fields)
-        self._offsets.append(self._append(features))  # may refuse the sample
+        self._offsets.append(self._append(features))  # first, as it may refuse the sample
         self._add_values(fields)
 
     def _check_texts(self, fields: Mapping[str, Any]) -> None:
@@ -180,7 +180,7 @@ class VolumeWriter(DataWriter):
         frames = np.ascontiguousarray(frames, self._dtype)
         if frames.shape[1:] != self._grid:
             raise ValueError(f"frames must be [n, {self._grid}], got {frames.shape}")
-        # NumPy's isfinite takes four times as long for float16.
+        # By exponent bits: NumPy's isfinite takes four times as long for float16.
         kind: Any
         kind, exponent = (np.uint16, 0x7C00) if frames.dtype == np.float16 else (np.uint32, 0x7F800000)
         if ((frames.view(kind) & kind(exponent)) == exponent).any():
@@ -208,7 +208,7 @@ def write_source(out: Path, source: Source, tally: Tally, about: Callable[[], Ma
     `about` returns what the provenance has besides that of the source, after the last sample.
     """
     counted = tally.count(source.samples)
-    # It tells F; a faulty source fails before a file is created.
+    # The first sample tells F; a faulty source fails before a file is created.
     if (first := next(counted, None)) is None:
         raise UserError(none)
     kind = WaveWriter if "sfreq" in source.provenance else DataWriter

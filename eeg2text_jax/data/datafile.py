@@ -76,7 +76,7 @@ def check_own(group: h5g.GroupID, name: bytes) -> None:
 class PatientFile(io.FileIO):
     """A binary file for `h5py.File(file, "w")` whose writes never raise; `check` raises the first error.
 
-    Later writes go to memory, for HDF5 to read back; frequent calls of `check` limit it.
+    After the error, writes go to memory for HDF5 to read back; frequent calls of `check` limit this memory.
     """
 
     _error: OSError | None = None
@@ -139,7 +139,7 @@ _DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between expone
 class Frames:
     """Frames `[frames, X, Y, Z]` or moments of waves `[moments, C]` that stay in a data file, which states `digest`.
 
-    Slicing reads float32 and verifies checksums; each process and thread opens the file anew.
+    Slicing reads them as float32 and verifies the checksum of each chunk; each process and thread opens the file anew.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], digest: str):

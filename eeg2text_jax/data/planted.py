@@ -27,7 +27,7 @@ ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
 WORD_SECONDS, PAUSE = 0.4, 1.6  # seconds of a word, and between sentences
 SLOWEST = 0.05  # Hz, highest frequency of the drift
 SOURCES = 6  # slow components whose mixture is a feature's drift
-POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops; seconds: decay
+POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops: rate, size, time constant of the decay
 REFERENCE = 0.5  # standard deviation of a recording's constant shifts
 
 
@@ -53,7 +53,7 @@ def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.nd
 SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)  # of a word's four successors
 SENTENCE_WORDS = (4, 20)  # fewest and most
 LATENT_WIDTH = 32
-TRIES = 20  # sentences drawn for each, as they must be distinct
+TRIES = 20  # sentences are drawn for each that is wanted, as they must be distinct
 SUBJECT_MIXING = 0.3  # individual share of a subject's mixing matrix
 SENSOR_NOISE = 0.3  # standard deviation; that of features is about 1
 
@@ -164,7 +164,7 @@ HEAD = 0.09  # metres, radius
 def synthetic_waves(spec: SyntheticSpec, rate: float, seconds: float) -> Source:
     """Return synthetic waves of `spec.features` channels, `rate` a second; a word lasts `seconds`.
 
-    Its waves have 1, 2, 3, ... periods, at most 16; their amplitudes are features of `synthetic_samples`.
+    It has waves of 1, 2, 3, ... periods, at most 16, whose amplitudes in a channel are features of `synthetic_samples`.
     """
     length, width = round(seconds * rate), spec.features
     carriers = min(CARRIERS[1], (length - 1) // 2)
@@ -429,8 +429,8 @@ def _volumes(
 
 VOCABULARY = ("amber", "brook", "cedar", "delta", "ember", "field", "grove", "haven", "isle", "jetty", "knoll", "larch")
 BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, those of ZuCo whose filters settle within a word
-CHANNELS, RATE = ("Fz", "Cz", "Pz", "Oz", "C3", "C4"), 128.0
-WORD, PAUSE_SECONDS = 0.5, 1.5  # of a word, and between sentences
+CHANNELS, RATE = ("Fz", "Cz", "Pz", "Oz", "C3", "C4"), 128.0  # Hz
+WORD, PAUSE_SECONDS = 0.5, 1.5  # seconds of a word, and between sentences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -465,7 +465,7 @@ class Plan:
 
 
 def voltages(plan: Plan, subject: int, *, planted: bool, seed: int = 0) -> np.ndarray:
-    """Return a recording in volts, `[channels, samples]`; if not `planted`, each word has a random one's code."""
+    """Return a recording in volts, `[channels, samples]`; if not `planted`, each word has the code of a random word."""
     channels = len(CHANNELS)
     codes = np.random.default_rng([seed, 1]).random((len(VOCABULARY), len(BANDS), channels)) < 0.4
     rng = np.random.default_rng([seed, 2, subject])

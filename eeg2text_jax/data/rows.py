@@ -52,7 +52,7 @@ class Columns:
 
     @classmethod
     def of(cls, columns: "Columns | Mapping[str, str] | None") -> "Columns":
-        """Convert a mapping, field -> column name. Raises UserError for an unknown field."""
+        """Convert a mapping, field -> column name (None: the defaults). Raises UserError for an unknown field."""
         if isinstance(columns, Columns):
             return columns
         fields = [field.name for field in dataclasses.fields(cls)]
@@ -251,7 +251,7 @@ class SentenceNumbers:
 
 # NumPy archives (`.npz`): an array per column, all of the same N samples. `features` is `[N, W, F]` with a `mask`
 # `[N, W]` (True at real words, which come first) or `n_words` `[N]`; or `[sum W, F]`, the words of all samples, with
-# `n_words` or `offsets` `[N + 1]`; or `[N, F]`. What an archive states twice must agree.
+# `n_words` or `offsets` `[N + 1]`; or `[N, F]`, one position a sample. What an archive states twice must agree.
 
 RATIO = 100  # largest plausible compression ratio
 PLAUSIBLE = 1 << 28  # bytes up to which the ratio is not checked
@@ -365,7 +365,7 @@ def _words(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) 
 
 
 def _stated_lengths(path: Path, arrays: dict[str, np.ndarray], n: int) -> np.ndarray | None:
-    """Return the numbers of words by `n_words` or `offsets`, int `[N]`; None without both."""
+    """Return the numbers of words by `n_words` or `offsets`, int `[N]`; None if it has neither."""
     stated = []
     for name, size in (("n_words", n), ("offsets", n + 1)):
         if (values := arrays.get(name)) is None:

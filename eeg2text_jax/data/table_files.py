@@ -237,7 +237,7 @@ ABOUT = b"eeg2text"  # key in a Parquet file's metadata: JSON of features_are an
 
 
 def is_dataset(path: Path) -> bool:
-    """Return whether `datasets` saved a folder."""
+    """Return whether a folder is a `Dataset` or `DatasetDict` that `datasets` saved."""
     return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 

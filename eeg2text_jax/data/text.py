@@ -13,7 +13,7 @@ from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import parse_json
 from eeg2text_jax.base.stores.buckets import at_hand
 
-# Of the package `tokenizers`, BART, BERT, and SentencePiece (two).
+# Files of vocabularies: of the package `tokenizers`, BART, BERT, and SentencePiece (two).
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
@@ -57,7 +57,7 @@ def needs_code(error: Exception) -> bool:
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Return whether a folder holds a vocabulary, without which transformers makes up five tokens."""
+    """Return whether a folder holds a vocabulary, without which transformers makes up a tokenizer of five tokens."""
     return any(file for pattern in VOCABULARIES for file in folder.glob(pattern))
 
 

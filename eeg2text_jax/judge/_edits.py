@@ -265,7 +265,7 @@ def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a content word by a similar one; more than a letter differs, as listeners correct one (`song`, `son`)."""
+    """Replace a content word by one that sounds similar; a listener would correct one other letter (`song`, `son`)."""
     places = [i for i in _places(words, corpus.content.__contains__) if not _is_name(words[i])]
     rng.shuffle(places)
     for at in places[:4]:
@@ -284,7 +284,7 @@ def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str]
 
 
 def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Drop the rarest third of three or more content words, at least two."""
+    """Drop the rarest third of the content words, at least two; None if there are fewer than three."""
     places = _places(words, lambda word: len(word) > 2 and word.isalpha() and word not in STOP)
     if len(places) < 3:
         return None

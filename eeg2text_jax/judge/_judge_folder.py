@@ -166,7 +166,7 @@ def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
 
 
 def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
-    """Load a judge with its language model. Raises UserError if it cannot be read, was edited, or does not fit it."""
+    """Load a judge with its language model. Raises UserError if it cannot be read or was edited, or they do not fit."""
     judge, path = read_judge(folder), Path(folder) / FILE
     place = judge.checkpoint
     if place.startswith("."):

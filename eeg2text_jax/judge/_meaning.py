@@ -34,7 +34,7 @@ class BertScore(Metric):
       baseline: P, R and F of unrelated texts, from `read_baseline`; a figure x becomes (x - b) / (1 - b).
       blank: the set, perhaps shared, of pairs (prediction, reference) with a blank side.
 
-    Raises UserError if all tokens of some reference are in every reference.
+    Raises UserError if, with such frequencies, all tokens of some reference are in every reference.
     """
 
     name = "bertscore"

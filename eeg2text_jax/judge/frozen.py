@@ -151,7 +151,7 @@ class TuneProgram:
         return total / count, gradient / count
 
     def pieces(self, size: int, width: int) -> int:
-        """Return the least number of micro-batches within `at_once`, alike on all devices."""
+        """Return the fewest micro-batches of `size` rows of `width` tokens within `at_once`, alike on all devices."""
         along, divided = (1, 1) if self.mesh is None else (self.mesh.shape[DATA], self.mesh.shape[ARM])
         arms = 1 if self.mapping == "map" else len(self.rates) // divided
         allowed = [n for n in range(1, size + 1) if size % n == 0 and size // n % along == 0] or [1]
@@ -297,12 +297,12 @@ def load_frozen(
 
 
 def weights_shardings(params: Params, mesh: Mesh, fsdp: bool) -> Any:
-    """Return the shardings of frozen weights: replicated, with `fsdp` along the mesh axis `data`."""
+    """Return the shardings of frozen weights: replicated, or with `fsdp` along the mesh axis `data`."""
     return frozen_shardings(params, mesh, FULLY_SHARDED if fsdp else REPLICATED)
 
 
 def asking_mesh(fsdp: bool) -> Mesh:
-    """Return the mesh for one prompt: all devices with `fsdp`, else those of this process."""
+    """Return the mesh for scoring under one prompt: all devices with `fsdp`, else those of this process."""
     devices = jax.devices() if fsdp else jax.local_devices()
     return make_mesh(1, len(devices), devices)
 
@@ -373,7 +373,7 @@ class Asker:
     def scores(self, pairs: Sequence[tuple[str, str]], where: str = "row") -> np.ndarray:
         """Return the probability that each (reference, hypothesis) keeps the meaning, float64 `[N]`.
 
-        Raises UserError if a pair (`where` and its number) is too long, or a score is not finite.
+        Raises UserError if a pair (named by `where` and its number) is too long, or a score is not finite.
         """
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)

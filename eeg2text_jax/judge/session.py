@@ -291,7 +291,7 @@ def sentences_of(config: JudgeSettings) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-# Fields that version 0.2 lacked, with what it did.
+# Fields that version 0.2 lacked, and the values that say what it did.
 ADDED = {"bertscore_encoder": "", "parallel.fsdp": False, "shots": 0, "test": ""}
 
 
@@ -443,7 +443,7 @@ def _judge(
 def speakers(
     config: JudgeSettings, parts: Parts, scores: Scores, threshold: float, source: str
 ) -> dict[str, Any] | None:
-    """Return the `speakers_table` of test pairs with a speaker, for edits of synthetic speakers; None without."""
+    """Return the `speakers_table` of test pairs that name a speaker; for edits, of synthetic ones; None without."""
     pairs = [pair for pair in (*parts.test, *parts.exact_test) if pair.speaker]
     if source == SOURCES["edits"] and config.edits.speakers:
         tested = {normalize(pair.reference) for pair in parts.test}

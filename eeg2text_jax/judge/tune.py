@@ -151,7 +151,7 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
 
 
 def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]:
-    """Return the numbers of devices along `arm`, the most but with `parallel.fsdp`, and `data`.
+    """Return the numbers of devices along `arm`, which has most if not `parallel.fsdp`, and `data`.
 
     Raises UserError if `parallel.mesh` does not fit the devices, the arms or the batch.
     """
@@ -226,9 +226,10 @@ def dev_scores(
 
 
 def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str], shots: int, seed: int) -> Wording:
-    """Return the wording with random answered pairs before it; half of them, of an odd number more, are yes.
+    """Return the wording with answered pairs before it as examples, drawn at random; half preserve the meaning.
 
-    `words` are the answers yes and no. Raises UserError if there are too few pairs.
+    `words` are the answers yes and no. Of an odd number of `shots`, the extra one preserves the meaning. Raises
+    UserError if there are too few pairs.
     """
     rng = np.random.default_rng([seed, 2])
     order, drawn = rng.permutation(len(pairs)), list[Pair]()

@@ -109,7 +109,7 @@ class Encoder:
     max_tokens: int  # most tokens of a pair, special tokens included, without the soft prompt
     truncate: bool = False  # cut both texts of a longer pair to equally many first words, else refuse it
     open_end: bool = False  # leave out the end token: a decoder-only model continues with the answer
-    limit: str = "the model takes"  # sets `max_tokens`, for the message
+    limit: str = "the model takes"  # what sets `max_tokens`, for the message
     flag: str = "--truncate"  # what sets `truncate`
     cut: int = dataclasses.field(default=0, init=False)  # pairs that were cut so far
 

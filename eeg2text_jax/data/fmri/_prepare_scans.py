@@ -29,7 +29,7 @@ from eeg2text_jax.data.source import Tally
 
 BLOCK = 8  # frames: 3.5 MB of float32 on the usual grid, which fit the processor's cache
 ROUNDING = 1e-6  # of a voxel's mean; smaller deviations are float32 rounding
-TOLERANCE = 0.05  # seconds between the TR of header and sidecar
+TOLERANCE = 0.05  # seconds by which the TR of header and sidecar may differ
 READERS = min(4, os.cpu_count() or 1)  # scans read at once; each takes up to 0.2 GB
 
 
@@ -182,7 +182,7 @@ class _Work:
         self._wanted, self._left_out = _scans.select(root, _scans.find_scans(root), spec)
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
         self._transcripts: dict[str, _scans.Transcript | UserError] = {}
-        self._corrected: dict[str, _scans.Transcript] = {}
+        self._corrected: dict[str, _scans.Transcript] = {}  # stimulus -> transcript with corrected onsets
         # kind -> (scan, message)
         self._problems: dict[str, list[tuple[_scans.Scan, str]]] = collections.defaultdict(list)
         self._files: list[dict[str, Any]] = []
@@ -223,7 +223,7 @@ class _Work:
         return [dataclasses.replace(scan, stories=stories) for scan, stories in zip(usable, placed, strict=True)]
 
     def _transcript_problem(self, scan: _scans.Scan) -> str:
-        """Read the transcripts of a scan's stories; return the problem (`KIND|SENTENCE`) of one, or ""."""
+        """Read the transcripts of a scan's stories; return the first problem (`KIND|SENTENCE`), or ""."""
         for name in (story.stimulus for story in scan.stories):
             if name not in self._transcripts:
                 try:
@@ -274,7 +274,7 @@ class _Work:
         first, last = frames.start + spec.lag_tr, min(frames.stop + spec.lag_tr, run.length)
         blocks = run.frames(first, last) if last - first >= spec.window else ()
         block_starts = [writer.add_frames(block) for block in blocks]
-        story_start = frames.start * scan.tr - story.audio_start  # time in the audio
+        story_start = frames.start * scan.tr - story.audio_start  # time in the audio at which the first frame begins
         if block_starts:
             self._story_time.append((block_starts[0], round(story_start, 6), scan.tr))
         key, stop = (scan.subject, story.stimulus), frames.stop + spec.lag_tr

@@ -20,15 +20,16 @@ from eeg2text_jax.base.files import parse_json
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.source import is_pointer
 
-# A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. An
-# audio file begins at the first row that names it: music before a story is in the same file.
+# A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Only
+# rows of type `story` are stories, but an audio file begins at the first row that names it: music before a story is in
+# the same file.
 #
 # A transcript is `align.csv` of the aligner gentle, without header: word, aligned token, start and end (seconds of the
 # audio). The times of a word that was not found are interpolated.
 
 STORY = "story"
 _EMPTY = ("", "n/a")
-MOVED = 0.5  # seconds, less than half a TR; ignored shifts are smaller
+MOVED = 0.5  # seconds, less than half a TR; smaller shifts are ignored
 FILE = "align.csv"
 NEAR = 3  # TRs from a story's onset to the first word of a correct transcript, at most
 # Onsets of first words, in seconds of the audio, where gentle's are far off (values of published code).
@@ -199,9 +200,9 @@ def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
     """
     frames, starts = story.frames(tr), transcript.starts
     timed = np.flatnonzero(np.isfinite(starts))
-    known_or_between = np.interp(np.arange(len(starts)), timed, starts[timed])
+    onsets = np.interp(np.arange(len(starts)), timed, starts[timed])  # at the ends those of the nearest known word
     words_by_frame: list[list[str]] = [[] for _ in frames]
-    for word, start in zip(transcript.words, known_or_between, strict=True):
+    for word, start in zip(transcript.words, onsets, strict=True):
         seconds = story.audio_start + start
         index = math.floor(seconds / tr + 1e-9)
         inside = story.onset <= seconds < story.onset + story.duration
@@ -258,7 +259,7 @@ class Scan:
     task: str
     run: str
     tr: float  # repetition time, seconds
-    slices: int  # Z by the sidecar, 0 if unknown
+    slices: int  # number of slices (Z) in the sidecar, 0 if unknown
     stories: tuple[Story, ...]
     problem: str = ""  # `KIND|SENTENCE` if the scan cannot be used
 

@@ -220,7 +220,7 @@ def select_channels(types: Mapping[str, str], spec: RawSpec, datatype: str, wher
 
 
 def sensor_types(types: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the channels' types; other ones that the user named count as EEG."""
+    """Return the type of each channel; one of another type than `SENSORS`, which the user named, counts as EEG."""
     return tuple(types[name] if types[name] in SENSORS else "eeg" for name in names)
 
 
@@ -353,7 +353,10 @@ def spellings(code: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def patterns(pattern: str, *, typed: bool) -> tuple["re.Pattern[str]", ...]:
-    """Compile all spellings of a user's pattern; `*` is any text. `typed` codes must have its marker type, if any."""
+    """Compile all spellings of a user's pattern; `*` is any text.
+
+    If the code to match has a marker type (`typed`), one in the pattern must be equal to it.
+    """
     marker, bare = split_type(pattern)
     prefix = marker if typed or bare.startswith("*") else ""
     forms = dict.fromkeys([pattern, prefix + bare, *(prefix + form for form in _trigger(bare))])
@@ -382,7 +385,7 @@ class Event:
     def match(self, pattern: str) -> "re.Match[str] | None":
         """Return the match of the first code that fits `pattern`, in which `*` is any text.
 
-        `S101`, `S 101` and `101` are equal; a marker type matches itself and none.
+        `S101`, `S 101` and `101` are equal. A pattern with a marker type matches codes of this type and of none.
         """
         tries = (
             expression.fullmatch(form)
@@ -415,7 +418,10 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:
-    """Return columns and events, by onset, of a table; raise UserError if it is damaged or lacks a time."""
+    """Return columns and events, by onset, of a table with `onset` and perhaps `duration` in seconds.
+
+    Raises UserError if the table is damaged, or a time is missing or no number.
+    """
     columns, rows = read_table(path)
     if "onset" not in columns:
         raise UserError(f"{path}: there is no column 'onset', there are {', '.join(columns)}; expected seconds in it.")

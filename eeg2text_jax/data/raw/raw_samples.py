@@ -56,15 +56,15 @@ class Recording:
     channels: tuple[str, ...]
     types: tuple[str, ...]  # of `channels`: eeg | mag | grad | seeg | ecog
     factor: np.ndarray  # `[channels, 1]`, large units in one of MNE's values
-    notes: list[str]  # without the file's name
-    warnings: list[str]  # with the file's name
+    notes: list[str]  # on channels left out and units assumed, without the file's name
+    warnings: list[str]  # on unreadable sidecars and bad channels, with the file's name
 
     @property
     def rate(self) -> float:
         return float(self.raw.info["sfreq"])
 
     def volts(self, begin: float, end: float) -> tuple[np.ndarray, float]:
-        """Return values `[channels, samples]` in large units, and the time of the first one.
+        """Return values `[channels, samples]` in large units from `begin` to `end`, and the time of the first one.
 
         Seconds outside the recording are clipped. Raises UnreadableRecording, or UserError for NaN.
         """
@@ -284,7 +284,7 @@ class RawRecordings:
         self._marker_types: dict[str, None] = {}  # removed from texts
         self._files_of_note: dict[str, list[Path]] = {}  # note -> files
         self._file_of: dict[tuple[Any, ...], find.RawFile] = {}  # (text, onset) of sentences -> file
-        self._copies: list[Sequence[find.RawFile]] = []  # with the same sentences and times
+        self._copies: list[Sequence[find.RawFile]] = []  # pairs with the same sentences at the same times
         self._beyond = ""  # on the first sentence outside its recording
         self._files = find.find_raw(sources, spec.names, spec.task, spec.channels)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
@@ -481,7 +481,10 @@ def _digest(path: Path) -> str:
 def described(
     info: Any, channels: Sequence[str], types: Sequence[str], rate: float, spec: find.RawSpec
 ) -> tuple[str, dict[str, Any]]:
-    """Return the meaning of features; and channels, types other than EEG, and a rate of waves for the provenance."""
+    """Return the meaning of the features of a recording (MNE's `info`), and its channels for the provenance.
+
+    The provenance has types unless all are EEG, and the rate of waves.
+    """
     places = electrodes(info, channels, spec.montage)
     _, names, kinds = rereference(np.zeros((len(channels), 0)), channels, types, spec, "the first recording")
     pairs = dict(bipolar_pairs(channels, types, spec))

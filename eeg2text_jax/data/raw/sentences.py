@@ -91,7 +91,7 @@ class Texts:
     def check_durations(self, file: RawFile, readings: Sequence["Reading"], unit: float) -> None:
         """Raise UserError if durations do not fit the numbers of characters, `unit` seconds each.
 
-        Up to two further characters may be shown, equally many in all.
+        A text may be shown for up to two further characters, equally many in all trials.
         """
         shown = np.rint(np.array([reading.end - reading.begin for reading in readings]) / unit).astype(int)
         lengths = np.array([len(reading.text) for reading in readings])
@@ -255,7 +255,7 @@ def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
 
 
 def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, codes: tuple[str, str]) -> str:
-    """Return the message on overlapping sentences, of which one may be a word.
+    """Return the message on two overlapping sentences; the shorter may be a word of the longer one.
 
     `codes` are those of both in a table of events; "" for annotations.
     """
@@ -410,7 +410,7 @@ def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.nd
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """Convert seconds to the first of `n` samples and the end, at least one sample later."""
+    """Convert seconds to samples: start and end (exclusive), clipped to `n`, at least one sample."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
 

@@ -17,8 +17,8 @@ Both
   8. the index of a sentence is its position in the subject's file;
   9. values are not dropped for their size (`prepare` counts absurdly large ones).
 
-Where their scripts stop with an error (one word, more than 56 fixated words, an empty fixation count under numpy 2.2),
-the sentence is read as usual.
+Where their scripts stop with an error (a one-word sentence, more than 56 fixated words, an empty fixation count under
+numpy 2.2), the sentence is read as usual.
 """
 
 import dataclasses
@@ -180,7 +180,10 @@ def _is_fixated(word: Word) -> bool:
 
 
 def wang_ji_sample(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
-    """Return features float32 `[W, F]` and text as Wang & Ji's scripts do (with `zscore`), or raise Dropped."""
+    """Return features float32 `[W, F]` and text as Wang & Ji's scripts do (with `zscore`), or raise Dropped.
+
+    `layout` is `"mat-v5"`, `"mat-v7.3"` or `"pickle"`.
+    """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
     fixated = [word for word in _wang_ji_words(sentence, layout) if word.fixations is not None]

@@ -123,7 +123,7 @@ def _identify(path: Path, task: str) -> RecordingFile | str:
 
 
 class Forbidden(Exception):
-    """The message is a class or function that recordings do not need."""
+    """A pickle names a class or function that recordings do not need; the message is the name."""
 
 
 class _Dtype:

@@ -330,7 +330,7 @@ def unique_sent(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.nd
 
 
 def unique_subj(data: DataFile, ratio: Sequence[float], rng: Generator) -> np.ndarray:
-    """Return the parts of task SR by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
+    """Return the parts of task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; UserError if it, or a part's subjects, are absent."""
     tasks = np.unique(data.task.astype(str)).tolist()
     sr = [task for task in tasks if _SR.search(task)]
     if not sr:

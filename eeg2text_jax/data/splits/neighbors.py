@@ -110,9 +110,9 @@ def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
     """Return a text table of the order of sentences in recordings with the same texts, if there are several.
 
     Of pairs of recordings: the share of places (index) with the same text, and with the same number of characters by
-    duration, each shown for `unit` seconds (with chance); the median distance in time of equal indices in the whole run
-    and its first half; how often the sample nearest in time has the same text, in any other recording and in the next
-    (of the last: the first).
+    duration (with chance) if each is shown for `unit` seconds; the median distance in time of equal indices in the
+    whole run and its first half; how often the sample nearest in time has the same text, in any other recording and in
+    the next (of the last: the first).
     """
     lines, clock, text = [], readings.clock, texts_of(readings)
     for run, recordings in recordings_of_texts(readings).items():
