@@ -235,7 +235,7 @@ def beam_search(
       batch: B, the number of sentences.
       spec: the settings; with `do_sample`, candidates are drawn without replacement.
       keys: PRNG keys `[B]`, for `do_sample`.
-      compactions: how often the search drops half of its sentences, as soon as this many are finished. Each adds a
+      compactions: how many times the search drops half of its sentences, as soon as this many are finished. Each adds a
         loop to compile; results do not change.
       growth: the cache begins small and grows; each size adds a loop to compile, results do not change.
       platform: `cpu`, `tpu` or `cuda`; None traces the loops of all, which takes longer (BART-base with a compaction:
