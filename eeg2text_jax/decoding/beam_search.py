@@ -152,7 +152,7 @@ def warp(scores: Array, spec: GenerationSpec) -> Array:
 
 
 def _keep_nucleus(scores: Array, mass: float, least: int) -> Array:
-    """Exclude all but the most probable tokens with total probability `mass` (top-p), and at least `least`."""
+    """Exclude all but the most probable tokens, at least `least`, with total probability `mass` (top-p)."""
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass

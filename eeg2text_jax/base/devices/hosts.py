@@ -76,7 +76,7 @@ def host_number() -> int:
 
 
 def check_devices() -> None:
-    """Start JAX's backend; UserError if there is no device as JAX_PLATFORMS asks for.
+    """Start JAX's backend; UserError if there is no device of the kind that JAX_PLATFORMS asks for.
 
     HostLost if another host has joined but does not start its backend in two minutes.
     """

@@ -325,7 +325,7 @@ def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | No
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """A device mesh and partition rules; places arrays."""
+    """A device mesh and the partition rules of parameters and state; places arrays on the mesh."""
 
     mesh: Mesh | AbstractMesh
     rules: Rules

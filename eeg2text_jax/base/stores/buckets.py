@@ -178,7 +178,7 @@ def open_store(address: Address) -> Store:
 
 
 _CLIENTS: dict[tuple[object, ...], Store] = {}
-_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # of the environment, which configure clients
+_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of environment variables that configure clients
 
 
 def seconds() -> float:
@@ -192,7 +192,7 @@ def seconds() -> float:
 
 @contextlib.contextmanager
 def translate_errors(place: str, translate: Callable[[str, Exception], StoreError | None]) -> Iterator[None]:
-    """For an exception, raise `translate(place, error)`, or itself if that is None."""
+    """For an exception of a client, raise `translate(place, error)`, or the exception itself if that is None."""
     try:
         yield
     except Exception as error:
@@ -206,7 +206,7 @@ def translate_errors(place: str, translate: Callable[[str, Exception], StoreErro
 
 UNFINISHED = ".unfinished"  # marker object of a folder that is being written or removed
 MEGABYTE = 1 << 20
-WORTH_A_LINE = 16 * MEGABYTE  # from which a download shows its progress
+WORTH_A_LINE = 16 * MEGABYTE  # bytes from which a download shows its progress
 ON_REQUEST = ("checkpoints", "tensorboard")  # left out by `pull_all`, at any depth
 _AT_ONCE = 4  # parallel downloads
 

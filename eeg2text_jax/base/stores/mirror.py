@@ -235,7 +235,7 @@ TRIES = 5  # of an upload while another program changes the object
 class Change(NamedTuple):
     """Files that were written or removed as a unit."""
 
-    unit: str  # their folder, marked during the change; "": a single file
+    unit: str  # the folder that contains them, marked during the change; "": a single file
     put: tuple[tuple[str, Path, Stamp], ...]  # written files: name, snapshot to upload, stamp of the original
     gone: tuple[str, ...]  # names of removed files
 
