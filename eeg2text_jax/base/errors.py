@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """An error in the user's input, which a command prints alone and exits with `status`.
+    """An error in the user's input, which a command prints without a traceback; it exits with `status`.
 
     Its message is one sentence with file, field or line, what is expected and found, and a fix.
     """
@@ -20,7 +20,10 @@ class HostLost(UserError):
 
 
 class Terminated(BaseException):
-    """SIGTERM ended the command, with status 143; no `Exception`, so that no handler catches it."""
+    """SIGTERM ended the command, with status 143; training has saved a checkpoint by then.
+
+    It is no `Exception`, so that no handler catches it.
+    """
 
 
 def first_line(error: BaseException) -> str:
@@ -41,15 +44,15 @@ def one_line(error: BaseException) -> str:
 
 
 def count_of(number: int, one: str, many: str = "") -> str:
-    """Return "1 channel" or "2 channels"; `many` is a plural without s."""
+    """Return "1 channel" or "2 channels"; `many` is the plural, if it is not `one` with an s."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: "did you mean" the nearest, or a list of all.
 
-    Nearest are one or two that begin with `name`, else one or two of a form of it, those of its section first:
-    `optim.lr` for `learning_rate`, `batch.size` for `batch_size`.
+    Nearest are one or two that begin with `name`, else one or two that share a usual form with it, those of its section
+    first: `optim.lr` for `learning_rate`, `batch.size` for `batch_size`.
     """
     names = list(names)
     near = [other for other in names if name and other.startswith(name)]

@@ -32,8 +32,8 @@ def notify() -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     """Yield a temporary path for a file or folder, renamed to `path` if the block succeeds.
 
-    It is always the same, so that the next process overwrites what a killed one left. UserError if `path` is a link, a
-    device, or a folder where the block wrote a file.
+    The temporary path is always the same, so that the next process overwrites what a killed one left. UserError if
+    `path` is a link, a device, or a folder where the block wrote a file.
     """
     path = epath.Path(path)
     check_replaceable(path)
@@ -190,7 +190,7 @@ def utf8(text: str) -> bytes:
 
 
 def files_below(folder: epath.Path) -> list[str]:
-    """Return the relative names of all files below a folder, in order."""
+    """Return the relative names of all files below a folder, in alphabetical order."""
     names = []
     for path in folder.iterdir():
         names += [f"{path.name}/{name}" for name in files_below(path)] if path.is_dir() else [path.name]

@@ -120,7 +120,7 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
 def _tuple_of(
     of: Range, least: int, most: int, expected: str, fits: Callable[[Sequence[Any]], bool] = lambda entries: True
 ) -> Range:
-    """A sequence of `least` to `most` values that hold `of`, and together `fits`."""
+    """A sequence of `least` to `most` values that are each valid for `of` and together satisfy `fits`."""
 
     def holds(value: Any) -> bool:
         is_sized = isinstance(value, tuple | list) and least <= len(value) <= most

@@ -85,7 +85,7 @@ def hide_torch() -> None:
 
 
 def library(name: str, extra: str) -> Any:
-    """Import an optional package; UserError names the extra to install."""
+    """Import an optional package; if it is missing, UserError names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -152,7 +152,7 @@ def warp(scores: Array, spec: GenerationSpec) -> Array:
 
 
 def _keep_nucleus(scores: Array, mass: float, least: int) -> Array:
-    """Exclude all but the most probable tokens with total probability `mass` (top-p), and at least `least`."""
+    """Exclude all but the most probable tokens, at least `least`, with total probability `mass` (top-p)."""
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass
@@ -235,7 +235,7 @@ def beam_search(
       batch: B, the number of sentences.
       spec: the settings; with `do_sample`, candidates are drawn without replacement.
       keys: PRNG keys `[B]`, for `do_sample`.
-      compactions: how often the search drops half of its sentences, as soon as this many are finished. Each adds a
+      compactions: how many times the search drops half of its sentences, as soon as this many are finished. Each adds a
         loop to compile; results do not change.
       growth: the cache begins small and grows; each size adds a loop to compile, results do not change.
       platform: `cpu`, `tpu` or `cuda`; None traces the loops of all, which takes longer (BART-base with a compaction:

@@ -22,7 +22,7 @@ INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", 
 
 
 class Generated(NamedTuple):
-    """Sequences of N = B * num_return_sequences rows, those of one sentence adjacent, best first.
+    """N = B * num_return_sequences generated sequences, those of one sentence adjacent, best first.
 
     Each begins with the decoder's start token and is padded after its end.
     """
@@ -123,6 +123,7 @@ def compiled_search(platform: str) -> Any:
 
 
 def _folded(key: Array, count: int) -> Array:
+    """Return `count` different keys made from one, `[count]`."""
     return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(count))
 
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from eeg2text_jax.base.errors import UserError, first_line, nearest
 from eeg2text_jax.base.files import parse_json
 
-# Fields that change no token: of a generation_config.json, of Whisper's about languages, tasks and timestamps, whose
-# tokens `decoder_prompt` has, and of `config.decode` for the loop over the test set.
+# Fields that change no token: of a generation_config.json; of Whisper's, about languages, tasks and timestamps, whose
+# tokens are in `decoder_prompt`; and of `config.decode`, about the loop over the test set.
 _IGNORED = {
     "_commit_hash", "_from_model_config", "bos_token_id", "cache_implementation", "disable_compile", "max_cache_len",
     "low_memory", "output_attentions", "output_hidden_states", "output_logits", "output_scores",
@@ -64,8 +64,7 @@ class GenerationSpec:
     num_beams: int = 1
     num_return_sequences: int = 1  # number of hypotheses, or of samples, that are returned for each sentence
     length_penalty: float = 1.0  # finished hypotheses are ranked by log-probability / (generated tokens ** penalty)
-    # A sentence ends with True: at num_beams finished hypotheses; False: by a heuristic; "never": if none better can
-    # come.
+    # End of a sentence. True: num_beams finished hypotheses; False: by a heuristic; "never": if none better can come.
     early_stopping: bool | Literal["never"] = False
     repetition_penalty: float = 1.0  # scores of tokens already written are divided (positive) or multiplied (negative)
     no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: off
@@ -77,8 +76,8 @@ class GenerationSpec:
     temperature: float = 1.0  # used with do_sample only, like top_k and top_p
     top_k: int = 50  # 0: all
     top_p: float = 1.0
-    # Given, not chosen, after the start token (Whisper: language, task, no timestamps). They count for max_length, as
-    # in transformers, and results lack them.
+    # Tokens after the start token that are given, not chosen (Whisper: language, task, no timestamps). They count for
+    # max_length, as in transformers, and results lack them.
     decoder_prompt: tuple[int, ...] = ()
     renormalize_logits: bool = False  # log-softmax again after all processing
     cache_dtype: str = ""  # dtype of the KV cache: "bfloat16" or "float32"; "": the model's dtype
@@ -141,7 +140,7 @@ class GenerationSpec:
         return {name: value for name, value in fields.items() if value not in (None, [], "")}
 
     def to_new_tokens(self) -> dict[str, Any]:
-        """Return arguments for transformers' `generate` with `inputs_embeds`; there, lengths count new tokens."""
+        """Return arguments for transformers' `generate` with `inputs_embeds`; there, lengths count new tokens only."""
         fields = self.to_fields()
         fields.pop("decoder_start_token_id")
         new = {f"{name}_new_tokens": max(fields.pop(f"{name}_length", 1) - 1, 0) for name in ("max", "min")}

@@ -180,31 +180,31 @@ def _by_kind(refs: Sequence[Any], counts: tuple[int, int, bool]) -> tuple[list[A
     """Return a kernel's refs: parts of rows, masks, what dropout keeps (None: all), parts of results."""
     n_rows, n_masks, drops = counts
     rows, masks, rest = refs[:n_rows], refs[n_rows : n_rows + n_masks], refs[n_rows + n_masks :]
-    [kept_mask], results = (rest[:1], rest[1:]) if drops else ([None], rest)
+    [keep_ref], results = (rest[:1], rest[1:]) if drops else ([None], rest)
 
     def parts(refs: Sequence[Any]) -> list[Any]:
         # Pallas's interpreter (JAX 0.10.2) fails with a Python int as an index.
         return [ref.at[:, np.int32(i), :] for ref in refs for i in range(ref.shape[1])]
 
-    return parts(rows), masks, kept_mask, parts(results)
+    return parts(rows), masks, keep_ref, parts(results)
 
 
 def _forward(rate, scale, sizes, counts, *refs):
-    (n_queries, n_keys, head_dim), ((queries, keys, values), masks, kept_mask, (mixed,)) = sizes, _by_kind(refs, counts)
+    (n_queries, n_keys, head_dim), ((queries, keys, values), masks, keep_ref, (mixed,)) = sizes, _by_kind(refs, counts)
     queries = _load(queries, n_queries, head_dim) * scale
     keys, values = (_load(x, n_keys, head_dim) for x in (keys, values))
     weights = _weights(sizes, queries, keys, masks)
-    keep_mask = None if kept_mask is None else _load(kept_mask, n_queries, n_keys, 0) != 0
+    keep_mask = None if keep_ref is None else _load(keep_ref, n_queries, n_keys, 0) != 0
     _store(mixed, plgpu.dot(_dropped(weights, keep_mask, rate), values), n_queries, head_dim)
 
 
 def _backward(rate, scale, sizes, counts, *refs):
-    (n_queries, n_keys, head_dim), (rows, masks, kept_mask, results) = sizes, _by_kind(refs, counts)
+    (n_queries, n_keys, head_dim), (rows, masks, keep_ref, results) = sizes, _by_kind(refs, counts)
     (queries, keys, values, gradient), (of_queries, of_keys, of_values) = rows, results
     queries, gradient = (_load(x, n_queries, head_dim) for x in (queries, gradient))
     queries = queries * scale
     keys, values = (_load(x, n_keys, head_dim) for x in (keys, values))
-    keep_mask = None if kept_mask is None else _load(kept_mask, n_queries, n_keys, 0) != 0
+    keep_mask = None if keep_ref is None else _load(keep_ref, n_queries, n_keys, 0) != 0
     weights = _weights(sizes, queries, keys, masks)
     _store(of_values, plgpu.dot(_dropped(weights, keep_mask, rate).T, gradient), n_keys, head_dim)
     to_weights, of_weights = drop(plgpu.dot(gradient, values.T), keep_mask, rate), weights.astype(jnp.float32)
@@ -215,8 +215,8 @@ def _backward(rate, scale, sizes, counts, *refs):
 
 
 # Attention of a decoder step over the KV cache on a GPU. A block of threads computes one head of all beams of a
-# sentence, which share its cache. Keys and values are read once, in groups of positions, with the running maximum and
-# sum of FlashAttention (Dao et al. 2022).
+# sentence, which share its cache, see `models.attention`. Keys and values are read once, in groups of positions, with
+# the running maximum and sum of FlashAttention (Dao et al. 2022).
 
 GROUP = 64  # entries of the cache that are read at once
 

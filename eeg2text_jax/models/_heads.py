@@ -204,7 +204,7 @@ def _queries_last(weights: Array) -> Array:
 
 
 def _summed(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return the gradient of a broadcast from `shape` to that of `x`."""
+    """Sum `x` over the axes in which it is larger than `shape`: the gradient of a broadcast from `shape`."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)
 

@@ -255,7 +255,7 @@ class Stack(nnx.Module):
 
 
 def dropout_keys(key: Array | None, layers: int, sublayers: int = 3) -> tuple:
-    """Return dropout keys of embeddings, of the output, and of layers `[L, sublayers, SITES]`; None without `key`.
+    """Return dropout keys of embeddings, output and layers, these `[L, sublayers, SITES]`; three None without `key`.
 
     All are made before the loop over layers, where each of 30 operations would take a TPU 1.2 us.
     """

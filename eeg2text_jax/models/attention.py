@@ -66,7 +66,7 @@ def padding_bias(mask: Array) -> Array:
 
 
 class Attention(nnx.Module):
-    """Multi-head attention; `queries`, `keys` and `value` project single positions for a cache."""
+    """Multi-head attention; `queries`, `keys` and `value` project single positions for decoding with a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         inner, shared = spec.inner, (spec.kv_heads or spec.heads) * spec.head_dim
@@ -220,7 +220,8 @@ def relative_bucket(distance: Array, bidirectional: bool, buckets: int, max_dist
 # The KV cache of the decoder. The K beams (rows) of a sentence write K entries at each position, and `ancestors` says
 # which of these is in the history of each row. All rows attend to all entries of their sentence, with other histories
 # masked. So reordering beams moves B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8
-# sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows.
+# sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows. The cache may grow during a
+# search, see `lengths_of`.
 
 
 class LayerCache(NamedTuple):
@@ -382,7 +383,7 @@ def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, 
 
 
 def steps_of(lengths: Sequence[int], platform: str | None) -> list[int]:
-    """Return the turns of a search's loops, for each of `lengths_of`; a TPU takes a step before them."""
+    """Return the number of turns of a search's loops, for each of `lengths_of`; a TPU takes a step before the loops."""
     steps = [end - begin for begin, end in itertools.pairwise((1, *lengths))]
     return [*steps[:-1], steps[-1] - 1] if platform == "tpu" else steps
 

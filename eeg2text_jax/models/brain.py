@@ -162,6 +162,7 @@ def snapshot_flops(spec: EEGSpec) -> float:
 
 
 def _pairs(spec: EEGSpec) -> list[tuple[int, int]]:
+    """Return (channels in, channels out) of each convolution; empty for words."""
     return list(zip((1, *spec.channels), spec.channels, strict=False)) if spec.volume else []
 
 
@@ -290,6 +291,7 @@ class Direction(nnx.Module):
 
 
 def hidden_width(spec: EEGSpec) -> int:
+    """Return the number of LSTM units in one direction."""
     return spec.width or spec.features
 
 

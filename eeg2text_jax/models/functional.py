@@ -110,6 +110,7 @@ class _TokenModel(PureModel):
 
     @property
     def decoder_prompt(self) -> tuple[int, ...]:
+        """Tokens that the decoder is given after its start token."""
         return self.spec.decoder_prompt
 
 
@@ -137,9 +138,9 @@ class Seq2SeqModel(_TokenModel):
     dtype: str = "float32"  # compute dtype
     remat: bool = False  # recompute each layer in the backward pass, do not store its activations
     keep: Keep = "products"  # the activations that remat stores
-    unroll: bool = False  # the loop over layers in `forward` and `encode`
+    unroll: bool = False  # unroll the loop over layers in `forward` and `encode`
     shared_frozen: bool = False  # the language model is frozen, and one copy serves all arms, see `divide`
-    divided: bool = False  # `forward` of a decoder-only model has `divided_weights`
+    divided: bool = False  # `forward` of a decoder-only model multiplies by parts of its weights, see `divided_weights`
 
     def forward(
         self,
@@ -466,8 +467,9 @@ def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
 
 
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
-    """Return the FLOPs of a stack for `queries` positions, which attend to `keys`, and in cross-attention to `context`,
-    whose projections count if `project_context`.
+    """Return the FLOPs of a stack for `queries` positions, which attend to `keys`, in cross-attention to `context`.
+
+    The projections of `context` to keys and values count if `project_context`.
     """
     inner = stack.inner
     shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head

@@ -271,8 +271,8 @@ class EncoderDecoder(LanguageModel):
 
 
 # Decoder-only models have the interface of an encoder-decoder whose encoder is the identity: `hidden` is the embedded
-# prompt with the recording in it, padded on the left, so that its last position, at which the decoder starts, is one
-# column. The layers see prompt and target as one sequence.
+# prompt with the recording in it. Prompts are padded on the left, so that their last position, at which the decoder
+# starts, is the same column in every row. The layers see prompt and target as one sequence.
 
 
 class CausalStack(Stack):

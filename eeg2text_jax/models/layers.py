@@ -134,8 +134,8 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: Array | None, site: int 
         return (row_major(bits) if len(shape) == 2 else jax.lax.optimization_barrier(bits)) >= least
 
     def packed(key: Array) -> Array:
-        masks = draw_per_key(functools.partial(draw_packed, math.prod(shape), least), key)
-        each = masks[None] >> jnp.arange(8, dtype=jnp.uint8)[:, None] & np.uint8(1)
+        octets = draw_per_key(functools.partial(draw_packed, math.prod(shape), least), key)
+        each = octets[None] >> jnp.arange(8, dtype=jnp.uint8)[:, None] & np.uint8(1)
         return each.reshape(-1)[: math.prod(shape)].reshape(shape) != 0
 
     key = site_key(key, site)
@@ -152,8 +152,8 @@ def site_key(key: Array, site: int) -> Array:
 def draw_packed(count: int, least: np.uint16, key: Array) -> Array:
     """Draw 16 bits for each of `count` elements, and return eight results of `bits >= least` per byte.
 
-    Element i is bit `i // n` of byte `i % n` of n. On GPUs with rbg keys, XLA then writes neither the bits, nor the
-    four results of a Philox counter side by side, which takes six times as long as computing them.
+    Element i is bit `i // n` of byte `i % n` in n bytes. On GPUs with rbg keys, XLA then writes neither the bits, nor
+    the four results of a Philox counter side by side, which takes six times as long as computing them.
     """
     words = jax.random.bits(key, (-(-count // 8), 4), jnp.uint32)
     halves = [half.astype(jnp.uint16) for i in range(4) for half in (words[:, i], words[:, i] >> 16)]

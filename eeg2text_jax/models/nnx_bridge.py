@@ -65,7 +65,7 @@ def scan_keeping(
             x, values = step(x, number, each)
             return (x, _put(inputs, x, number + 1), _put(buffers, values, number)), None
 
-        # Each layer stores its result as the next input: a TPU then does so, and for the sum before its norm, where it
+        # Each layer stores its result as the next input: a TPU then stores it, and the sum before its norm, where it
         # computes the norm (12 layers of BART-large's decoder, batch 32: 0.40 of 28.8 ms by the compiler's estimate).
         _, values = jax.eval_shape(step, x, numbers[0], jax.tree.map(lambda leaf: leaf[0], each))
         inputs = _put(_buffers(x, length + 1), x, 0)

@@ -333,8 +333,9 @@ class ReveEncoder(PatchEncoder):
 
 
 def places_in_time(waves: WaveSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`: cosines and sines
-    of all combinations of frequencies along these axes.
+    """Return x, y, z and number of each patch, float32 `[C, P, 4]`, and their embedding `[C, P, E]`.
+
+    It has the cosines and sines of all combinations of frequencies along these four axes.
     """
     margin, of_time = 0.4, 0.1  # REVE's: added to every coordinate; a patch's number is multiplied
     places = np.empty((len(waves.places), count, 4), np.float32)

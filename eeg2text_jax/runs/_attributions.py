@@ -84,7 +84,7 @@ def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
 
 
 def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Return each channel's share of `sizes [N, channels]`, averaged over subjects, each of sum 1."""
+    """Return each channel's share of `sizes [N, channels]`, the mean over subjects, whose shares sum to 1."""
     of_subject = [sizes[subjects == name].mean(axis=0) for name in np.unique(subjects.astype(str))]
     return np.mean([means / max(means.sum(), np.finfo(float).tiny) for means in of_subject], axis=0)
 

@@ -286,7 +286,7 @@ def free_tokens(free: Generated, special: Collection[int]) -> list[list[int]]:
 
 
 def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:
-    """Return each row's argmax tokens, cut to the length of the reference if `cut` is "reference", then at the end."""
+    """Return each row's argmax tokens, cut to the reference's length if `cut` is "reference", then by `cut_at_end`."""
     lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
     return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
 
@@ -304,7 +304,8 @@ COSINE = "cosine of the recording's and the sentence's embedding"
 def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
     """Yield rankings of the candidates for the test part, by evaluation condition and arm.
 
-    A score is the cosine of the embeddings of candidate and recording; under conditions of `COPIES`, copied text.
+    A score is the cosine of the embeddings of candidate and recording; under conditions of `COPIES`, of candidate and
+    copied text.
     """
     params = place_params(study, params, mesh)
     rows = study.split.parts["test"]
@@ -372,7 +373,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
         return program(params, fed, (shared, texts))
 
     for condition in study.config.grid.eval_conditions:
-        if condition in COPIES:  # of no model, so without a likelihood
+        if condition in COPIES:  # its texts come from no model, so no likelihood is defined
             continue
         title = f"likelihoods under {condition}"
         usual = over_slices(study, prior, condition, mesh, run, f"{title}, dev")

@@ -55,7 +55,7 @@ COMPUTED = ("nll", "score", "scores")
 RANKS = ("rank", "stratum_rank")  # the file's reader has checked that they follow from `scores`
 LOSS_TOLERANCE = 5e-3  # relative, of a loss on the dev part
 ABOVE_LOG = 0.1  # relative; by so much a loss on the train part may exceed the logged one
-MOST = 2000  # samples of a part whose loss is computed
+MOST = 2000  # most samples of a part whose loss is computed
 AS_IT_IS = "leave --again out to audit the file as it is"
 
 
@@ -249,7 +249,7 @@ def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
 
 
 def _check_losses(study: Study, checks: Checks) -> None:
-    """Compare losses of the checkpoints on all parts with each other and the log, whose lowest dev must be."""
+    """Compare losses of the checkpoints on all parts with each other and the log; dev must be the log's lowest."""
     log, below, above, apart = rows_of(study.workdir.metrics), [], [], []
     for arm, losses in _losses(study).items():
         steps, dev = curve(log, f"dev_loss/{arm}")

@@ -182,7 +182,7 @@ def _checked(words: np.ndarray, name: str, width: int) -> np.ndarray:
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
-    """Write the best parameters of an arm of the run in `root` to a folder; return the arm."""
+    """Write the best parameters of an arm (see `arm_number`) of the run in `root` to a folder; return the arm."""
     check_name(out)
     study = finished_study(root)
     number = arm_number(study.arms, arm)

@@ -102,7 +102,7 @@ class Run:
     def decode(
         self, features: Sequence[np.ndarray] | np.ndarray, mask: np.ndarray | None = None, *, arm: str = ""
     ) -> list[str]:
-        """Decode raw features to text, free-running, with the run's settings.
+        """Decode raw features to text, free-running, with the run's settings; see `runs.exported`.
 
         Args:
           features: an array `[words, F]` for each recording, or `[N, W, F]` with `mask`.

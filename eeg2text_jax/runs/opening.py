@@ -49,8 +49,8 @@ from eeg2text_jax.training.study import Study, arms, chosen_layer, open_study, p
 def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
     """Join the other hosts, lock a workdir until the block ends, and yield its study.
 
-    `root` is a folder that all hosts share, or a bucket URL. Missing files are made if `make`, else training must have
-    begun. UserError if configuration, data or folder are not usable.
+    `root` is a folder that all hosts share, or a bucket URL. Missing files are made if `make`; else training must have
+    begun, and nothing is changed. UserError if configuration, data or folder are not usable.
     """
     initialize(config.parallel)
     hosts.check_code(config.document)
@@ -93,7 +93,7 @@ def check_before(config: Settings) -> None:
 
 
 class AnyTokenizer:
-    """A stand-in by which a model has a shape before the run has a tokenizer."""
+    """A stand-in tokenizer, with which a model's shape can be computed before the run has its own."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
@@ -172,7 +172,7 @@ def resumed(config: Settings, workdir: Workdir) -> Settings:
 
 
 def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
-    """Raise UserError if epochs of `samples` are not the steps of the training."""
+    """Raise UserError if the steps that epochs give for `samples` are not those of the training."""
     if not (made := product(workdir, "training")):
         return
     stored = read_configuration(workdir)
@@ -195,7 +195,7 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
 
 
 def dry_run(config: Settings, root: str) -> str:
-    """Return what a run would do and cost; data are prepared in a temporary folder, and `root` stays."""
+    """Return what a run would do and cost; data are prepared in a temporary folder, and `root` is not written."""
     check_before(config)
     with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:
         with contextlib.redirect_stdout(io.StringIO()):

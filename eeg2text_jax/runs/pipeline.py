@@ -220,7 +220,7 @@ def _recording(data: DataFile) -> dict[str, str]:
 
 
 def score(study: Study) -> dict[str, Any]:
-    """Score the decoded rows; write `results.json`, which is returned, `.md` and `.tex`; print the table.
+    """Score the decoded rows; write and return `results.json`; write `results.md` and `.tex`; print the table.
 
     UserError if the rows were changed, or are of another run.
     """
@@ -368,7 +368,8 @@ def publish(
 ) -> AuditResult | None:
     """Write `audit.json`, then `report.html`, beside the judged file of `rows` rows; print the verdict if `show`.
 
-    The report has the scores `results` under `title`, and `sections`. `suffix` is added to both names.
+    The report has the scores `results` under `title`, and `sections`, which are made once the audit is written.
+    `suffix` is added to both names.
     """
     if verdict is None:
         print(NO_AUDIT)
@@ -492,7 +493,7 @@ def judge_folds(
     config: Settings, place: Path, rows: Sequence[Sequence[Prediction]], header: Facts, facts: Facts
 ) -> AuditResult | None:
     """Score and audit all folds' `rows` together; write a run's files to `place`."""
-    # Without token ids, which are those of each fold's own tokenizer.
+    # Token ids are dropped: if folds train their own tokenizers, an id stands for another token in each.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
     together, judged = [row for fold in plain for row in fold], epath.Path(place / "predictions.jsonl")
     write_predictions(judged, {**header, **_search(config)}, together)
@@ -511,7 +512,7 @@ def judge_folds(
 def judge_ranked_folds(
     config: Settings, place: Path, folds: Sequence[Sequence[Ranking]], header: Facts, facts: Facts
 ) -> AuditResult | None:
-    """Audit the rankings of all folds together; candidates are those of a fold."""
+    """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
     rows: list[Ranking] = []
     for k, fold in enumerate(folds, 1):
         candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 WITHIN, OVER = "within subjects", "over subjects"  # the two recordings are of one subject, or of two
 MAPS = ("correlation", "linear")
-POSITIONS = 8  # to which a sentence is resampled at most
+POSITIONS = 8  # most positions to which a sentence is resampled
 ORDERED = 0.1  # order likeness from which sentences are compared with those beside them
 NEAR, FAR, FARTHEST = 1, 3, 12  # distances in places: two that are compared, the largest shown
 BLOCK, FEWEST_BLOCKS = 12, 5  # places of a block, the unit of the test that likeness falls; its fewest blocks
-# Ratio of minimum detectable effects with and without the test that likeness falls, which withholds ALPHA of claims.
+# Ratio of minimum detectable effects with and without the test that likeness falls, which withholds a share of ALPHA of
+# the claims by chance.
 BESIDE = (Z_ALPHA + NormalDist().inv_cdf(POWER / (1 - ALPHA))) / (Z_ALPHA + Z_POWER)
 # A drift of w radians a place makes the content 1 - cos w and the fall cos w - cos 3w: content is above FALLS times the
 # fall only if cos w (1 + cos w) is below 1 / (4 FALLS), for periods of less than 4.2 places.
@@ -108,7 +109,7 @@ def repeats(data: "DataFile", likeness: str = "correlation", positions: int = PO
       data: the samples, each with a recording.
       likeness: "correlation" of features, or "linear": of the second recording with a linear map of the first, fitted
         on other sentences.
-      positions: to which sentences are resampled at most.
+      positions: largest number of positions to which sentences are resampled.
 
     Raises:
       UserError: no recording is known, or too few sentences occur in two recordings.
@@ -228,7 +229,7 @@ def unit_vectors(values: np.ndarray) -> np.ndarray:
 
 
 def mapped(one: np.ndarray, other: np.ndarray, both: np.ndarray) -> np.ndarray:
-    """Return a ridge regression of `other` on principal components of `one`, `[n, D]`, of other folds."""
+    """Return a ridge regression of `other` on principal components of `one`, `[n, D]`, fitted on other folds."""
     rank = int(min(COMPONENTS, max(both.sum() // 2, 1), one.shape[1]))
     _, _, axes = np.linalg.svd(one[both], full_matrices=False)
     components, predicted = one @ axes[:rank].T, np.zeros_like(other)
@@ -318,6 +319,7 @@ def _shared(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> Iterat
 def _pair_effects(
     group: Recorded, scope: str, strata: Sequence[np.ndarray], likeness: str
 ) -> list[tuple[str, str, float, int]]:
+    """Return names, effect and number of sentences of each pair of recordings."""
     effects = []
     for a, b, parts in _shared(group, scope, strata):
         table, content = _likeness(group, a, b, likeness), []
@@ -376,7 +378,8 @@ def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndar
 def _top(groups: Sequence[Recorded], scope: str, answer: Contrast) -> dict[int, tuple[float, float, float]]:
     """Return k -> how often a sentence is among the k most alike: by means of other recordings, perfectly, by chance.
 
-    *Perfectly*: likeness to a template without noise is the root of the effect, with the spread between sentences.
+    *Perfectly*: templates without noise. The likeness of a recording and the template of its sentence is then the root
+    of the effect, normal with the spread of likeness between sentences.
     """
     ranks, sizes, spreads = [], [], []
     for group in groups:

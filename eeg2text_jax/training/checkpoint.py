@@ -1,6 +1,7 @@
-"""Orbax checkpoints, written in threads by the first host, which gathers all shards: files as of one host.
+"""Orbax checkpoints, written in a thread and verified before a restore.
 
-Each has `digests.json`, the SHA-256 of its other files, written before its final name and checked at a restore.
+Each has `digests.json`, the SHA-256 of its other files, which is written before the checkpoint gets its final name. The
+first host writes alone and gathers all shards first, so that the files do not depend on the number of hosts.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ class Preemption:
         self._received = False
 
     def __enter__(self) -> "Preemption":
-        # JAX handles it on several hosts; only a main thread may install a handler.
+        # On several hosts JAX handles the signal; only a main thread may install a handler.
         self._installed = jax.process_count() == 1 and threading.current_thread() is threading.main_thread()
         if self._installed:
             self._before = signal.signal(signal.SIGTERM, self._receive)
@@ -67,7 +68,7 @@ _NONE = -1  # in place of a step number: there is no checkpoint
 class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     """The newest two checkpoints of a workdir; the exit waits for the last save.
 
-    A damaged one is renamed and the one before is taken; `read_only`, it is an error and nothing is written.
+    A damaged one is renamed and the one before is taken; if `read_only`, it is an error, and nothing is written.
     """
 
     def __init__(self, workdir: str | epath.Path, *, read_only: bool = False):
@@ -104,7 +105,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._finish("close")
-        except UserError:  # the last save failed; an exception on its way goes first
+        except UserError:  # the last save failed; an exception that is already raised takes precedence
             if kind is None:
                 raise
 
@@ -123,7 +124,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             return
         self.wait()
         self._saving = step
-        with contextlib.suppress(OSError):  # of a bucket; unchecked, orbax's threads would print pages of errors
+        with contextlib.suppress(OSError):  # the directory is in a bucket
+            # Without this check, orbax's threads would print pages of errors.
             free, needed = shutil.disk_usage(self.directory).free, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
             if needed > free:
                 raise UserError(
@@ -141,7 +143,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         (folder,) = [path for path in folders if path.name != name] or folders
         _remove_path(folder.glob(f"*/{COMMITTED}"))
         digests = _digests(folder, _listed_files(folder))
-        # With a digest of their own, or damage to them would look like damage to a file.
+        # The digests have a digest, too: else damage to them would look like damage to a file.
         content = {"files": digests, "digest": content_digest(digests)}
         (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
@@ -175,7 +177,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return step, restored["state"], restored["info"]
 
     def _newest_undamaged(self) -> int:
-        """Return a step, or `_NONE`; rename newer checkpoints, which are damaged."""
+        """Return the step of the newest undamaged checkpoint, or `_NONE`; rename the damaged ones newer than it."""
         for step in sorted(self._manager.all_steps() if self._manager else (), reverse=True):
             folder = self.directory / f"step_{step}"
             if (damage := find_damage(folder)) is None:
@@ -218,7 +220,7 @@ def find_damage(folder: epath.Path) -> str | None:
 
 
 def _damaged_metadata(directory: epath.Path) -> epath.Path:
-    """Return the first of orbax's metadata files that is no JSON object, else `directory`."""
+    """Return the first of orbax's metadata files, which have no digests, that is no JSON object; else `directory`."""
     for path in sorted(directory.glob(f"step_*/{_METADATA}")):
         try:
             if not isinstance(parse_json(path.read_bytes()), dict):
@@ -251,6 +253,7 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _writing(directory: epath.Path) -> Iterator[None]:
+    """Turn any exception of orbax into a UserError that names the folder."""
     try:
         yield
     except Exception as error:

@@ -186,14 +186,14 @@ def parse_config(
 
 
 class _ShortText(ConfigDict):
-    """absl makes a text of every flag's default; YAML would take 0.16 s."""
+    """A configuration with a short text: absl makes the text of every flag's default, and YAML would take 0.16 s."""
 
     def __str__(self) -> str:
         return "the configuration"
 
 
 def load_config(place: str) -> ConfigDict:
-    """Return the configuration of a file or of a name in the package, locked; UserError if it fails.
+    """Return the configuration of a file, or a name in the package, locked against new fields; UserError if it fails.
 
     `:ARGUMENT` at the end is for its `get_config`: `demo:null`.
     """
@@ -217,7 +217,7 @@ def load_config(place: str) -> ConfigDict:
 
 
 def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
-    """Drop earlier values of a field: ml-collections would concatenate two tuples."""
+    """Drop all but the last value of a field that is given twice: ml-collections would concatenate two tuples."""
     joined, rest = [], iter(argv)
     for argument in rest:
         bare = argument.startswith("--config.") and "=" not in argument
@@ -239,7 +239,7 @@ def _parsing_error(error: Exception, usage: str, ranges: Mapping[str, Range]) ->
 
 
 def _check_override(config: ConfigDict, argument: str) -> None:
-    """Refuse what names no field, and a field without `--config.`."""
+    """Refuse an argument that names no field, and a field without `--config.`."""
     if not argument.startswith("--config."):
         match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
         if match and match[2] in config:
@@ -268,8 +268,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         node, path = node.get(name), dotted
 
 
-# They are in `configs/` of a clone and `eeg2text_jax/configs/` of a wheel. Any configuration file can `from configs
-# import default`; a folder `configs` beside the file goes first.
+# The package's configurations are in `configs/` of a clone and `eeg2text_jax/configs/` of a wheel. Any configuration
+# file can `from configs import default`; a folder `configs` beside the file goes first.
 
 
 def configs_folder() -> Path:
@@ -279,7 +279,7 @@ def configs_folder() -> Path:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the package's configurations by name, in order."""
+    """Return the package's configurations by name, in alphabetical order."""
     paths = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
     return {name: path for name, path in paths.items() if name.isidentifier() and name != "arguments"}
 

@@ -76,7 +76,7 @@ def _frozen_waves(trained: str, model: AnyModel) -> tuple[str, ...]:
     waves, kind = model.eeg.waves, model.eeg.kind
     if trained == "all":
         return ("eeg/encoder/positions",) if waves.stack.frozen_positions else ()
-    # The encoder's own folder lacks these.
+    # What the encoder's own folder lacks is trained.
     beside = ("bridge", *(f"conv_{n}" for n in range(len(waves.strides) - 1 if kind == "whisper" else 0)))
     leaves = (path for path in flatten(model.shapes["eeg"]) if path.partition("/")[0] not in beside)
     return tuple(f"eeg/{path}" for path in leaves if path.rpartition("/")[2] not in ("lora_a", "lora_b"))

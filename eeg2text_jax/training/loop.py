@@ -142,7 +142,7 @@ class DevLoss:
 def restore_or_init(
     study: Study, program: GridProgram, checkpoints: Checkpoints
 ) -> tuple[TrainState, Any, list[str], bool]:
-    """Return state, batches, log and whether training ended; UserError if of another run."""
+    """Return state, batches, log and whether training ended; UserError if a checkpoint is of another run."""
     iterator = iter(batches_of(study, study.config.train.steps))
     restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
     if restored is None:
@@ -346,7 +346,7 @@ def _arms_at_once(study: Study) -> int:
 
 
 def _even(n_arms: int, at_once: int) -> int:
-    """Return the size of even, fewest waves: 6 arms, at most 4 at once, give 3."""
+    """Return the wave size that spreads arms evenly over the fewest waves: 6 arms, at most 4 at once, give 3."""
     return math.ceil(n_arms / math.ceil(n_arms / at_once))
 
 

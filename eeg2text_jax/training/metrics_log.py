@@ -139,7 +139,7 @@ def tracker_of(study: Study) -> Tracker:
     return Tracker(wanted, address_of(root), root, map(str, study.arms), published)
 
 
-# tensorboardX would import both, unused, in 4 s of CPU time.
+# tensorboardX would import both in 4 s of CPU time; boto3 is not needed, as s3:// workdirs are written to a local copy.
 with hidden("torch", "boto3"):
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -186,7 +186,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         try:
             if is_main():
                 self._events.close()
-        except OSError:  # a full disk; an exception on its way goes first
+        except OSError:  # a full disk; an exception that is already raised takes precedence
             if kind is None:
                 raise
 
@@ -383,7 +383,7 @@ class Pace:
     def rates(self) -> dict[str, float]:
         """Return `samples_per_s`, `tokens_per_s` of one arm, `input_wait` (share of the time), and `mfu` if known.
 
-        `mfu` is the share of the devices' bfloat16 peak in all arms' matrix products, with padding.
+        `mfu` is the share of the devices' bfloat16 peak that all arms' matrix products take, padding included.
         """
         seconds = time.monotonic() - self._start
         sums = {"samples_per_s": self._samples, "tokens_per_s": self._tokens, "input_wait": self._waited}

@@ -118,7 +118,7 @@ class StepOneSettings:
 
 @dataclasses.dataclass(frozen=True)
 class StageSettings:
-    """Section `pretrain.snapshot`."""
+    """Section `pretrain.snapshot`, and the fields that `pretrain.series` shares with it."""
 
     steps: Count
     epochs: Count
@@ -254,7 +254,7 @@ class Settings:
 
 def read_settings(config: ConfigDict) -> Settings:
     """Return the settings of a configuration that passed `check_config`."""
-    document = config.to_dict()  # whose KeyError has the missing name and no other text
+    document = config.to_dict()  # a dict's KeyError has the name of the missing key and no other text
     own = {field.name for field in dataclasses.fields(DecodeSettings)}
     others = {name: value for name, value in document["decode"].items() if name not in own}
     return kinds.read_section(Settings, {**document, "decode": {**document["decode"], "others": others}})
@@ -269,8 +269,8 @@ def check_config(
 ) -> None:
     """Raise UserError if a field is missing, unknown, out of its range, or contradicts another.
 
-    With top-level `sections`, or the `ranges` of a judge's configuration, only single fields are checked. Steps in
-    `given`, the fields on the command line, are refused if epochs set them.
+    Of the top-level `sections` (empty: all), and of a judge's configuration, which has the ranges `ranges`, only single
+    fields are checked. Steps in `given`, the fields on the command line, are refused if epochs set them.
     """
     values, wanted = dict(fields(config)), RANGES if ranges is None else ranges
     if ranges is None:
@@ -420,7 +420,8 @@ def _training_problems(c: ConfigDict) -> Iterator[str]:
 
 
 # Field with epochs -> the field with steps that it sets unless it is 0, and the field with the batch size. An epoch has
-# every train sample once and pads its last batch: 9,951 samples in batches of 32 are 311 steps (in `config.json`).
+# every train sample once and pads its last batch: 9,951 samples in batches of 32 are 311 steps, which the workdir's
+# `config.json` has.
 EPOCHS = {
     "optim.decay_epochs": ("optim.decay_every", "batch.size"),
     "train.epochs": ("train.steps", "batch.size"),

@@ -223,7 +223,7 @@ Rate: TypeAlias = float | jax.Array
 
 
 def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
-    """Return the learning rate by step: linear warm-up to `lr` (`config.lr`), then `config.schedule`.
+    """Return the learning rate by step: linear warm-up to `lr` (default: `config.lr`), then `config.schedule`.
 
     A decay to `lr_end` ends at the last step, one to 0 a step later, as a step of rate 0 changes nothing.
     """

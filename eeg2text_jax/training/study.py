@@ -367,7 +367,7 @@ def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Sp
 
 
 def cuts(config: Settings, data: DataFile, split: Split, tokenizer: Tokenizer, alone: bool = False) -> Iterator[str]:
-    """Yield messages on samples with more words or tokens than are kept; UserError if no bucket has a sample's words.
+    """Yield messages on samples with more words or tokens than are kept; UserError if one exceeds the widest bucket.
 
     `alone` is for a decoder-only model.
     """

@@ -152,6 +152,13 @@ def test_flax_scalars_and_params_level(tmp_path):
     assert_same(found, state_dict())
 
 
+def test_flax_arrays_of_one_name(tmp_path):
+    tree = {"norm": {"scale": np.zeros(3, np.float32), "embedding": np.ones(3, np.float32)}}
+    (tmp_path / "flax_model.msgpack").write_bytes(flax.serialization.to_bytes(tree))
+    with pytest.raises(UserError, match=r"two arrays have the name norm\.weight in PyTorch; keep one of them"):
+        read_tensors(tmp_path)
+
+
 def test_flax_params_that_are_no_dict(tmp_path):
     (tmp_path / "flax_model.msgpack").write_bytes(flax.serialization.to_bytes({"params": np.zeros(3, np.float32)}))
     with pytest.raises(UserError, match="expected a Flax checkpoint"):

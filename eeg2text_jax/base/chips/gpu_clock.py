@@ -74,7 +74,7 @@ def launches(plan: str, turns: Sequence[int]) -> Launches:
 
 MODELS = "xla_gpu_collect_cost_model_stats"
 OPTIONS = {MODELS: True, **compiler_options("cuda")}  # Triton's matrix products need a GPU for autotuning
-# Of our own time of a kernel: shares of the peak FLOP/s and bandwidth, and microseconds of a launch.
+# Our own time of a kernel assumes these shares of the peak FLOP/s and bandwidth, and microseconds of a launch.
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
 # Kernels without a cost model. `lax.top_k`: an H100 took 277 us for the top 10 of each of 160 rows of 50,265. Our own
 # (`models._fused_attention`): on an H200 they reached 0.46 to 0.6 of the bandwidth.

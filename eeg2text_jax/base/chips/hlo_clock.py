@@ -1,8 +1,9 @@
 """The TPU compiler's time estimate of a program, by part of the model, from its optimized HLO.
 
-A run takes the sum of libtpu's `estimated_cycles` over unfused instructions and executions, a model and no measurement.
-Instructions without an estimate count as 0, mainly asynchronous copies that prefetch weights and may bound a loop that
-does little else, such as the beam search: a loop takes at least its bytes to and from HBM by the chip's bandwidth.
+libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. A run takes their sum
+over unfused instructions and executions: a deterministic model, no measurement. Instructions without an estimate count
+as 0, mainly asynchronous copies that prefetch weights and may bound a loop that does little else, such as the beam
+search: a loop takes at least its bytes to and from HBM divided by the chip's bandwidth.
 """
 
 import dataclasses
@@ -172,6 +173,7 @@ def _updated(line: Instruction, by_name: dict[str, Instruction]) -> int:
 
 
 def _is_near(array: re.Match[str]) -> bool:
+    """Return whether an array is near the cores (VMEM) instead of in HBM."""
     return "S(" in (array["tiles"] or "")
 
 

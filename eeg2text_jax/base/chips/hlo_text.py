@@ -218,7 +218,7 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 @dataclasses.dataclass(frozen=True)
 class Collective:
     op: str  # `all-reduce`, `all-gather`, ...
-    axes: tuple[str, ...]  # of the mesh, across which devices communicate; empty if every group is one device
+    axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is one device
     bytes: int  # of the result on one device, per execution
     times: int  # executions in one run; a loop of unknown length counts as one turn
     received: float  # bytes that a device receives per execution in a ring

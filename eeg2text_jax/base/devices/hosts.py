@@ -26,9 +26,9 @@ from eeg2text_jax.base.stores.mirror import mirrored, settle_all
 
 Result = TypeVar("Result")
 
-# Of the environment, on plain machines; JAX knows TPU slices, Slurm and Open MPI without.
+# Environment variables of a run on plain machines; JAX recognizes TPU slices, Slurm and Open MPI without them.
 COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
-MESSAGE_SIZE = 8192  # bytes of a message in `exchanged`
+MESSAGE_SIZE = 8192  # bytes to which each host's message in `exchanged` is padded
 MOST_APART = 60.0  # seconds between two hosts' clocks; requests to buckets carry the time
 
 
@@ -76,7 +76,7 @@ def host_number() -> int:
 
 
 def check_devices() -> None:
-    """Start JAX's backend; UserError if there is no device as JAX_PLATFORMS asks for.
+    """Start JAX's backend; UserError if there is no device of the kind that JAX_PLATFORMS asks for.
 
     HostLost if another host has joined but does not start its backend in two minutes.
     """
@@ -137,7 +137,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 
 def main_decides(decide: Callable[[], int]) -> int:
-    """Return on every host the result of `decide` on the first, with the errors of `main_first`."""
+    """Return on every host the result of `decide` on the first; all call this, with the errors of `main_first`."""
     number = main_first(lambda: decide() if is_main() else 0)
     return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
@@ -194,7 +194,7 @@ def check_code(config: Mapping[str, object]) -> None:
         return
     sections = {f"config.{name}": content_digest(value)[:12] for name, value in config.items()}
     versions = {"code": f"{__version__}, digest {code_digest()}", "jax": jax.__version__, **sections}
-    multihost_utils.sync_global_devices("clocks")  # which are read at the same time
+    multihost_utils.sync_global_devices("clocks")  # all hosts then read their clocks at the same time
     hosts = exchanged({"host": socket.gethostname(), "clock": time.time(), "same": versions})
     for path in supervisor.NAMES:
         path.write_text("".join(f"{host['host']}\n" for host in hosts))

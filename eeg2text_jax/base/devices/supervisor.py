@@ -20,7 +20,7 @@ from pathlib import Path
 from eeg2text_jax.base.errors import HostLost, Terminated, UserError, one_line
 
 GRACE = 3.0  # seconds that a failed child may wait for the other hosts before it is killed
-# In errors of collectives that fail by another host. Gloo (CPUs) waits 30 s for a host to connect.
+# Words in the errors of collectives that fail because of another host. Gloo (CPUs) waits 30 s for a host to connect.
 _COLLECTIVE = re.compile("gloo|coordination|DEADLINE_EXCEEDED|UNAVAILABLE", re.IGNORECASE)
 NAMES: list[Path] = []  # in the child: the file for the hosts' names, one per line
 

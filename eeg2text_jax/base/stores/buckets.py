@@ -29,7 +29,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """A bucket URL: an object, or the folder of all that begin with `key/`."""
+    """A bucket URL: an object, or the folder of all objects whose names begin with `key/`."""
 
     scheme: str
     bucket: str
@@ -131,7 +131,7 @@ class Store(Protocol):
     """A bucket; every method may raise `StoreError`."""
 
     def entries(self, prefix: str) -> list[Entry]:
-        """List objects that begin with `prefix`."""
+        """List objects whose names begin with `prefix`."""
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
         """Return tag and metadata of an object, or None."""
@@ -154,7 +154,7 @@ class Store(Protocol):
         """Write a small object, as `upload`."""
 
     def delete(self, key: str, over: str = ANY) -> bool:
-        """Remove any object; False if its tag is not `over`."""
+        """Remove an object if it exists; return False if its tag is not `over`."""
 
 
 def open_store(address: Address) -> Store:
@@ -178,7 +178,7 @@ def open_store(address: Address) -> Store:
 
 
 _CLIENTS: dict[tuple[object, ...], Store] = {}
-_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # of the environment, which configure clients
+_SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of environment variables that configure clients
 
 
 def seconds() -> float:
@@ -192,7 +192,7 @@ def seconds() -> float:
 
 @contextlib.contextmanager
 def translate_errors(place: str, translate: Callable[[str, Exception], StoreError | None]) -> Iterator[None]:
-    """For an exception, raise `translate(place, error)`, or itself if that is None."""
+    """For an exception of a client, raise `translate(place, error)`, or the exception itself if that is None."""
     try:
         yield
     except Exception as error:
@@ -204,9 +204,9 @@ def translate_errors(place: str, translate: Callable[[str, Exception], StoreErro
 # The first host mirrors a workdir in a bucket, under a lease. The others have copies (`follow`), which
 # `hosts.main_first` updates; a checkpoint is downloaded (`pull_folder`) when it is restored.
 
-UNFINISHED = ".unfinished"  # in a folder that is being written or removed
+UNFINISHED = ".unfinished"  # marker object of a folder that is being written or removed
 MEGABYTE = 1 << 20
-WORTH_A_LINE = 16 * MEGABYTE  # from which a download shows its progress
+WORTH_A_LINE = 16 * MEGABYTE  # bytes from which a download shows its progress
 ON_REQUEST = ("checkpoints", "tensorboard")  # left out by `pull_all`, at any depth
 _AT_ONCE = 4  # parallel downloads
 
@@ -369,7 +369,7 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     return str(address.copy / pattern)
 
 
-OPEN: set[Path] = set()  # of workdirs that this process mirrors, newer than the bucket
+OPEN: set[Path] = set()  # local folders of workdirs that this process mirrors, newer than the bucket
 
 
 def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None = None, pattern: str = "*") -> int:
@@ -406,7 +406,7 @@ def pull_all() -> None:
 
 
 def pull_folder(path: str | os.PathLike[str]) -> None:
-    """Update one folder of this host's copy, and no `path` outside of it. Raises StoreError."""
+    """Update one folder of this host's copy; ignore a `path` outside of it. Raises StoreError."""
     place = Path(path).resolve()
     for root in (folder.resolve() for _, folder in _FOLLOWED if place.is_relative_to(folder.resolve())):
         _pull(f"{place.relative_to(root).as_posix()}/")

@@ -1,7 +1,8 @@
 """Mirror a workdir in a bucket: download it, then upload finished files in their order, in a thread.
 
-So a killed run resumes as from a local folder. A folder that changes as a unit (a checkpoint, the tokenizer) has an
-object `.unfinished` meanwhile, and counts as absent.
+So a killed run resumes as from a local folder. A file is one object, uploaded atomically. A folder that changes as a
+unit (a checkpoint, the tokenizer) has an object `.unfinished` meanwhile, and counts as absent. Orbax can write gs://
+itself but not s3://; HDF5, safetensors and tokenizers read local files only.
 """
 
 import collections
@@ -175,7 +176,7 @@ def _clocks() -> tuple[float, float]:
 
 
 def _prove(owner: str) -> tuple[Path, int] | None:
-    """Lock a file named after the owner; return its path and descriptor, None without locks."""
+    """Lock a file named after the owner until this process ends; return its path and descriptor, None without locks."""
     path = _proof_of(owner)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -224,8 +225,9 @@ def _boot() -> str:
         return ""
 
 
-# An object is replaced only if this process last wrote or read it, and under a confirmed lease. So a process whose
-# lease was taken while it was suspended changes nothing of the next holder; either removes what its late request makes.
+# An object is replaced only if it equals the version that this process last wrote or read, and only under a recently
+# confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder wrote.
+# If a late request of such a process creates an object, that process or the next holder removes the object.
 
 TRIES = 5  # of an upload while another program changes the object
 
@@ -233,7 +235,7 @@ TRIES = 5  # of an upload while another program changes the object
 class Change(NamedTuple):
     """Files that were written or removed as a unit."""
 
-    unit: str  # their folder, marked during the change; "": a single file
+    unit: str  # the folder that contains them, marked during the change; "": a single file
     put: tuple[tuple[str, Path, Stamp], ...]  # written files: name, snapshot to upload, stamp of the original
     gone: tuple[str, ...]  # names of removed files
 
@@ -417,7 +419,7 @@ class Mirror:
         while (change := self._next()) is not None:
             try:
                 self.sender.send(change)
-            except Exception as error:  # raised in the main thread later
+            except Exception as error:  # raised in the main thread at the next finished file, or at the end
                 self._error = error
             with self._turn:
                 self._sending = False
@@ -459,7 +461,7 @@ def _folders(name: str) -> list[str]:
 
 
 def _grouped(names: Sequence[str], others: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Group names by their outermost folder without `others`: (folder, names), or ("", [name])."""
+    """Group file names by their outermost folder that has none of `others`: (folder, names), or ("", [name])."""
     folders = {folder for name in others for folder in _folders(name)}
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:

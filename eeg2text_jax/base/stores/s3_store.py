@@ -22,7 +22,7 @@ _PARTS_AT_ONCE = 4
 _TRANSFER = TransferConfig(multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=_PARTS_AT_ONCE)
 _NOT_THERE = ("404", "NoSuchKey", "NotFound")
 _CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
-_UNCONDITIONAL = ("NotImplemented", "501")  # of servers without conditional requests
+_UNCONDITIONAL = ("NotImplemented", "501")  # errors of servers without conditional requests
 
 
 def open_bucket(name: str) -> "S3Store":

@@ -22,8 +22,9 @@ BIASES = ("query", "value", "out", "inner", "outer")
 
 
 def spec_from_config(config: Any) -> Seq2SeqSpec:
-    """Describe a configuration; `forced_decoder_ids`, of older checkpoints and of an export here, follow the start
-    token.
+    """Describe a configuration, whose `forced_decoder_ids` are the tokens after the start token.
+
+    Older checkpoints and exports of this project have them.
     """
     forced = getattr(config, "forced_decoder_ids", None) or ()
     # Whisper pads with its end token, which labels need: an id that no token has pads them.

@@ -101,7 +101,7 @@ class TextEncoder(PureModel):
 
 
 # Last part of a model's name -> the layer that agrees best with human judgement of translations, by bert-score 0.3.13
-# (Zhang et al. 2020, appendix B), and of MiniLM by our comparison.
+# (Zhang et al. 2020, appendix B); MiniLM's last layer was the best in our comparison.
 BEST_LAYERS = {
     "roberta-large": 17, "roberta-base": 10, "bert-base-uncased": 9, "bert-large-uncased": 18, "bart-base": 6,
     "bart-large": 10, "t5-small": 6, "t5-base": 11, "t5-large": 23, "pegasus-large": 8, "minilm": 6,
@@ -336,7 +336,7 @@ class SentenceModules:
 
     @property
     def name(self) -> str:
-        """Names for a metric's signature, without a final normalization, which changes no cosine."""
+        """Names of the modules for a metric's signature, without a final normalization, which changes no cosine."""
         names = [module.name for module in self.modules]
         return "+".join(names[:-1] if names[-1] == "normalize" else names) + ("" if self.stated else ",unstated")
 

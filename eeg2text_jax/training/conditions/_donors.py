@@ -1,6 +1,7 @@
 """Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces another sample's.
 
-They are of the sample's part, and almost always a permutation: a control then has the experiment's recordings or texts.
+They are chosen once, within the sample's part, so that train and test do not mix. Almost always they are a permutation,
+so that the control has the same recordings, or texts, as the experiment.
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ def constant_arrays(names: Collection[str], samples: Samples, train: np.ndarray,
 
 @dataclasses.dataclass(frozen=True)
 class DonorTable:
-    """The donor of each sample: whose recording replaces its own under `shuffled`."""
+    """The donor of each of N samples: the sample whose recording replaces its own under `shuffled`."""
 
     donor: np.ndarray  # int64 [N], rows of the data file; -1: in no part
     level: np.ndarray  # int8 [N], index in `LEVELS`; -1: in no part
@@ -165,7 +166,7 @@ def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
 
 
 def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
-    """Return the donor of sample `i` and its level."""
+    """Return the donor of sample `i` (another text, the closest length) and its level, an index in `LEVELS`."""
     other = part[~clash(part, i)]
     if not len(other):
         raise UserError(
@@ -192,7 +193,7 @@ def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
 def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean features of a word, float32 `[S + 1, *feature_shape]`, and each sample's row in them, int32 `[N]`.
 
-    They are of the rows `train`: of each subject in order, then of all, for subjects without any.
+    They are of the rows `train`: of each subject in alphabetical order, then of all, for subjects without any.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     sums, words = np.zeros((len(subjects), *data.feature_shape)), np.zeros(len(subjects))
@@ -251,7 +252,7 @@ def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.n
 PERIODS = 10
 MOST_OWN = 512  # waves with phases of each recording's own
 MOST_ERROR = 0.1  # of a recording's length: a clock that tells the time less exactly is refused
-MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit, and its penalty
+MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit; its penalty: waves that hardly vary tell nothing
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 TOLERANCE = 2  # number of words, or half seconds, by which the length of a preferred neighbor may differ
 
@@ -280,12 +281,12 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _turns(place: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Return phases `[N, 1]`, of a period of twice the latest place of the train part."""
+    """Return the phases `[N, 1]` of a wave whose period is twice the latest place of the train part."""
     return 2 * np.pi * place[:, None] / (2 * float(place[train].max()) or 1.0)
 
 
 def _waves(turns: np.ndarray) -> np.ndarray:
-    """Return cosine and sine of periods, each half of the one before, `[N, 2 * PERIODS]`."""
+    """Return cosine and sine of `PERIODS` periods, each half of the one before, `[N, 2 * PERIODS]`."""
     phases = turns * 2.0 ** np.arange(PERIODS)
     return np.sqrt(2) * np.stack([np.cos(phases), np.sin(phases)], axis=2).reshape(len(turns), -1)
 
@@ -309,10 +310,10 @@ def _further_forms(data: DataFile, train: np.ndarray, turns: np.ndarray) -> np.n
 def _own_waves(
     recording: np.ndarray, turns: np.ndarray, seen: list[str], count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return waves `[N, count]` with random phases for each recording of `seen`; zeros for other recordings.
+    """Return `count` waves `[N, count]` with random phases for each recording of `seen`; zeros for other recordings.
 
-    With them a linear layer tells the same stretch of two recordings apart; without, drift seemed to be content beyond
-    its time in 2 of 12 trainings.
+    `turns [N, 1]` are the phases of the longest period. With these waves a linear layer tells the same stretch of two
+    recordings apart; without them, drift seemed to be content beyond its time in 2 of 12 trainings.
     """
     rates, waves = 2.0 ** rng.uniform(0, PERIODS - 3, count), np.zeros((len(recording), count))
     for name in seen:
@@ -322,7 +323,7 @@ def _own_waves(
 
 
 def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
-    """Return how well a linear fit reads `clock_features` on the train part; UserError if too badly."""
+    """Return how well a linear fit reads `clock_features` on the train part; UserError if it is no control of time."""
     clock = known_clock(data, NEEDS_TIME.format("clock"))
     rows = some_rows(train[clock.timed[train]], MOST_FITTED)
     if not len(rows):

@@ -1,6 +1,7 @@
 """EEG and its controls: functions inside jit from features `[B, W, F]` to the encoder's input of that shape.
 
-A word is one of the W positions of a recording; of volumes, F stands for `[X, Y, Z]` and words are frames.
+A word is one of the W positions of a recording; of volumes, F stands for `[X, Y, Z]` and words are frames. Every
+condition keeps the mask, and so the number of words.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,6 +19,7 @@ from eeg2text_jax.training.conditions import FED
 
 # Random streams: purpose -> a constant above any step, sample, seed or epoch, which is folded in first: otherwise keys
 # coincide, as `split(key, n)[i]` is `fold_in(key, i)`, and NumPy's `default_rng(s)` is `default_rng([s, 0])`.
+# Changing a constant changes results.
 STREAMS = {
     "init": 0xA3C59AC3,  # initial parameters, by seed of the arm
     "dropout": 0xB7E15163,  # by seed of the arm, then by step
@@ -112,8 +114,8 @@ def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContex
 def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Fourier surrogates along the words (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
 
-    All features get the same random phases, so they keep mean, variance and amplitude spectrum over the real words, and
-    pairs their cross-spectrum. A sample of one word is unchanged.
+    All features get the same random phases: each keeps mean, variance and amplitude spectrum over the real words, and
+    pairs keep their cross-spectrum. A sample of one word is unchanged.
     """
     uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(sample_keys(context, _PHASES))
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
@@ -125,7 +127,8 @@ def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionCon
         turned = jnp.where(words[None, :, None] < length, turned, jnp.zeros((), turned.dtype))
         fed = _dft(turned.conj(), length).real / length.astype(phases.dtype)
         return fed.astype(features.dtype).reshape(features.shape)
-    # Adding phases is a circular convolution over the sample's length, without complex numbers or FFTs of any length.
+    # Adding phases is a circular convolution over the sample's length, which needs neither complex numbers nor an FFT
+    # of varying length.
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
     lag = (words[None, :, None] - words[None, None, :]) % length  # --> [B, W, W]
     circulant = jnp.take_along_axis(kernel[:, None, :], lag, axis=2)
