@@ -140,7 +140,7 @@ def force(scores: Array, token: int) -> Array:
 
 def warp(scores: Array, spec: GenerationSpec) -> Array:
     """Apply temperature, top-k and top-p, in this order; excluded tokens get -inf."""
-    least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1  # one that does not end the sentence
+    least = 1 if spec.num_beams == 1 else len(spec.eos_token_id) + 1  # at least one token is left that is no end token
     if spec.temperature != 1.0:
         scores = scores / spec.temperature
     if spec.top_k:
@@ -152,7 +152,10 @@ def warp(scores: Array, spec: GenerationSpec) -> Array:
 
 
 def _keep_nucleus(scores: Array, mass: float, least: int) -> Array:
-    """Exclude all but the most probable tokens, at least `least`, with total probability `mass` (top-p)."""
+    """Exclude all but the most probable tokens that have together at least the probability `mass` (top-p).
+
+    At least `least` tokens are left.
+    """
     order = jnp.argsort(scores, axis=-1)
     ascending = jnp.take_along_axis(scores, order, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1) <= 1 - mass

@@ -162,7 +162,7 @@ def open_workdir(root: str, config: Settings) -> Workdir:
 
 
 def resumed(config: Settings, workdir: Workdir) -> Settings:
-    """Return the configuration with the steps of `config.json` for the same epochs.
+    """Return the configuration with the numbers of steps that `config.json` has for its epochs.
 
     UserError if a field on which a finished stage depends has another value there.
     """

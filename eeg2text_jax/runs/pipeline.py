@@ -287,7 +287,7 @@ def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
 
 
 def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
-    """Write `audit.json` and `report.html`; print the verdict if `show`."""
+    """Audit a run, which writes `audit.json` and `report.html` by `publish`; print the verdict if `show`."""
     config, workdir = study.config, study.workdir
     sections = functools.cache(lambda: report_sections(study))
     judged, verdict = workdir.rankings, None

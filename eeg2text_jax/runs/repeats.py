@@ -204,8 +204,9 @@ def gathered(
 def without_length(values: np.ndarray, length: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Subtract the effect of each length from the samples `[n, D]` of a recording.
 
-    It comes from differences of samples up to `FAR` places apart: means of equal lengths would hold slow drift, and
-    differences of neighbors alone bring something of each sentence into those beside it.
+    The effect is fitted to differences of samples up to `FAR` places apart. Means over samples of equal length would
+    contain slow drift; an effect fitted to differences of neighbors alone would add a part of each sentence to those
+    beside it.
     """
     strata = length_strata(np.zeros(len(length), int), length)
     member = (strata[:, None] == np.arange(strata.max() + 1)).astype(np.float32)  # [n, lengths]
@@ -216,7 +217,7 @@ def without_length(values: np.ndarray, length: np.ndarray, place: np.ndarray) ->
 
 
 def pairs_of(group: Recorded, scope: str) -> Iterator[tuple[int, int]]:
-    """Yield pairs of recordings, each in one order, so that a sentence's noise counts once in the table."""
+    """Yield pairs of recordings: (a, b) and not (b, a), so that a sentence's noise counts once in the table."""
     for a, b in itertools.combinations(range(len(group.recording)), 2):
         if (group.subject[a] == group.subject[b]) == (scope == WITHIN):
             yield a, b

@@ -171,9 +171,10 @@ def own_params(model: AnyModel, params: Any) -> Any:
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
     """Return a bool array for each leaf of one arm's `params`, broadcastable to it: True where it is trained.
 
-    Phase `first` is step one of the code of Jo et al. 2024: of the language model, the shared embeddings, the learned
-    positions and the encoder's first layer; in T5 only the embeddings, as that code selects by BART's names. Phase
-    `all` trains all but buffers: the output bias of BART and PEGASUS, and PEGASUS's positions if a checkpoint has them.
+    Phase `first` is step one of the code of Jo et al. 2024. Of the language model it trains the shared embeddings, the
+    learned positions and the encoder's first layer; in T5 only the embeddings, as that code selects by BART's names.
+    Phase `all` trains all but buffers, which are the output bias of BART and PEGASUS, and PEGASUS's positions if a
+    checkpoint has them.
     """
 
     def mask(path: tuple, leaf: jax.Array) -> np.ndarray:

@@ -10,7 +10,6 @@ import scipy.stats
 
 from eeg2text_jax.training.conditions.condition import (
     CONDITIONS,
-    RANDOM,
     ConditionContext,
     apply_condition,
     condition_inputs,
@@ -109,7 +108,7 @@ def test_only_redrawn_noise_changes_with_the_step_and_only_random_conditions_wit
     fed = apply(name, features, mask, context)
     later, other = context._replace(step=np.int32(1)), context._replace(key=condition_key(6))
     assert np.array_equal(fed, apply(name, features, mask, later)) == (name != "noise_redrawn")
-    assert np.array_equal(fed, apply(name, features, mask, other)) == (name not in RANDOM)
+    assert np.array_equal(fed, apply(name, features, mask, other)) == (not CONDITIONS[name].random)
 
 
 def test_other_generators_are_refused():

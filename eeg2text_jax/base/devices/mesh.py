@@ -148,8 +148,8 @@ def _switched_on(switch: contextvars.ContextVar[bool]) -> Iterator[None]:
         switch.reset(token)
 
 
-# In a trace, every device of `data` has the whole batch (`shard_rows` and `replicate` do nothing), or a part of a dense
-# layer's weights.
+# Contexts for a trace. In `whole_batch`, every device of `data` has the whole batch, so `shard_rows` and `replicate` do
+# nothing. In `divided_weights`, it has a part of each dense layer's weights.
 whole_batch = functools.partial(_switched_on, _whole_batch)
 divided_weights = functools.partial(_switched_on, _divided_weights)
 
@@ -164,8 +164,9 @@ def data_shards() -> int:
 def shard_rows(x: jax.Array) -> jax.Array:
     """Constrain `x` and its gradient to be sharded along `data` by their first axis, the rows of a batch.
 
-    Otherwise, with FSDP, XLA gathers activations of the global batch and all-reduces whole logits: 21.1 GB per chip and
-    step of BART-large at batch 256 on v5e:4x4. With constraints it gathers weights: 2.6 GB at batch 256, 2.4 at 32.
+    If the rows do not divide among the devices, `x` is returned as it is. With FSDP and without the constraint, XLA
+    gathers activations of the global batch and all-reduces whole logits: 21.1 GB per chip and step of BART-large at
+    batch 256 on v5e:4x4. With constraints it gathers weights: 2.6 GB at batch 256, 2.4 at 32.
     """
     whole = data_shards() == 1 or x.shape[0] % data_shards()
     return x if whole else jax.lax.with_sharding_constraint(x, PartitionSpec(DATA))

@@ -134,9 +134,9 @@ class Lease:
             time.sleep(pause)
 
     def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float, pause: float) -> str | None:
-        """Replace the lease `there`; return the new tag, or None if its holder may be alive.
+        """Replace the lease `there`; return the new tag, or None while it is unknown whether its holder is alive.
 
-        UserError if it is: its process runs, or the lease changed since it was first read.
+        UserError if the holder is alive: its process runs, or the lease changed since this process first read it.
         """
         holder = _read(there[0])
         who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"

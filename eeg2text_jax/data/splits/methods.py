@@ -81,7 +81,7 @@ def split_graph(u: np.ndarray, v: np.ndarray, ratio: Sequence[float], rng: Gener
 
 
 def extend(u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, rng: Generator) -> None:
-    """Let each part claim, in place, all edges without a node in another part; one pass suffices."""
+    """Let each part claim, in place, all edges without a node in another part; a second pass would claim no more."""
     for k in ORDER:
         for edge in rng.permutation(len(u)).tolist():
             if part_u[u[edge]] in (k, NONE) and part_v[v[edge]] in (k, NONE):
@@ -214,8 +214,8 @@ def text_names(data: DataFile) -> np.ndarray:
 def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Return `part` `[N]` with each text in one part only: its samples in others get `LEFT_OUT`.
 
-    From the last on, part k takes the `sizes[k]` texts, of those not yet taken, with the largest share of their samples
-    in it. Part 0 takes the rest.
+    The parts choose in turn, the last one first: part k takes, of the texts not yet taken, the `sizes[k]` that have the
+    largest share of their samples in part k. Part 0 takes all others that have samples in it.
     """
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT

@@ -93,10 +93,11 @@ def lengths_of(data: DataFile) -> tuple[np.ndarray, str]:
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
-    """Return for each sample a donor with another sentence, of the same part (a list of rows).
+    """Return for each sample a donor: a sample of the same part with another sentence. `parts` are lists of rows.
 
-    Samples of equal subject, task and length are shifted cyclically (windows of a stimulus in order of time); others
-    get the nearest length at the first of `LEVELS`. UserError if a part has a single text.
+    Samples of equal subject, task and length are shifted cyclically (windows of a stimulus in order of time) if one
+    shift gives all of them another sentence. The others get the donor of the nearest length at the first of `LEVELS`
+    that has one. UserError if a part has a single text.
     """
     text = _text_numbers(data)
     subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
@@ -260,9 +261,9 @@ TOLERANCE = 2  # number of words, or half seconds, by which the length of a pref
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return the features that `clock` feeds at every word of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    A one-hot code of the recording, waves of the time since its first sample, `_further_forms` and `_own_waves`, all
-    with a mean square of about 1. If F is too small, at least half of F are waves of the longest periods, and the codes
-    are projected on random directions. Periods and codes come from the train part alone.
+    They are a one-hot code of the recording, waves of the time since its first sample, `_further_forms` and
+    `_own_waves`, all with a mean square of about 1. If F is too small for all, at least half of F are waves of the
+    longest periods, and the codes are projected on random directions. Periods and codes come from the train part alone.
     """
     clock, width = known_clock(data, NEEDS_TIME.format("clock")), data.n_features
     seen = sorted({name for name in clock.recording[train].tolist() if name})

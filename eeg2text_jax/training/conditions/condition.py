@@ -4,6 +4,7 @@ A word is one of the W positions of a recording; of volumes, F stands for `[X, Y
 condition keeps the mask, and so the number of words.
 """
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -97,7 +98,9 @@ def noise_spectrum(features: jax.Array, mask: jax.Array, context: ConditionConte
     return jnp.fft.irfft(spectrum, size, axis=1)[:, : features.shape[1]]
 
 
-def _draw(distribution: Any, purpose: int, features: jax.Array, context: ConditionContext) -> jax.Array:
+def _draw(
+    distribution: Any, purpose: int, features: jax.Array, mask: jax.Array, context: ConditionContext
+) -> jax.Array:
     keys = sample_keys(context, purpose)
     if purpose == _REDRAWN:
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, context.step)
@@ -188,7 +191,12 @@ def _lengths(mask: jax.Array) -> jax.Array:
     return jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)
 
 
-Condition = Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]
+class Condition(NamedTuple):
+    """What the encoder is fed."""
+
+    inputs: Callable[[jax.Array, jax.Array, ConditionContext], jax.Array]  # from features, mask and context, as below
+    needs: tuple[str, ...] = ()  # optional fields of the context that it reads
+    random: bool = False  # whether arms of different seeds get different draws
 
 
 def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
@@ -197,44 +205,48 @@ def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
     return mask & jnp.asarray(has_recording).reshape(-1, *[1] * (mask.ndim - 1))
 
 
-# Functions of features `[B, W, F]`, mask and context to values that are broadcast to the features' shape.
-CONDITIONS: Mapping[str, Condition] = MappingProxyType({
-    # The recording itself.
-    "eeg": lambda features, mask, context: features,
-    # Standard normal noise, drawn once per sample, as in the noise study of Jo et al.
-    "noise": lambda features, mask, context: _draw(jax.random.normal, _FIXED, features, context),
-    # Redrawn at every step, so that no model memorizes sentences by their noise.
-    "noise_redrawn": lambda features, mask, context: _draw(jax.random.normal, _REDRAWN, features, context),
-    # Uniform in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch).
-    "noise_uniform": lambda features, mask, context: _draw(jax.random.uniform, _UNIFORM, features, context),
-    "noise_spectrum": noise_spectrum,
-    # For standardized features, zeros equal `length_only`.
-    "zero": lambda features, mask, context: jnp.zeros_like(features),
-    # The EEG of another sentence: keeps subject, task, statistics and, if possible, length.
-    "shuffled": lambda features, mask, context: context.donor,
-    "time_reversed": time_reversed,
-    "phase_randomized": phase_randomized,
-    # The subject's mean word of the train part at every word.
-    "subject_mean": lambda features, mask, context: context.means[context.subject][:, None],
-    # The mean word of the train part at every word.
-    "length_only": lambda features, mask, context: context.means[-1][None, None],
-    # Only the texts differ, see `_donors.label_rows`.
-    "label_shuffle": lambda features, mask, context: features,
-    # The model reads only its prompt, see `fed_mask`.
-    "prompt_only": lambda features, mask, context: jnp.zeros_like(features),
-    # A code of the recording and the time in it, at every word.
-    "clock": lambda features, mask, context: context.clock.reshape(len(features), 1, *features.shape[2:]),
-    # The EEG of the nearest sample in time with another sentence.
-    "neighbor": lambda features, mask, context: context.neighbor,
-})  # fmt: skip
-RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "noise_spectrum", "phase_randomized"})  # by arm's seed
-_NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",),
-          "clock": ("clock",), "neighbor": ("neighbor",), "noise_spectrum": ("kernel",)}  # fmt: skip
+# `inputs` returns values that are broadcast to the shape of the features, `[B, W, F]`.
+CONDITIONS: Mapping[str, Condition] = MappingProxyType(
+    {
+        # The recording itself.
+        "eeg": Condition(lambda features, mask, context: features),
+        # Standard normal noise, drawn once per sample, as in the noise study of Jo et al.
+        "noise": Condition(functools.partial(_draw, jax.random.normal, _FIXED), random=True),
+        # Redrawn at every step, so that no model memorizes sentences by their noise.
+        "noise_redrawn": Condition(functools.partial(_draw, jax.random.normal, _REDRAWN), random=True),
+        # Uniform in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch).
+        "noise_uniform": Condition(functools.partial(_draw, jax.random.uniform, _UNIFORM), random=True),
+        "noise_spectrum": Condition(noise_spectrum, needs=("kernel",), random=True),
+        # For standardized features, zeros equal `length_only`.
+        "zero": Condition(lambda features, mask, context: jnp.zeros_like(features)),
+        # The EEG of another sentence: keeps subject, task, statistics and, if possible, length.
+        "shuffled": Condition(lambda features, mask, context: context.donor, needs=("donor",)),
+        "time_reversed": Condition(time_reversed),
+        "phase_randomized": Condition(phase_randomized, random=True),
+        # The subject's mean word of the train part at every word.
+        "subject_mean": Condition(
+            lambda features, mask, context: context.means[context.subject][:, None], needs=("subject", "means")
+        ),
+        # The mean word of the train part at every word.
+        "length_only": Condition(lambda features, mask, context: context.means[-1][None, None], needs=("means",)),
+        # Only the texts differ, see `_donors.label_rows`.
+        "label_shuffle": Condition(lambda features, mask, context: features),
+        # The model reads only its prompt, see `fed_mask`.
+        "prompt_only": Condition(lambda features, mask, context: jnp.zeros_like(features)),
+        # A code of the recording and the time in it, at every word.
+        "clock": Condition(
+            lambda features, mask, context: context.clock.reshape(len(features), 1, *features.shape[2:]),
+            needs=("clock",),
+        ),
+        # The EEG of the nearest sample in time with another sentence.
+        "neighbor": Condition(lambda features, mask, context: context.neighbor, needs=("neighbor",)),
+    }
+)
 
 
 def needs(names: Collection[str]) -> frozenset[str]:
     """Return the optional fields of `ConditionContext` that these conditions read."""
-    return frozenset(field for name in names for field in _NEEDS.get(name, ()))
+    return frozenset(field for name in CONDITIONS if name in names for field in CONDITIONS[name].needs)
 
 
 def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
@@ -242,10 +254,10 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
 
     `mask`, bool `[B, W]`, is True at real words, which come first. ValueError for what the context lacks.
     """
-    for field in _NEEDS.get(name, ()):
+    for field in CONDITIONS[name].needs:
         if getattr(context, field) is None:
             raise ValueError(f"condition {name!r} needs context.{field}")
-    fed = jnp.broadcast_to(CONDITIONS[name](features, mask, context), features.shape)
+    fed = jnp.broadcast_to(CONDITIONS[name].inputs(features, mask, context), features.shape)
     return jnp.where(_like(mask, features), fed.astype(features.dtype), jnp.zeros((), features.dtype))
 
 
@@ -263,7 +275,7 @@ def distinct_inputs(
 
     `arms` are condition and seed of each, static under jit; another seed draws other noise.
     """
-    inputs = [(name, seed if name in RANDOM else None) for name, seed in arms]
+    inputs = [(name, seed if CONDITIONS[name].random else None) for name, seed in arms]
     distinct = list(dict.fromkeys(inputs))
     fed = []
     for name, seed in distinct:
