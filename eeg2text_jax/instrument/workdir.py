@@ -193,7 +193,7 @@ def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
 # knows no section of the configuration, which would import all that reads recordings.
 
 HERE = "{workdir}"  # begins a path relative to the folder of `config.json`
-NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm")
+NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm")  # values with meanings of their own
 IN_SOURCE = ("data.fmri.exclude",)  # fields whose relative paths begin in the data source
 PLACES = (  # fields that hold paths
     "compilation_cache", "data.source", "data.synthetic_fmri.folder", "data.raw.texts", "data.fmri.transcripts",
@@ -275,7 +275,10 @@ def last_part(value: str) -> str:
 
 
 def is_same_place(now: Any, there: Any, name: str) -> bool:
-    """Return whether unequal values of a field, `there` in `config.json`, mean one file that may have moved."""
+    """Return whether unequal values of a field mean one file or folder that may have moved.
+
+    `there` is from `config.json`, and `resolved`.
+    """
     if not (is_path(now, name) and isinstance(there, str)):
         return False
     if os.path.exists(there):
@@ -477,7 +480,7 @@ def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
 def neighbors_of_run(read: PredictionSet) -> dict[str, Any] | None:
     """Return how near in time dev and test samples are to training samples, by the workdir's split file.
 
-    None: it does not say so, or the predictions are of another split.
+    None: the split file has no such record, or the predictions are of another split.
     """
     workdir = Workdir(epath.Path(read.path).parent)
     if read.layout != "jsonl" or not workdir.split.exists():
@@ -492,7 +495,7 @@ def neighbors_of_run(read: PredictionSet) -> dict[str, Any] | None:
 def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
     """Return whether a checkpoint records the header's split and the configuration `digest`."""
     wanted = {"split": header.get("split"), "config": digest}
-    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave may have a folder
+    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave of arms may have a folder
     for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
             info = files.parse_json(path.read_bytes())

@@ -28,8 +28,8 @@ from eeg2text_jax.instrument.app._worker import ANSWER, REFERENCES, ROLES
 # Jobs: copy a visitor's files, judge them in a worker process with limits, delete them.
 
 BYTES = 64 * 2**20  # largest size of an upload, in bytes
-SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of CPU time
-PATIENCE = 2  # limit of wall-clock time, in multiples of that: the machine may be busy
+SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of CPU time in seconds
+PATIENCE = 2  # limit of wall-clock time, in multiples of the limit of CPU time: the machine may be busy
 EACH = 2  # most jobs of a visitor that run or wait
 GONE = 10  # seconds without a question after which a waiting job has no visitor
 POLL = 0.5  # seconds between reports of progress
@@ -41,14 +41,14 @@ class Progress(NamedTuple):
 
 
 class Answer(NamedTuple):
-    content: dict[str, Any]  # of the worker; `refused`: the reason why not
-    report: str = ""  # HTML
+    content: dict[str, Any]  # JSON answer of the worker; of a refused job only `refused`, the reason in a sentence
+    report: str = ""  # HTML, "" without a report
 
 
 @dataclasses.dataclass(eq=False)
 class _Job:
     visitor: str
-    until: float  # until then it counts: its visitor may be gone
+    until: float  # time until which the job counts: its visitor may be gone, its process killed
 
 
 class Turns:
@@ -133,7 +133,7 @@ def run(
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copy uploads, role -> path, to files named by role. Raises UserError for none, or a large one."""
+    """Copy uploads, role -> path, to files named by role. Raises UserError for no predictions, or a large upload."""
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; add one first.")
     for role in (*ROLES, REFERENCES):
@@ -317,7 +317,7 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 def visitor_of(visit: Any) -> str:
     """Return the address of a `gradio.Request`; of IPv6 the network, which one visitor has whole.
 
-    uvicorn believes `X-Forwarded-For` from this machine alone, and of its addresses the last.
+    uvicorn believes `X-Forwarded-For` from this machine alone (a server in front), and of its addresses the last.
     """
     try:
         address = ipaddress.ip_address(visit.client.host)
@@ -350,7 +350,7 @@ def build() -> Any:
         # Jobs take turns in `Turns`; gradio's own queue knows no visitors.
         together = {"concurrency_limit": WAITING, "concurrency_id": "job", "show_progress": "hidden"}
         shows = [read, reference, prediction, result, report, options]
-        # With "always_last", a change in the middle of a job starts one with the newest choices behind it.
+        # With "always_last", a change in the middle of a job starts a job with the newest choices behind it.
         latest = {"trigger_mode": "always_last", **together}
         # A choice of columns is of one file: it goes before another is read, never afterwards.
         fresh = gr.on([eeg.upload, eeg.clear], forget, None, [reference, prediction], queue=False, api_name=False)

@@ -1,6 +1,7 @@
 """Signs of a target in predictions: few, and each sure.
 
-No rule looks at how good a result is, or at the order of the rows.
+Words are compared without case, special tokens, marks of word pieces and final punctuation. No rule looks at how good
+a result is, or at the order of the rows.
 
 Measured on 148 sets of published predictions (`tools/field.py` prints their findings) and on simulated decoders. Not
 told apart from a leak: a recording that tells of punctuation and hardly of words, and perfect choices from a list that
@@ -22,14 +23,15 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.instrument.auditing.strata import unmarked, words
 from eeg2text_jax.instrument.predictions.file import characters_apart
 
-MANY, SOME = 20_000, 3000  # rows that are looked at; rows or words that are compared in pairs
+MANY, SOME = 20_000, 3000  # rows that are looked at, in whole sentences; rows or words that are compared in pairs
 FEW_ROWS, FEW_SENTENCES = 20, 10  # fewest rows of a file or reader, and fewest sentences, that show a sign
 LONG = 5  # a reference of fewer words may be matched by chance
 # After the same true word two wrong words are equal FOLLOWS times as often as their sentences explain, as after the
 # same predicted word, and as before the same true word; by SURE standard errors, in KINDS different pairs of words:
 # 1.4 to 3.4 times in 20 of 43 published teacher-forced sets; at most 1.2 in free-running sets and decoders that work,
-# 1.3 in simulated ones that know the class of a sentence or word. If they are so before the same true word, too, the
-# square counts: up to 1.2 in decoders of words of like meaning, 1.3 to 5 in teacher-forced text of templates.
+# 1.3 in simulated ones that know the class of a sentence or word. Where words before the same true word are equal
+# FOLLOWS times as often, too, the square counts: up to 1.2 in decoders that write words of like meaning, 1.3 to 5 in
+# teacher-forced text of templates.
 FOLLOWS, KINDS, SURE = 1.4, 15, 3.0
 # Of the marks between two wrong words, the share that is right, less that in predictions for a similar sentence: .09 to
 # .43 (3.5 to 13 standard errors) in 37 of 43 published teacher-forced sets (four others are empty), at most .03 (1.9)
@@ -90,7 +92,7 @@ def signs_of(
 
 
 def others_chosen(texts: Sequence[str], references: Sequence[str], sentence: np.ndarray) -> list[str]:
-    """Return the predictions that are another long sentence of the file, if they are not few: choices."""
+    """Return the predictions that are another long sentence of the file, if they are not few: the decoder chooses."""
     place = {words(text): s for s, text in enumerate(references) if len(words(text)) >= LONG}
     others = [text for text, s in zip(texts, sentence.tolist(), strict=True) if place.get(words(text), s) != s]
     return others if len(others) > max(1, A_FEW * len(texts)) else []
@@ -114,18 +116,18 @@ class _Rows:
         looked = max(1, int((np.cumsum(sizes) <= MANY).sum()))  # whole sentences
         rows = sorted((_hash(words(texts[i])), s, _tokens(texts[i]), texts[i], i) for s, i in rows if s < looked)
         self.n = len(rows)
-        self.sentence = np.array([s for _, s, *_ in rows], int)
+        self.sentence = np.array([s for _, s, *_ in rows], int)  # among references that differ in their words
         self.pairs = [(references[int(sentence[i])], said) for *_, said, i in rows]  # reference and prediction
         self.words = [words(said) for _, said in self.pairs]
         self.true = [words(true) for true, _ in self.pairs]
         self.tokens = [(_tokens(said), _tokens(true)) for true, said in self.pairs]
         self.choices = {words(text) for text in choices}
-        # Sentences of the file or of the decoder's list.
+        # Whether a prediction is a sentence of the file or of the decoder's list.
         self.listed = np.array([said in numbers or said in self.choices for said in self.words], bool)
         self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, self.true, strict=True)])
         self.lengths = np.array([len(key) for key in self.true])
         self.rates = self.errors / self.lengths  # word error rates
-        # Predictions that hold their reference.
+        # Whether a prediction holds its reference word for word.
         self.held = np.array([_holds(said, true) for said, true in zip(self.words, self.true, strict=True)], bool)
         names = np.unique([subjects[i] for *_, i in rows], return_inverse=True)[1]
         self.readers = sorted((np.flatnonzero(names == reader) for reader in np.unique(names)), key=list)
@@ -145,6 +147,7 @@ def _hash(key: Sequence[str]) -> tuple[int, Sequence[str]]:
 
 @functools.lru_cache(MANY)
 def _tokens(text: str) -> tuple[str, ...]:
+    """Return the words and marks of a text, less final marks."""
     tokens = TOKENS.findall(characters_apart(unmarked(text)))
     while tokens and not tokens[-1][0].isalnum():
         tokens.pop()
@@ -205,7 +208,7 @@ def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
 
 
 class _Pairs(NamedTuple):
-    """How many pairs of wrong words are equal, and how many their sentences explain; kinds of pairs; places of one."""
+    """How many pairs of wrong words are equal, how many their sentences explain; kinds of pairs; places of one pair."""
 
     equal: int = 0
     expected: float = 0.0
@@ -308,6 +311,7 @@ def _islands(reference: Sequence[str], said: Sequence[str]) -> np.ndarray:
 
 
 def _by_letters(rows: _Rows) -> bool:
+    """Return whether wrong words differ from the true ones in few letters, as in typing or spelling."""
     wrong = np.flatnonzero(rows.errors)[:SOME].tolist()
     pairs = [(" ".join(rows.words[row]), " ".join(rows.true[row])) for row in wrong]
     letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(true) for _, true in pairs))
@@ -317,9 +321,9 @@ def _by_letters(rows: _Rows) -> bool:
 def _copies(rows: _Rows) -> Sign | None:
     """Find predictions, of the file or of one reader, that nearly all hold their reference.
 
-    Contradicted is a file that holds inner punctuation as well, which no recording tells. If the decoder chooses from a
-    list (as stated, or as wrong predictions are other sentences of the file), or without such marks, it is odd: an
-    honest decoder without errors looks the same.
+    Contradicted is a file that holds inner punctuation as well, which no recording tells. It is odd if the decoder
+    chooses from a list (as stated, or as wrong predictions are other sentences of the file), or if the references have
+    no such marks: an honest decoder without errors looks the same.
     """
     long = rows.lengths >= LONG
     for whose, indices in [("", np.arange(rows.n)), *((" of one reader", indices) for indices in rows.readers)]:
@@ -382,9 +386,9 @@ def _whole_or_lost(rows: _Rows) -> Sign | None:
 
 
 def _same_for_all(rows: _Rows) -> Sign | None:
-    """Find sentences that all readers have wrong with the same text, as does a decoder of few words.
+    """Find sentences that all readers have wrong with the same text: the sentence is known, not the recording.
 
-    Without readers three rows are needed: a loader may give one row twice.
+    A decoder of few words does it, too. Without readers three rows are needed: a loader may give one row twice.
     """
     fewest = 2 if len(rows.readers) > 1 else 3
     by_sentence = defaultdict(list)

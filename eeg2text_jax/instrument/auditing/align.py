@@ -18,7 +18,7 @@ from eeg2text_jax.instrument.auditing import strata
 from eeg2text_jax.instrument.auditing.strata import key, words
 from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 
-MIN_PREFIX = 20  # characters of a truncated reference
+MIN_PREFIX = 20  # fewest characters of a truncated reference that is matched to the full one
 SHUFFLED = "shuffled"
 Keyed = tuple[str, Prediction]  # a row with the key of its sentence
 KeyedRows = dict[str, list[Keyed]]  # condition -> its rows
@@ -32,7 +32,7 @@ class Condition:
     rows: tuple[Prediction, ...]
     sentence: np.ndarray  # int [N], index in `Aligned.references`; ascending
     seed: np.ndarray  # int [N], index in `Aligned.seeds`
-    donor: np.ndarray  # int [N], the other sentence whose recording was the row's input; -1: none of the test
+    donor: np.ndarray  # int [N], the other sentence whose recording was the row's input; -1: none, or not judged
 
     @property
     def mode(self) -> str:
@@ -53,13 +53,13 @@ class Aligned:
 
     references: tuple[str, ...]
     tasks: tuple[str, ...]  # task of each sentence; "" if no row states it
-    readers: np.ndarray  # group of its readers, int [S]
+    readers: np.ndarray  # group of the readers of each sentence, int [S]
     n_words: np.ndarray  # number of words of each sentence, [S]
-    strata: np.ndarray  # sets of exchangeable sentences, int [S]
+    strata: np.ndarray  # stratum (set of exchangeable sentences) of each sentence, int [S]
     seeds: tuple[int, ...]
     conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
-    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows)
+    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows) of conditions that lost rows
 
     @property
     def eeg(self) -> Condition:

@@ -48,7 +48,8 @@ class Options:
       deciding: names of the controls that decide. None: all but those that keep the features of the words
         (`QUESTIONS`) and those of time.
       recording: a key of `SIGNALS`. For fMRI, only windows that do not overlap are judged.
-      groups: column -> reference -> its class, topic or story. None: columns of the file or DataFrame with such a name.
+      groups: column -> reference -> its class, topic or story; content is measured between and within these. None:
+        columns of the file or DataFrame with such a name.
       warnings: further sentences on what limits the verdict.
       plan: the plan that fixed these options, in words.
     """
@@ -147,7 +148,8 @@ def audit_files(
 ) -> AuditPage:
     """Judge conditions that `read_conditions` read from files of texts, `sets`, and record the files in the result.
 
-    `labels` is of `groups_of`, `changes` are fields of `Options`, and `mode`; EEG is first. Errors are `audit`'s.
+    In both, EEG is first. `labels` is as `groups_of` returns it, `changes` are fields of `Options`, and `mode`. Errors
+    are those of `audit`.
     """
     (name, eeg), *controls = conditions.items()
     recording = {"recording": str(sets[0].header.get("recording", "eeg"))}
@@ -177,7 +179,7 @@ class Audit:
             self.scores = table.text_scorer(aligned, self.endpoint)
             texts, points = aligned.references[:20], self.endpoint.fit(aligned.references)
             own = table.checked_points(points(texts, texts), len(texts), len(texts), self.endpoint.label)
-            perfect = float(np.mean(np.diag(own)))
+            perfect = float(np.mean(np.diag(own)))  # points of predictions that are their references
             self.growth = verdict.variance_growth(aligned.eeg, aligned.n_words, self.strata.sentences, perfect)
         self.margin = self.endpoint.margin if options.margin is None else options.margin
         self.cells = self._fill(self.scores)
@@ -357,6 +359,7 @@ class Audit:
         return further
 
     def _choices(self) -> list[str]:
+        """Return what is not the default, in words."""
         options = self.options
         choices = [options.plan] if options.plan else []
         if not self.ranked and self.endpoint.label != table.WORDS.label:

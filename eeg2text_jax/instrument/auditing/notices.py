@@ -29,7 +29,7 @@ from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
 # Provenance: the evidence that no target reached the decoder. A false statement cannot be detected, so its author is
 # named.
 
-FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path
+FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path, which tells of the machine
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
 FORCED = re.compile(
@@ -51,7 +51,7 @@ class Origin(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """The origin of predictions in words."""
+    """The evidence that predictions are free-running, in words."""
 
     level: Origin
     statement: str = ""  # evidence with its source, or findings against it
@@ -159,7 +159,7 @@ class Judged:
 MIN_JUDGED = 30
 A_POINT = 0.01  # of sentences and predictions: more in the training text may be memory
 MOST = 0.5  # of the sentences in the training text: memory may explain the score
-COLLAPSED = 0.1  # of the rows: distinct predictions
+COLLAPSED = 0.1  # of the rows: with as few distinct predictions, outputs are collapsed
 CHOSEN = 0.9  # of the predictions are test sentences: chosen from a list
 
 
@@ -170,7 +170,7 @@ class Notice:
     code: str  # its name in JSON
     message: str  # a sentence without its full stop
     bars: tuple[str, ...] = ()  # conditions that cannot be judged; `ALL`: the whole audit
-    rows: tuple[tuple[str, str], ...] = ()  # (reference, prediction)
+    rows: tuple[tuple[str, str], ...] = ()  # (reference, prediction) pairs that show it
 
     @property
     def examples(self) -> list[str]:
@@ -347,7 +347,7 @@ QUESTIONS = {
 }
 TIME_CONTROLS = ("clock", "nearest_in_time", "same_place", "neighbor")
 OF_TIME = "does content go beyond the time of the recording?"
-MOST_COMPARED = 2000  # sentences, between groups
+MOST_COMPARED = 2000  # sentences that are compared with all references, for content between groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -428,7 +428,7 @@ def answer_groups(
 
 
 def _of_groups(table: np.ndarray, of: np.ndarray) -> Cells:
-    """Return the mean of one group's predictions against another's references, but their own; groups `of` `[S']`."""
+    """Return means of a group's predictions against each group's references, never their own; groups `of`: `[S']`."""
     member = (of == np.arange(of.max() + 1)[:, None]).astype(float)  # [groups, S']
     apart = 1 - np.eye(len(of))
     block = (member @ (table * apart) @ member.T) / np.maximum(member @ apart @ member.T, 1)

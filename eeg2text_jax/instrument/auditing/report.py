@@ -1,4 +1,4 @@
-"""The HTML report of an audit, one file for screen, phone and paper.
+"""The HTML report of an audit, one self-contained file for screen, phone and paper.
 
 Its head has the verdict, at most four figures and one picture; all else is folded below.
 """
@@ -375,10 +375,10 @@ def _notice_part(result: AuditResult) -> str:
 def _row_part(result: AuditResult) -> str:
     order = {condition.name: place for place, condition in enumerate(result.conditions)}
     rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
-    cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
-    cut += "All are in the files that were judged; <code>eeg2text score FILE --rows=OUT</code> scores each. " * bool(
-        cut
-    )
+    cut = ""
+    if rows[MOST_ROWS:]:
+        cut = f"The first {MOST_ROWS} of {len(rows)} rows. All are in the files that were judged; "
+        cut += "<code>eeg2text score FILE --rows=OUT</code> scores each. "
     heads = ("reference", "output", "condition", "reader", "own", "others", "content")
     note = (
         f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing. In all means, each "

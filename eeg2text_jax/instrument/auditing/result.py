@@ -108,7 +108,7 @@ class AuditResult:
     secondary: list[Secondary]
     reported: list[Reported]
     groups: list[GroupAnswer]
-    time: str  # a sentence on content and the time of the recording
+    time: str  # whether content goes beyond the time of the recording, in a sentence
     recordings: dict[str, tuple[float, float]]  # name -> first and last onset of EEG's rows
     time_unit: str  # of `recordings`: "s" or "samples"
     notices: list[Notice]
@@ -122,7 +122,7 @@ class AuditResult:
     candidates: tuple[int, int] | None = None  # of rankings: fewest and most candidates
     chance: float | None = None  # of rankings: score by chance, in percent
     chance_interval: tuple[float, float] | None = None
-    by_length: Figures | None = None  # of rankings: a baseline
+    by_length: Figures | None = None  # of rankings: a baseline that knows only the number of words
 
     @property
     def deciding(self) -> Comparison:

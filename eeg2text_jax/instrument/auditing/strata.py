@@ -25,12 +25,12 @@ SPECIAL = re.compile(
     r"|\[(?:pad|cls|sep|unk|mask|eos|bos)\]",
     re.IGNORECASE,
 )
-STARTS = re.compile("[\u2581\u0120]")  # of SentencePiece and of GPT-2's tokenizer, at the start of a word
-CONTINUED = re.compile(r"(?<=\w)@@ | ##(?=\w)")  # of BPE and WordPiece, within a word
+STARTS = re.compile("[\u2581\u0120]")  # marks of SentencePiece and of GPT-2's tokenizer at the start of a word
+CONTINUED = re.compile(r"(?<=\w)@@ | ##(?=\w)")  # marks of BPE and WordPiece within a word
 APOSTROPHES = "'\u2019\u02bc`"
 FEW_SHARED = 0.05  # least share of predicted words that are in the references, in one form
 MIN_WORDS = 30  # fewest predicted words that tell the form
-UNLIKE = 1.5  # ratio of mean lengths from which words are other units, such as phonemes
+UNLIKE = 1.5  # ratio of mean lengths from which words are other units, such as phonemes; misspelt ones are not
 
 
 class _Plain(dict):
@@ -63,7 +63,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def key(text: str) -> str:
-    """Return the text by which a sentence is known: its plain words, or all if it has none."""
+    """Return the text by which a sentence is known: its plain words, or the stripped text if it has none."""
     return " ".join(words(text)) or unicodedata.normalize("NFKC", text.strip())
 
 
@@ -146,9 +146,9 @@ def hashes(keys: Sequence[str]) -> np.ndarray:
 def reader_groups(sentence: np.ndarray, subject: np.ndarray) -> np.ndarray:
     """Group sentences by their readers: int `[S]`, from the sentence and subject of each row, int `[R]`.
 
-    A model that knows the subject also knows the group. A sentence joins a group if half of its readers, or of those of
-    the group's first sentence, are in both sets: a missing recording does not part sentences. If a group would have
-    fewer than `GROUP` sentences, all form one.
+    A model that knows the subject also knows the group. A sentence joins a group if at least half of its readers, or of
+    those of the group's first sentence, are in both sets: a missing recording does not part sentences. If a group would
+    have fewer than `GROUP` sentences, all form one.
     """
     readers = defaultdict(set)
     for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):
@@ -184,7 +184,7 @@ def text_clusters(references: Sequence[str], rows: np.ndarray) -> np.ndarray:
 
 
 def _joined(clusters: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Join clusters of fewer than `GROUP` sentences, the smallest first, with the nearest."""
+    """Join clusters of fewer than `GROUP` sentences, the smallest first, with the cluster whose mean is nearest."""
     clusters = clusters.copy()
     while True:
         sizes = np.bincount(clusters)

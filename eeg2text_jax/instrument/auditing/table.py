@@ -39,7 +39,7 @@ class Endpoint:
     fit: Callable[[Sequence[str]], Points]  # from all references of a test set
     margin: float = 1.0  # default of the smallest difference that matters, in points
     signature: str = ""  # what changes the score
-    of_words: bool = False  # both sides need the same form
+    of_words: bool = False  # it compares plain words, so that both sides need the same form
     notes: Callable[[], list[str]] = list  # of the metric, about the texts that it scored
 
 
@@ -47,8 +47,8 @@ def shared_words(weights: Callable[[str], float], *, harmonic: bool = False) -> 
     """Return a score of shared words in points: the mean of precision and recall by weight.
 
     A word that occurs k times in both texts is shared k times. For words drawn at random, precision goes with one
-    length and recall with the other, so their mean does not favor outputs of the own sentence's length; the `harmonic`
-    mean (with equal weights: ROUGE-1 F) does.
+    length and recall with the other, so their arithmetic mean does not favor outputs of the own sentence's length;
+    the `harmonic` mean (with equal weights: ROUGE-1 F) does.
     """
 
     def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -183,7 +183,7 @@ class Cells:
 
     blocks: tuple[np.ndarray, ...]  # of each stratum, `[n, n]`
     own: np.ndarray  # each row's score against its own reference, `[N]`
-    others: np.ndarray  # its mean score against the others of its stratum, `[N]`
+    others: np.ndarray  # each row's mean score against the other sentences of its stratum, `[N]`
 
     @property
     def content(self) -> np.ndarray:

@@ -52,13 +52,13 @@ class Contrast:
     p_seeds: float | None  # one-sided t test over three or more training seeds
     se: float  # standard error of the effect over sentences (and seeds)
     sd: float  # standard deviation of a random pairing's effect
-    mde: float  # minimum detectable effect of it alone
+    mde: float  # minimum detectable effect of this comparison alone
     seed_effects: tuple[float, ...]
     content: np.ndarray  # of each of `Strata.sentences`; its mean is `effect`
     centred: tuple[np.ndarray, ...]  # blocks without the effect, for covariances
 
     def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
-        """Return the interval of 90 %, or with `Z_95` of 95 %: normal, with the first term of Student's t."""
+        """Return the two-sided interval of 90 %, or with `Z_95` of 95 %: normal, with the first term of Student's t."""
         reach = z * (1 + (z**2 + 1) / (4 * max(len(self.content) - 1, 1))) * self.se
         return self.effect - reach, self.effect + reach
 
@@ -68,7 +68,7 @@ class Contrast:
 
     @property
     def above(self) -> bool:
-        """Whether more content is claimed: p and interval agree."""
+        """Whether more content is claimed: p is at most 5 %, and the 90 % interval above 0."""
         return self.decisive_p <= ALPHA and self.interval()[0] > 0
 
     @property
@@ -111,8 +111,10 @@ def contrast(
 ) -> Contrast:
     """Compare the tables of EEG and of the control `name`, or EEG with its own null.
 
-    `seeds` is the content by training seed, `[G]`; three or more count, less `seed_noise`, the variance that comes from
-    the sentences and is counted there. `growth` is of `variance_growth`.
+    Args:
+      seeds: content by training seed, EEG minus control, `[G]`; fewer than three do not count.
+      seed_noise: variance of these that comes from the sentences, which is in the variance over sentences already.
+      growth: growth of the variance of the effect with each point of the effect, see `variance_growth`.
     """
     tables = [eeg] if control is None else [eeg, control]
     blocks = [b - c for b, c in zip(eeg.blocks, control.blocks, strict=True)] if control else list(eeg.blocks)
@@ -170,7 +172,7 @@ def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, per
 
     A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions, so content is a
     binomial count, whose variance is its mean times this unit. `perfect`: the points of a prediction that is its
-    reference; `judged`: the judged sentences.
+    reference; `judged`: the sentences that are judged; `n_words` is `[S]`.
     """
     pairs = {(s, row.prediction) for s, row in zip(eeg.sentence.tolist(), eeg.rows, strict=True)}
     different = np.bincount([s for s, _ in pairs], minlength=len(n_words))
@@ -375,8 +377,8 @@ class Ruling:
     level: Level | None = None
     time: Time | None = None
     carriers: tuple[Carrier, ...] = ()
-    recording: str = "EEG"  # its name in sentences
-    unseen: float | None = None  # of *equivalent*: share of all sentences that may be decoded whole
+    recording: str = "EEG"  # name of the recordings in sentences
+    unseen: float | None = None  # of *equivalent*: share of sentences that may be decoded whole and not in the test
     reason: str = ""  # of *not judgeable*
 
     @property

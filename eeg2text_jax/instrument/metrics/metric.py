@@ -85,6 +85,7 @@ class Metric(abc.ABC):
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
+        """Return figure -> value, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
@@ -337,10 +338,11 @@ Sentences = list[list[str]]  # the words of each sentence of a text
 
 
 class Rouge(OverlapMetric):
-    """ROUGE of the package rouge-score without stemming; a sample with an empty side has P = R = F = 0.
+    """ROUGE: P, R and F of each kind, averaged over samples; a sample with an empty side has P = R = F = 0.
 
-    Or, as the figures of the `paper`, of the PyPI package `rouge` 1.0.1, which compares sets of n-grams in place of
-    clipped counts, adds 1e-8 to P + R in F, and compares sentences in ROUGE-L.
+    By the package rouge-score without stemming or, as the figures of the `paper`, by the PyPI package `rouge` 1.0.1,
+    which compares sets of n-grams in place of clipped counts, adds 1e-8 to P + R in F, and compares sentences in
+    ROUGE-L.
     """
 
     name = "rouge"
@@ -413,7 +415,7 @@ rouge_score_words = by_pieces(lambda piece: rouge_score_tokenize(piece, None))  
 
 
 def visible_words(text: str) -> list[str]:
-    """Tokenize a reference. Raises ValueError for other scripts, in which rouge-score sees no word."""
+    """Tokenize a reference. Raises ValueError for other scripts, in which rouge-score finds no word and scores 0."""
     words = rouge_score_words(text)
     if not words and any(character.isalpha() for character in text):
         raise ValueError("rouge-score sees only the letters a-z and finds no word")

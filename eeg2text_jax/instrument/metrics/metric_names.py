@@ -23,9 +23,9 @@ WHICH_SENTENCE = {
     "top-5": Named("top-5", "", "top-5", 3.0),
     "rank": Named("mean rank (percentile)", "", "rank", 3.0),
 }
-# If as many words of the references are put into outputs as raise `words` by a point, BERTScore rises by 0.81 and
-# similarity by 0.96 (released T5 outputs with MiniLM; tools/calibrations/calibrate_endpoints.py). LATTEScore's 1 is a
-# convention.
+# The margins of BERTScore and similarity match a point of `words`: if as many words of the references are put into
+# outputs as raise it by a point, BERTScore rises by 0.81 and similarity by 0.96 (released T5 outputs with MiniLM; other
+# encoders may differ; tools/calibrations/calibrate_endpoints.py). LATTEScore's margin of 1 is a convention.
 WORDS_ENDPOINT = "words"
 ENDPOINTS = {
     WORDS_ENDPOINT: Named("words", "", "", 1.0),

@@ -222,8 +222,8 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`, an entry for each cell and mode.
 
-    One whose texts are all empty has no metrics, but `unscored`, the reason. Options and errors are those of
-    `score_predictions`.
+    `rows` counts predictions, `sentences` distinct sentences. An entry whose texts are all empty has no metrics, but
+    `unscored`, the reason. Options and errors are those of `score_predictions`.
     """
     cells = []
     for cell, rows in cells_of(predictions):
@@ -310,7 +310,7 @@ def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
     The percentile rank is the share of other candidates with a lower score; tied ones count half.
     """
-    above, equal = np.empty((2, len(scores), len(indices)), int)  # candidates with higher and with equal scores
+    above, equal = np.empty((2, len(scores), len(indices)), int)  # candidates with a higher and with an equal score
     for row, values in enumerate(scores):
         ordered, wanted = np.sort(values), values[indices]
         last = np.searchsorted(ordered, wanted, "right")
@@ -327,7 +327,7 @@ def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
 
 
 def chance_interval(probability: float, sentences: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the binomial interval of top-k accuracy under chance, as shares.
+    """Return the binomial interval of top-k accuracy under chance, as shares; `probability` is the chance level.
 
     The sample size is the number of sentences, as readers of one may err together. If lists differ in size, the
     accuracy varies less, so the interval is not too narrow.
@@ -339,7 +339,7 @@ def chance_interval(probability: float, sentences: int, level: float = 0.95) -> 
 
 
 def by_length(row: Ranking) -> np.ndarray:
-    """Return scores `[N]` that are higher for a word count closer to the true one."""
+    """Return scores `[N]` of the length-only baseline: higher for a word count closer to the true one."""
     return -np.abs(row.candidates.n_words - row.n_words)
 
 
@@ -383,12 +383,12 @@ class RankMetric(Metric):
 
 
 def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `STATISTICS` `[R, 4]` of every row's true sentence under scores `[N]`."""
+    """Return `STATISTICS` `[R, 4]` of every row's true sentence under that row's scores `[N]`."""
     return np.stack([statistics(s[None], np.array([r.right]))[0, 0] for r, s in zip(rows, scores, strict=True)])
 
 
 def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
-    """Return the figures of every cell, also by subject, in the layout of `score_cells`.
+    """Return the figures of every cell in percent, also by subject, in the layout of `score_cells`.
 
     `rank` is a percentile (chance is 50), `in stratum` among sentences of the same task and similar length.
     """

@@ -141,6 +141,7 @@ def ratio(forced: Cells, free: Cells, figure: str) -> str:
 
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
+    """Return every signature with the names of the figures that it applies to."""
     figures_of: dict[str, dict[str, None]] = {}
     for cell in results["cells"]:
         for figure, about in cell["metrics"].items():
@@ -186,8 +187,8 @@ class Example:
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
     """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
 
-    Of several seeds the first is shown. Words of teacher-forced predictions are bold if the reference has them, those
-    of the others underlined if all these others, of all samples, have them.
+    Of several seeds the first is shown. Words of teacher-forced predictions are bold if the reference has them. Words
+    of the other predictions are underlined if every one of these, over all samples returned, has them.
     """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
@@ -295,7 +296,7 @@ def write_table(path: str | os.PathLike[str], table: Table, below: Sequence[str]
 
 
 def print_table(results: dict[str, Any]) -> None:
-    """Print the results of `score_cells` as wide as the terminal, or 160 characters."""
+    """Print the results of `score_cells` as wide as the terminal, or 160 characters without a terminal."""
     console = Console(force_jupyter=False)  # in Jupyter, rich would ignore a redirected standard output
     if not console.is_terminal:
         console.width = 160
@@ -347,7 +348,7 @@ def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) 
 
 
 def add_verdict(folder: str | os.PathLike[str], verdict: str) -> None:
-    """Write the verdict of an audit as the first section of `results.md`, for an earlier one."""
+    """Write the verdict of an audit as the first section of `results.md`, in place of an earlier one."""
     path = epath.Path(folder) / "results.md"
     if verdict and path.exists():
         scores = path.read_text()
@@ -357,6 +358,7 @@ def add_verdict(folder: str | os.PathLike[str], verdict: str) -> None:
 def write_tables(
     folder: str | os.PathLike[str], results: dict[str, Any], examples: Sequence[Example], label: str = "model"
 ) -> None:
+    """Write `results.md` and `results.tex` into a folder, each atomically."""
     table = score_table(results, label)
     signed = [f"- {', '.join(names)}: `{signature}`" for signature, names in signatures(results).items()]
     scores = ("# Scores", "", table_markdown(table), "## Signatures", "", *signed, "")

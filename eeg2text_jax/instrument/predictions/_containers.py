@@ -21,8 +21,8 @@ from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 TAB = "\t"
 DELIMITERS = (",", TAB, ";")
-NO_MARK = "\x1f"  # of one column
-BAR = "|"  # of a table with a known header, also in Markdown
+NO_MARK = "\x1f"  # between the cells of a table of one column
+BAR = "|"  # between the cells of a table with a known header, also in Markdown
 RULE = re.compile(r"[|: ]*-[-|: ]*")  # below a header in Markdown
 FEW = 10  # fewest distinct rows of a table without header
 MOST_OF_CELL = 40  # characters, in messages
@@ -161,8 +161,8 @@ def csv_table(
 ) -> Table | None:
     """Return a CSV with a header (`F`) or without (`H`); None if the lines are no table.
 
-    `wanted` names columns of a header. Not `alone`, lines may be texts with commas: a table without header needs ids,
-    quotes or tabs.
+    `wanted` names columns, which tells a header. `alone`: the file should hold both sides; else its lines may be texts
+    with commas, so that a table without header needs ids, quotes or tabs.
     """
     stated, above = top_of(lines)
     notes = (f"{above} lines of comments above the table are not used",) if above and not stated else ()
@@ -246,7 +246,10 @@ def records(
 
 
 def records_of(lines: Lines, delimiter: str, above: int, quotes: bool = True) -> tuple[list[int], list[list[str]]]:
-    """Return the numbers of the first lines, and the cells, of the records; between tabs, quotes may be characters."""
+    """Return the number of the first line, and the cells, of each record; blank lines are skipped.
+
+    Between tabs, quotes that close no field are characters of the texts.
+    """
     found: dict[int, list[str]] = {}
     width, limit = 0, csv.field_size_limit(sys.maxsize)
     try:
@@ -291,7 +294,7 @@ def line_texts(lines: Lines) -> list[str]:
 
 
 def single_cells(texts: Sequence[str], mark: str, path: epath.Path) -> list[list[str]]:
-    """Return the rows of a CSV of one column; [] if the texts are none."""
+    """Return the rows of a CSV of one column, without quotes; [] if the texts are none."""
     with contextlib.suppress(UserError):
         rows = [cells or [""] for _, cells in records(texts, mark, path)]
         return rows if all(len(cells) == 1 for cells in rows) else []
@@ -441,7 +444,7 @@ def literal(text: str) -> Any:
 
 
 def form_of(value: Any) -> str:
-    """Return what a JSON value may be: of lists, "objects", "rows", "texts" or another "list".
+    """Return what a JSON value may be, "" if nothing: of lists, "objects", "rows", "texts" or another "list".
 
     Of objects: "split" (a table of wandb or pandas), "keyed" (objects by key), "lists" by name or another "object".
     """
@@ -544,7 +547,10 @@ def columns_of(content: dict[str, Any], path: epath.Path, names: Names, *, alone
 
 
 def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the place and the rows of each list of objects with `fewest` texts, or of as many lists in an object."""
+    """Yield the place and the rows of each list of objects with at least `fewest` texts, or of as many lists by name.
+
+    Lists by name count only within another object.
+    """
     waiting = [("", content)]
     while waiting:
         at, value = waiting.pop()
@@ -566,14 +572,14 @@ def lists_in(content: Any, names: Names, fewest: int) -> Iterator[tuple[str, lis
 def objects_table(
     rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int] = ()
 ) -> Table:
-    """Return JSON objects as a table with the names of the first; a chat is the side that is missing.
+    """Return JSON objects as a table with the names of the first; a chat becomes the side that is missing.
 
     `numbers`: the lines of the objects; () if they are items of a list.
     """
     unit = "line" if numbers else "item"
     notes: dict[str, None] = {}
     both = [i for i, row in enumerate(rows) if sum(map(names.is_text, normalize_names(row))) > 1]
-    if both and both[0] > 0 and len(both) > 1:  # a log begins with figures
+    if both and both[0] > 0 and len(both) > 1:  # a log, whose first objects hold figures
         places = numbers or range(1, len(rows) + 1)
         notes[f"{len(rows) - len(both)} {unit}s without two texts are not used, such as {unit} {places[0]}"] = None
         rows, numbers = [rows[i] for i in both], [places[i] for i in both]
@@ -608,9 +614,9 @@ CANDIDATES = "of the candidates in a user's message the first is the prediction,
 
 
 def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> dict[str, Any]:
-    """Return a row with the assistant's last message, for its chat, as the missing reference or prediction.
+    """Return a row with the assistant's last message, in place of its chat, as the missing reference or prediction.
 
-    If both are missing, candidates in the user's message are the prediction.
+    If both are missing, candidates (n best) in the user's message are the prediction.
     """
     chat, turns = turns_of(row)
     if not chat:

@@ -22,14 +22,14 @@ from eeg2text_jax.instrument.predictions.columns import (
 
 
 def bare(key: str) -> str:
-    """Return an id without case, folder, leading zeros, prefix and ends."""
+    """Return an id without what ids of one sample may differ in: case, folder, leading zeros, prefix, ends."""
     ends = r"\.[A-Za-z]\w{1,3}$|\.0$|[_-](?:pred|hyp|ref|gt|true)$"
     return re.sub(rf"^.*/|^[sthd]-(?=\d+$)|^0+(?=\d)|{ends}", "", key.casefold())
 
 
 MOST_ENDS = 8  # suffixes of ids that name systems
 ANY = re.compile("")
-ROWS, INDEX = "rows", "index"  # value of --id; the weakest key
+ROWS, INDEX = "rows", "index"  # --id=rows joins row by row; an index is the weakest key
 HOW = "say --id=COLUMN to join by another column, --id=COLUMN,COLUMN by several, or --id=rows to join row by row"
 
 
@@ -48,7 +48,7 @@ class Side:
             for key in dict.fromkeys(names.keys.values())
             if (places := [i for name, i in self.columns.items() if names.keys.get(name) == key])
         }
-        if table.titles is None:  # ids without a name
+        if table.titles is None:  # the key of ids without a name
             others = [{*map(str, column)} for k in range(other.width) if is_id(column := other.column(k), ANY)]
 
             def is_key(column: Sequence[str]) -> bool:  # of several references or outputs of a text, ids recur
@@ -65,7 +65,7 @@ class Side:
         return ["/".join("" if row[i] is None else str(row[i]).strip() for i in places) for row in self.table.rows]
 
     def distinct(self) -> dict[str, int]:
-        """Return name -> position of the columns with another value in each row."""
+        """Return name -> position of the columns, beside the texts, with another value in each row."""
         count = len(self.table.rows)
         return {name: i for name, i in self.columns.items() if len({*self.values([i])}) == count > 1}
 
@@ -106,7 +106,7 @@ def lines_of_ids(lines: Table, references: Table) -> Table:
         ids = {*map(str, column)} if is_id(column) else set()
         split = ((*str(row[0]).split(None, 1), "", "")[:2] for row in lines.rows)
         rows = {number: pair for number, pair in zip(lines.numbers, split, strict=True) if pair[0] in ids}
-        spoken = sum(bool(text) for _, text in rows.values())  # references may be words
+        spoken = sum(bool(text) for _, text in rows.values())  # words of the references are no ids
         most = 2 * len({key for key, _ in rows.values()}) > len(ids) > 1 and 2 * spoken > len(rows)
         if most and len(rows) < len(lines.rows):
             note = f"{len(lines.rows) - len(rows)} lines that do not begin with an id of the references are not used"
@@ -284,7 +284,7 @@ class Join:
             return self.parallel(notes)
         ids, reference_ids = self.ids()
         table = self.references.table
-        distinct = len({*ids}) == len(ids)  # references alone repeat: several of one text
+        distinct = len({*ids}) == len(ids)  # ids that only the references repeat: several references of one text
         grouped = table.grouped or (distinct and (self.stated or table.titles is None))
         if ids == reference_ids and not grouped:
             return [*range(len(ids))]
@@ -319,7 +319,7 @@ class Join:
         raise table.error(f"{said}; give the file with these references, or {HOW}")
 
     def groups(self) -> tuple[list[int], str]:
-        """Return the first reference of each of as many groups as outputs, and what divides these."""
+        """Return the first reference of each group, if there are as many groups as outputs, and what divides them."""
         side = self.references
         marks = {"empty lines": [None if row[side.text] else "" for row in side.table.rows]}
         marks |= {side.table.shown(i): side.values([i]) for i in side.columns.values()}

@@ -41,7 +41,7 @@ BLOCKS = {  # layout -> its labels and what closes a block
 LAYOUTS = (*BLOCKS, "A2", "C2", "E")
 RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
-# A label surely begins so.
+# What begins so is surely a label.
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
@@ -81,7 +81,7 @@ class Printed:
     lines: list[str]
     marks: list[list[Label]]  # of each line, if the first stands at its begin or behind a prefix
     rules: list[str]  # what each line repeats ("#", "-", "="), "start" or "end", "" for other lines
-    log: bool = False  # other lines are surely no texts
+    log: bool = False  # lines that are no samples are surely no texts
     reference: str = ""
     predictions: Sequence[str] = ()
     about: Sequence[str] = ()  # fields such as the subject
@@ -124,7 +124,7 @@ def labelled_table(
     table = None if labels else systems_of(printed) or tool_table(printed.path, printed.lines)
     table = table or (None if printed.kind else table_with(tables, names, wanted))
     table = table or (None if wanted else labelled_lines(printed, names, labels) or tutorial_lines(printed, names))
-    return table or table_with(tables, names, wanted)  # in a notebook, perhaps the head of one
+    return table or table_with(tables, names, wanted)  # in a notebook, such a table may be the head of a longer one
 
 
 def labelled_lines(printed: Text, names: Names, labels: Sequence[str] | None) -> Table | None:
@@ -225,7 +225,7 @@ def is_prefix(text: str) -> bool:
 
 
 def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
-    """Return a row per word (layout E)."""
+    """Return a row per word (layout E). Raises UserError for a line of another form."""
     rows = {number: WORD_PAIR.fullmatch(line) for number, line in enumerate(lines, 1) if line.strip()}
     if number := next((number for number, pair in rows.items() if pair is None), 0):
         what = f"expected 'target word: ...<TAB>pred word: ...', found {lines[number - 1]!r:.60}."
@@ -480,7 +480,7 @@ def pairs(text: Printed) -> Pairs:
             numbers.append(begin + 1)
             row = {}
     lost += [begin] if row else []
-    if len(lost) > len(rows) or (row and not log):  # any may lack its partner
+    if len(lost) > len(rows) or (row and not log):  # of an odd last one, any may lack its partner
         at = begin if row else lost[0]
         heads = join_names([*map(repr, recurring_heads(text.lines)[1])], 5)
         how = f"repair the pairs, or name two labels ({heads}) with --labels=TRUE,PREDICTED{WHICH * text.log}"
@@ -503,7 +503,10 @@ def with_texts_below(text: Printed) -> None:
 
 
 def on_one(text: Printed) -> Pairs:
-    """Return the samples with both labels on one line, without a ruler, a mark between them, and fields behind it."""
+    """Return the samples with both labels on one line.
+
+    Left out are a ruler behind them, one mark between all of them, and what follows this mark again: other fields.
+    """
     rows, places = [], []
     for i, marks in enumerate(text.marks):
         ends = [*(label.start for label in marks[1:]), None]

@@ -1,4 +1,4 @@
-"""The dictionary `names.toml` of columns, fields and labels; `--names=FILE` adds a file of the same form."""
+"""The dictionary of names of columns, fields and labels, `names.toml`; `--names=FILE` adds a file of the same form."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ SIDES = ("reference", "prediction")
 TEXT, PHONEMES = "text", "phonemes"  # forms of a text
 PARTS = ("trial", "block", "session")  # keys that name a row together, not alone
 LIST_OF_PAIRS = "pairs"
-# Prefixes and suffixes of the name of a column.
+# Prefixes and suffixes of a column's name that state the mode of its predictions.
 MODE_AFFIXES = {
     "free_running": re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?"),
     "teacher_forced": re.compile(
@@ -26,7 +26,7 @@ MODE_AFFIXES = {
 # Marks of a condition beside a name (`pred_real`) that are no names by themselves.
 MARKS_OF_CONDITIONS = {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
 MOST_OF_NAME, FURTHER = 40, 2  # characters of a name; words beside a known one
-COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")  # in any text
+COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")  # words of any text
 
 
 def normalize_names(names: Iterable[Any]) -> list[str]:
@@ -44,7 +44,7 @@ class Names:
     """What names of columns, in the form of `normalize`, mean."""
 
     def __init__(self, sections: Mapping[str, Any], claimed: Mapping[str, str]) -> None:
-        """`claimed`: name in a user's file -> its section."""
+        """`sections`: the content of `names.toml`; `claimed`: name in a user's file -> its section."""
         self.sections = sections
         self.pairs = [(reference, prediction) for reference, prediction in sections[LIST_OF_PAIRS]]
         # Name -> field such as "subject"; key of joins, in order of preference; condition.

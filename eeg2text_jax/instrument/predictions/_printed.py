@@ -32,7 +32,7 @@ TENSOR = re.compile(  # texts as TensorFlow prints them
     r"|tf\.Tensor\(\s*(b?'[^']*'|b?\"[^\"]*\"|\[.*?\]), shape=\([\d, ]*\), [^)]*\)",
     re.DOTALL,
 )
-SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text in pandas
+SERIES = re.compile(r"^\d+ {2,}(.*)\nName: .*, dtype: object$", re.MULTILINE)  # one text as pandas prints a Series
 # Also `[20000/300000] Train loss: 0.3`; `[3/500]` without a figure of training is of a sample.
 EPOCH = re.compile(
     r"\b(epoch|step|iteration)\b\D{0,6}(\d+)|^\s*\[(\d+)/\d+\](?=.*\b(?:loss|acc|accuracy|lr|train|valid)\b)",
@@ -56,7 +56,7 @@ BETWEEN = (" ||| ", " || ", "\t", " | ", " -> ", " => ")  # two texts without la
 # In `key >> [text] (text)`: brackets beside a space or an end, and marks alone.
 MARK = r"(?:[][(){}]|(?<![^ ])[<>=~]+(?![^ ]))"
 MARKS = re.compile(r"(?:^| )M+(?: M+)* ?|M+(?:(?: M+)+ ?| |$)".replace("M", MARK))
-LONGEST = 2000  # characters of a line
+LONGEST = 2000  # characters of such a line
 QUOTE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
 AMONG, PAIRS, LISTS = "a table among other lines", "pairs of quoted texts", "lists of tokens below each other"
 QUOTED_PAIR = re.compile(rf"\({QUOTE}, {QUOTE}\)")
@@ -148,7 +148,7 @@ def output_text(output: Mapping[str, Any]) -> str:
 
 
 def shown_text(data: Mapping[str, Any]) -> str:
-    """Return the plain text; if it names an object, or HTML has tables, that without tags."""
+    """Return the plain text, or HTML without its tags if it has tables, or if the plain text names an object."""
     plain, page = ("".join(data.get(f"text/{kind}", "")) for kind in ("plain", "html"))
     if not page or (plain and "<table" not in page and not re.match(r"<IPython|<[\w. ]+ at 0x", plain)):
         return plain
@@ -164,7 +164,7 @@ def barred(row: re.Match[str]) -> str:
 
 
 def tables_among(text: Text, names: Names, wanted: Sequence[str] = ()) -> Iterator[Table]:
-    """Yield the tables among other lines, and the lines of two texts.
+    """Yield the tables among other lines, and the lines of two texts with a mark between.
 
     A header stands above a rule of Markdown, or has names of both sides or the `wanted` ones. A table printed twice
     counts once, where it stands last.
@@ -317,16 +317,17 @@ def table_with(tables: Iterable[Table], names: Names, wanted: Sequence[str]) -> 
 
 
 def with_texts(tables: Iterable[Table]) -> list[Table]:
-    """Return the tables with two columns of texts, the longest first; rows that differ in numbers are figures."""
+    """Return the tables with two columns of texts, the longest first; rows that differ in numbers alone are figures."""
     spoken = [table for table in tables if PAIRS in table.kind or len(spaced(table)) > 1]
     spoken = [of for of in spoken if len({re.sub(r"[\d.]+", "", "|".join(row)) for row in of.rows}) > 1]
     return sorted(spoken, key=lambda table: -len(table.rows))
 
 
 def recurring_heads(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return possible labels of several lines, the most frequent first, and those of them before texts, for messages.
+    """Return possible labels that begin several lines, the most frequent first, and those of them before texts.
 
-    Half of these texts have two words. Labels that differ in a number are one: the number is of the sample.
+    They are for messages. On half of the lines of the latter, or below these, a text has two words. Labels that differ
+    in a number are one: the number is of the sample.
     """
     written: dict[str, str] = {}
     counts, spoken = Counter[str](), Counter[str]()

@@ -37,7 +37,7 @@ FEWEST_WITH_MARKS = 4  # rows; fewer may have them by chance
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
 CONTROLS = ("noise", "random", "random_noise", "gaussian_noise", "shuffled", "random_eeg", "zero", "zero_eeg", "zeros")
 RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # other than EEG
-MOST_CONDITIONS = 12  # values of a column
+MOST_CONDITIONS = 12  # a column with more values is not read as conditions
 MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}
 YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
 Changed = dict[str, set[int]]  # note on converted texts -> rows
@@ -259,11 +259,11 @@ def fields_of(
 
 
 def mode_of(about: Mapping[str, str], mode: str, where: str) -> str:
-    """Return the mode that a row's fields or else `mode` state, or "unknown"."""
+    """Return the mode that a row's fields or else `mode` state, or "unknown". Raises UserError for another mode."""
     stated = mode_name(about.get("mode", mode)) or UNKNOWN
     if stated not in (*MODES, UNKNOWN):
         raise UserError(f"{where}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
-    if stated == UNKNOWN and "decoding" in about:  # or a search
+    if stated == UNKNOWN and "decoding" in about:  # which may name a search instead
         stated = mode_name(about["decoding"])
     if stated not in MODES and "forced" in about:
         forced = about["forced"].strip().lower()

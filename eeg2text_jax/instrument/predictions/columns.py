@@ -27,7 +27,7 @@ from eeg2text_jax.instrument.predictions.file import MODES, UNKNOWN, mode_name
 from eeg2text_jax.instrument.predictions.packed import read_text
 
 TIME = ("recording", "onset", "duration", "order")
-METADATA = ("n_words", *TIME)
+METADATA = ("n_words", *TIME)  # further columns of a metadata CSV
 NAME_BOTH = "--columns=REFERENCE,PREDICTION"
 # What a description calls columns -> their fields.
 SAID = {
@@ -43,7 +43,7 @@ SPLITS = {
 }
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 NUMBERS = re.compile(rf"{NUMBER.pattern}|\[({NUMBER.pattern}(, *|(?=\])))+\]", re.IGNORECASE)  # or a list
-MOST_SYSTEMS = 50  # values of a column
+MOST_SYSTEMS = 50  # values of a column that may be systems
 FILE_NAME = re.compile(r".*\.(?=\w*[a-z])\w{2,4}", re.IGNORECASE)
 CODE = re.compile(r"[\w.:-]*\d[\w.:-]*", re.ASCII)  # of a reader, an image
 MOST_COMPARED = 40  # columns, each with each
@@ -115,7 +115,7 @@ def known_columns(table: Table, names: Names) -> Columns:
 
 
 def holds_words(table: Table, index: int) -> bool:
-    """Return whether not all cells of a column are numbers, lists of numbers, yes or no."""
+    """Return whether a column may hold texts: not all cells are numbers, lists of numbers, yes or no, or empty."""
     cells = filled(table, index)
     return not cells or not all(NUMBERS.fullmatch(cell) or cell in ("True", "False") for cell in cells)
 
@@ -129,7 +129,7 @@ def filled(table: Table, index: int) -> list[str]:
 def of_one_form(
     table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the reference in the form of the predictions, one of `spoken` for phonemes, and a note on it."""
+    """Return the name of the reference in the form of the predictions, of `spoken` for phonemes, and a note on it."""
     place = table.names.index(reference)
     if reference in spoken or is_spelled(table.column(place)) or not all(map(is_spelled, map(table.column, predicted))):
         return reference, ()
@@ -181,7 +181,7 @@ def spaced(table: Table) -> list[int]:
 
 
 def letter_pairs(table: Table) -> dict[int, list[set[str]]]:
-    """Return position -> pairs of letters in the first cells, but of numbers, codes and names of files."""
+    """Return position -> pairs of letters in the first cells; without columns of numbers, codes and names of files."""
     pairs = {}
     for i in range(min(table.width, MOST_COMPARED)):
         cells = [str(cell).strip() for cell in table.column(i)[table.titles is None :][:SAMPLED]]
@@ -193,7 +193,8 @@ def letter_pairs(table: Table) -> dict[int, list[set[str]]]:
 def likely(table: Table, other: Table | None = None) -> list[int]:
     """Return the two columns whose rows share most pairs of letters, or else the first with spaces.
 
-    They are not equal. Of two tables, whose rows may be in any order, columns are compared as a whole.
+    Columns of the same texts are left out. Columns of two tables, whose rows may be in any order, are compared as a
+    whole.
     """
     parts, others = letter_pairs(table), letter_pairs(other or table)
     if other:

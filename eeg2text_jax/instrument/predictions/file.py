@@ -178,7 +178,7 @@ def normalize(name: str) -> str:
 
 
 def sentence_key(text: str) -> str:
-    """Return a key of a sentence without its white space and Unicode form."""
+    """Return a key of a sentence that ignores kinds of white space and the Unicode form."""
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
@@ -208,7 +208,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=refuse_repeated_names)
 
 
 def parse_object(line: str, where: str) -> dict[str, Any]:
-    """Return the JSON object on a line; `where` begins messages."""
+    """Return the JSON object on a line; `where` begins messages. Raises UserError if it is no object."""
     try:
         row = DECODER.decode(line)
     except (ValueError, RecursionError) as error:

@@ -23,7 +23,7 @@ from eeg2text_jax.base.packages import library, parquet_errors
 
 LARGEST = 2**31  # bytes of an unpacked file; a million predictions have a tenth of it
 CELLS = 50_000_000  # of a table, with the empty ones before a row's last cell
-SECONDS = 300  # for such a table
+SECONDS = 300  # longest time in which such a table is read
 TEXT = "CSV"  # kind of a file of text
 PICKLE = "a Python pickle, which can run code and is not opened"
 AS_TEXT = "write its texts as CSV or JSON"
@@ -41,7 +41,7 @@ PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # the first protocols h
 DAMAGE = (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, SyntaxError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
 UTF_7 = re.compile(rb"\+[A-Za-z0-9/][A-Za-z0-9+/]+")
-TITLES = 20  # rows of a sheet with a header, below titles
+TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
 Rows = Iterator[Sequence[Any]]
 
 

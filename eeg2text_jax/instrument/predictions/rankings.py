@@ -46,7 +46,7 @@ CANDIDATE: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """A named list of `N` distinct sentences that are ranked."""
+    """A named list of `N` sentences that are ranked. Raises UserError if a sentence occurs twice."""
 
     name: str
     references: Sequence[str]

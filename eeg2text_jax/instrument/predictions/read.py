@@ -375,7 +375,7 @@ def in_passes(blocks: Sequence[str], references: Sequence[str]) -> list[str]:
 def repeated(table: Table, used: Columns) -> list[str]:
     """Return why rows are pooled, if references recur and nothing says why."""
     about, references = stated(table, used.about), [str(row[used.reference]) for row in table.rows]
-    readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # of one sentence
+    readers = ("subject", "task", "train_condition", "seed", *SAID["mode"])  # what tells rows of one sentence apart
     keys = [*zip(references, *(about[name] for name in readers if name in about), strict=True)]
     rows, subjects = sum(n for n in Counter(keys).values() if n > 1), "subject" in about
     why = f"{rows} rows share their {'subject and ' * subjects}reference with another row, and no known column says why"
@@ -476,10 +476,10 @@ def describe(read: PredictionSet) -> str:
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
 
 
-FEW = 10  # distinct texts whose frequencies and lack of spaces are judged
+FEW = 10  # fewest distinct texts whose frequencies and lack of spaces are judged
 MARKS = (",", ";", "|", "/")  # between references in a cell, or within one
 SPECIAL = re.compile(r"</?s>|<pad>|(?<!<)<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
-PIECES = re.compile("@@ |\u2581| ##\\w")  # of words
+PIECES = re.compile("@@ |\u2581| ##\\w")  # marks of word pieces
 QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
 HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters, with bopomofo
 
@@ -599,7 +599,7 @@ def ends(rows: Sequence[Prediction]) -> Iterator[str]:
 
     And on marks or figures there, as of a log, on one side alone.
     """
-    shapes = []  # of each side: first words, figures at the end
+    shapes = []  # of each side: first words without letters, figures at the end
     for side in SIDES:
         texts = [getattr(p, side) for p in rows]
         heads = (re.sub(r"\d+", "0", text.split()[0]) if " " in text.strip() else "" for text in texts)

@@ -157,7 +157,7 @@ def account(read: PredictionSet) -> list[str]:
 def ten_rows(read: PredictionSet) -> list[tuple[str, str, str, str]]:
     """Return subject, condition, reference and prediction of the first five, the last two and three other rows.
 
-    Their texts differ most in length: one may be cut, or have more than its words.
+    The texts of these three differ most in length: one may be cut, or have more than its words.
     """
     rows, sides = read.predictions, [[len(getattr(p, side)) + 10 for side in SIDES] for p in read.predictions]
     unlike = sorted(range(len(rows)), key=lambda i: min(sides[i]) / max(sides[i]))
