@@ -168,6 +168,7 @@ def test_an_interruption_says_what_the_same_command_does(line, said, monkeypatch
         ("run --config=demo --workdir=new --folds=", "--folds= is empty"),
         ("score number.py --metrics=", "--metrics= is empty"),
         ("audit --eeg=number.py --deciding=", "--deciding= is empty"),
+        ("audit --eeg=number.py --write-plan=no/plan.toml", "there is no folder no; make it first"),
         ("run --config=leaves.py --workdir=new --config.data.source=", "leaves.py: cannot be loaded"),
         ("train --config=nothing.py --workdir=new", "nothing.py: has no function get_config"),
         ("split . --method=a", ".: is a folder; expected a data file"),

@@ -167,6 +167,7 @@ def estimated(topology: str) -> Iterator[tuple[str, list[tuple[str, float, int]]
 
 
 def total(lines: Iterable[tuple[str, float, int]], by: dict[str, Correction]) -> float:
+    """Return the milliseconds of a program's instructions with corrections by kind."""
     return sum(by.get(kind, Correction(1.0, 0.0))(each) * times for kind, each, times in lines if each) / 1e3
 
 

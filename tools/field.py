@@ -193,6 +193,7 @@ def audit_mode(one: PublishedSet, mode: str, rows: list[Prediction], read: dict[
 
 
 def stated(rows: list[Prediction]) -> list[Prediction]:
+    """Rows of a file that does not say its mode, with the mode that its repository states."""
     return [dataclasses.replace(row, mode="free_running") for row in rows]
 
 

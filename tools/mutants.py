@@ -6,7 +6,7 @@
     python tools/mutants.py RESULTS.jsonl --table     # what was found so far
 
 Each kind of change (`eeg2text_testing.mutation`) is drawn equally often, each of its places with equal probability.
-Tests that relate import the module, directly or over others, the files nearest to it first. They run until one
+Related tests are those that import the module, directly or over others, files nearest to it first. They run until one
 fails or `--seconds` of CPU time are spent. A test that catches a change must pass without it. A mutant that hangs is
 caught. The tree is a copy of the last commit; the command resumes.
 

@@ -42,7 +42,11 @@ def check_addresses(arguments: Sequence[str]) -> None:
 
 
 def check_outputs(command: str, arguments: Sequence[str]) -> None:
-    """Raise UserError for an output that cannot be written: no name, a link, a device, a folder, an input, twice."""
+    """Raise UserError, before any work, for an output that cannot be written.
+
+    It is empty, `-`, a link, a device, a folder in place of a file, an input of the same command, named twice, or in a
+    missing folder.
+    """
     if {"-h", "--help"} & set(arguments):
         return
     outputs, inputs = _divide(arguments)
@@ -131,7 +135,8 @@ def _check_place(command: str, option: str, value: str, shown: str) -> None:
 def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
     """Yield the arguments with local paths in place of bucket URLs; at the end, upload what was written there.
 
-    Configuration fields keep URLs; readers call `at_hand`. Raises UserError if a URL cannot be read or written.
+    Configuration fields keep URLs, also in `config.json`; readers call `at_hand`. Raises UserError, before the command
+    begins, if a URL cannot be read or written.
     """
     spool = buckets.cache_folder() / "spool" / f"{os.getpid()}.out"
     written: list[tuple[buckets.Address, buckets.Store, Path]] = []

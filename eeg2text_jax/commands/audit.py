@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
@@ -44,6 +44,9 @@ from eeg2text_jax.instrument.predictions.selection import (
 )
 from eeg2text_jax.instrument.workdir import check_unchanged, is_of_its_run, neighbors_of_run
 from eeg2text_jax.judge.model_metrics import endpoints, makers_of
+
+if TYPE_CHECKING:  # the import takes seconds, which only --again needs
+    from eeg2text_jax.runs.decode_again import Again
 
 EPILOG = f"""
 The file given with --eeg may have several evaluation conditions, as predictions.jsonl of a run has: then the
@@ -107,7 +110,7 @@ def read_plan(flags: argparse.Namespace) -> str:
 
 
 def stated_options(flags: argparse.Namespace, controls: Collection[str], plan: str) -> dict[str, Any]:
-    """Return the options of the audit for texts and rankings alike.
+    """Return the options of the audit that the flags state, for texts and rankings alike.
 
     Raises UserError if a name in `--deciding` is not a control of the files.
     """
@@ -179,8 +182,8 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     return dataclasses.replace(result, judged=Judged(files))
 
 
-def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> Any:
-    """Decode the rows of all files again; return what `decode_again` says of the first file, with the others'."""
+def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
+    """Decode the rows of all files again, with JAX; return what it shows about the first file and about the others."""
     from eeg2text_jax.runs.decode_again import decode_again
 
     first, *others = map(decode_again, sets)
@@ -191,8 +194,8 @@ def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> Any:
     return first._replace(provenance=dataclasses.replace(first.provenance, **said))
 
 
-def about_again(again: Any, flags: argparse.Namespace) -> dict[str, Any]:
-    """Return the audit's options about rows that were decoded again; `--train-text` goes before the run's part."""
+def about_again(again: "Again", flags: argparse.Namespace) -> dict[str, Any]:
+    """Return the audit's options about rows that were decoded again; `--train-text` overrides the run's train part."""
     facts = {name: value for name, value in again.facts.items() if name != "training_text" or not flags.train_text}
     return {"decoded": again.provenance, **facts}
 
@@ -205,7 +208,8 @@ def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
 def endpoints_of(text: str) -> list[Endpoint]:
     """Return the endpoints of `--endpoint`: the one that decides, then further ones.
 
-    Raises UserError for an endpoint that is unknown, given twice, or without its encoder or judge.
+    JAX and weights are loaded only if an endpoint needs them. Raises UserError for an endpoint that is unknown, given
+    twice, or without its encoder or judge.
     """
     parts = text.split(",")
     if len({*parts}) < len(parts):

@@ -1,6 +1,7 @@
 """`eeg2text bench --config=NAME`: throughput of the programs that `eeg2text run` runs, on all devices of all hosts.
 
-No step waits for another, except that metrics are read one step later, as in a run.
+No step waits for another, except that metrics are read one step later, as in a run. Without the configuration's
+recordings, random ones are made.
 """
 
 import contextlib
@@ -113,9 +114,9 @@ def has_recordings(source: str) -> bool:
 
 
 def with_made_up_data(config: Settings, folder: Path) -> Settings:
-    """Return the configuration with random weights, and recordings in the file MADE_UP of `folder`.
+    """Return the configuration with random weights of the checkpoint's shape, and made-up recordings.
 
-    Its name has no folder, so that all hosts have one configuration.
+    They are the file MADE_UP in `folder`: its name has no folder, so that all hosts have one configuration.
     """
     shape = feature_shape(config.data)
     if len(shape) != 1:
@@ -329,7 +330,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def gpu_state() -> list[dict[str, str]]:
-    """Return `GPU_FIELDS` of every NVIDIA GPU by `nvidia-smi`, if it is there.
+    """Return `GPU_FIELDS` of every NVIDIA GPU as `nvidia-smi` reports them now; empty without it.
 
     Reports hold them before and after the timed runs: a hot GPU, or one short of power, lowers its clocks.
     """

@@ -153,7 +153,7 @@ def _run(name: str, rest: list[str]) -> int:
 
 
 def _refuse_empty(arguments: list[str]) -> None:
-    """Raise UserError for an empty argument, as from an unset shell variable. Fields may be empty."""
+    """Raise UserError for an empty argument, as from an unset shell variable. Configuration fields may be empty."""
     for before, argument in itertools.pairwise(["", *arguments]):
         if before.startswith("--config."):
             continue
@@ -166,7 +166,10 @@ def _refuse_empty(arguments: list[str]) -> None:
 
 @contextmanager
 def _terminable(name: str, after: str) -> Iterator[None]:
-    """Raise `Terminated` in the main thread if SIGTERM comes during the block; training installs its own handler."""
+    """Raise `Terminated` in the main thread if SIGTERM comes during the block; training installs its own handler.
+
+    The message of the command `name` ends with `after`, what the user can do.
+    """
     ended = left = False
 
     def end(*_: object) -> None:
@@ -218,7 +221,8 @@ COMPILER = os.path.join("jax", "_src", "compiler.py")
 def _end_compilation(signals: int, name: str, after: str) -> None:
     """End the process if SIGTERM comes during a compilation, which runs in C++ for minutes and handles no signal.
 
-    `signals` is the pipe to which Python writes the number of every signal, until it is closed.
+    No file is left half-written: each gets its name when it is complete. `signals` is the pipe to which Python writes
+    the number of every signal; the function returns when it is closed.
     """
     with os.fdopen(signals, "rb", buffering=0) as numbers:
         while number := numbers.read(1):

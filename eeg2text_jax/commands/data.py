@@ -64,7 +64,7 @@ def time_figure(data: DataFile) -> Any:
 def place_figure(data: DataFile) -> Any:
     """Return a figure of texts by place, a line per recording, with panels of task and run.
 
-    A text's color is its place in the first recording of its run that has it.
+    A text's color is its place in the first recording of its run that has it: recordings of one order look alike.
     """
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
@@ -166,7 +166,7 @@ _TIME = {
 
 
 def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
-    """Write `out`, a description of the Parquet file that `write_parquet` made of `data`."""
+    """Write `out` about the Parquet file that `write_parquet` made; `licence`: name or URL, `cite`: BibTeX."""
     fields = [
         {"@type": "cr:Field", "@id": f"samples/{column}", "name": column, "description": meaning, "dataType": kind}
         | {"source": {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}}
@@ -323,7 +323,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
 
 
 def parse_ratio(text: str) -> tuple[float, ...]:
-    """Parse shares of train, dev and test. Raises UserError, which names --ratio."""
+    """Parse shares of train, dev and test, with commas. Raises UserError, which names --ratio."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
@@ -384,7 +384,7 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> None:
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return column -> labels of all samples, object `[N]`, from a CSV with a column `reference`.
+    """Return column -> labels of all samples, object `[N]`, from a CSV with the sentences in `reference`.
 
     Raises UserError without this column, or a line for each sentence.
     """

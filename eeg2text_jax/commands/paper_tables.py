@@ -1,6 +1,7 @@
 """`eeg2text table` and `leakage`: any finished runs joined, and the papers' tables with the papers' own rows beside.
 
 `published.tsv` has the papers' rows, `papers.tsv` what differs from the papers. Scores are of the profile "paper".
+JAX is imported where it is needed, so that options are read at once.
 """
 
 import argparse
@@ -93,7 +94,7 @@ TABLES = _read_tables()
 
 
 def footnotes(table: str) -> list[str]:
-    """Return what differs here from the paper, where the table depends on it."""
+    """Return what differs here from the paper, or is needed, where the table depends on it."""
     paper, *places = TABLES[table].places
     text = Path(__file__).with_name("papers.tsv").read_text(encoding="utf8")
     rows = (line.split("\t") for line in text.splitlines())
@@ -101,7 +102,7 @@ def footnotes(table: str) -> list[str]:
 
 
 def runs_of(table: str) -> list[Run]:
-    """Return the runs of a table in the order of its rows, each once."""
+    """Return the runs of a table in the order of its rows, each once; none if it needs no run."""
     if table.startswith("jo-"):
         tasks = "sr-nr-nrv2" if table == "jo-3" else "sr-nr-tsr"
         names = ["bart"] if table == "jo-4" else BACKBONES.values()
@@ -216,7 +217,7 @@ def jo_table(name: str, out: Path) -> Table:
 
 
 def fair_table(name: str, out: Path) -> Table:
-    """Return Table 2, 3 or 4 of the cross-subject paper; our teacher-forced and noise rows stand below ours."""
+    """Return Table 2, 3 or 4 of the cross-subject paper; below a row of ours are its teacher-forced and noise rows."""
     ours = {MADE: ("eeg", "eeg", "free_running"), f"{MADE}, w/tf": ("eeg", "eeg", "teacher_forced")}
     ours[f"{MADE}, noise"] = ("noise", "noise", "free_running")
     rows = {}
@@ -280,7 +281,7 @@ def classifiers_of(results: Mapping[str, Any]) -> list[str]:
 
 
 def judges_table(workdirs: Sequence[Path]) -> Table:
-    """Return one table of judges and their baselines in the layout of LATTEScore's Table 4."""
+    """Return one table of judges and their baselines in the layout of LATTEScore's Table 4, a section a judge."""
     sections = []
     for workdir in workdirs:
         names = classifiers_of(results := judge_results(workdir))
@@ -373,7 +374,8 @@ def paper_rates(data: DataFile) -> dict[str, str]:
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
     """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all.
 
-    Rates are averages over the subjects or texts of test, as the paper says, and over all, as some figures suggest.
+    Each rate is an average over the subjects or texts of the test part, as the paper says, and once more over all of
+    them, as some of its figures suggest.
     """
     readings = readings_of(data)
     kind = 0 if data.is_windows else 1  # of the paper's cells "fMRI / EEG"
@@ -406,7 +408,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
 
 
 def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4)) -> Table:
-    """Return Table 1 of the cross-subject paper from a data file of scans and one of words."""
+    """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG"."""
     cells: dict[tuple[str, ...], list[list[str]]] = {}
     for kind, outline in enumerate(data):
         for row in leakage_rows(outline, seeds, PAPER_RATIO):
@@ -423,7 +425,7 @@ def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4))
 
 
 def figure_table(out: Path) -> Table:
-    """Draw fair-figure-4.png, a panel per data set and stage; return its lowest and last losses."""
+    """Draw fair-figure-4.png, a panel per data set and stage, a curve per split; return its lowest and last losses."""
     from eeg2text_jax.training.metrics_log import curve, curves_figure, rows_of, write_figure
 
     rows: list[list[str]] = []

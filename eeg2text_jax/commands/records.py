@@ -202,7 +202,7 @@ def _source(path: Path) -> str:
 
 
 def _write_predictions(path: Path, out: Path) -> list[str]:
-    """Write predictions.parquet, with the header as metadata; return why it is not written, without pyarrow."""
+    """Write predictions.parquet, with the header as metadata; without pyarrow, return why it is not written."""
     if not path.exists():
         return []
     try:
@@ -218,8 +218,8 @@ def _write_predictions(path: Path, out: Path) -> list[str]:
     schema = pa.schema(list(kinds.items()), metadata={b"eeg2text": json.dumps(prediction_set.header).encode()})
     rows = (*prediction_set.predictions, *prediction_set.further)
     columns = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()]
-    table = replacing(out / "predictions.parquet")
-    with table as partial, partial.open("wb") as file:  # pyarrow takes no name that is not UTF-8
+    # An open file, because pyarrow takes no name that is not UTF-8.
+    with replacing(out / "predictions.parquet") as partial, partial.open("wb") as file:
         pq.write_table(pa.table(columns, schema), file, write_page_checksum=True)
     return []
 

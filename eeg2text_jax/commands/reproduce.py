@@ -33,8 +33,8 @@ BESIDE = 1.15  # evaluation on dev, decoding and scoring beside the training ste
 READ = 1e9  # bytes of volumes read a second
 JUDGES = ("google/flan-t5-xxl", "Qwen/Qwen2.5-72B-Instruct")  # the second stands for the paper's LLM62B
 JUDGE_PARAMETERS = (11e9, 72e9)
-# CPU seconds of a demonstration's run, if its programs must be compiled and if an earlier run compiled them, and of
-# `PROBE`, on a shared core of an AMD EPYC.
+# CPU seconds of a demonstration's run, by encoder and data, if its programs must be compiled and if an earlier run
+# compiled them, and of `PROBE`, on a shared core of an AMD EPYC.
 DEMO_SECONDS = {"transformer synthetic": (37.0, 14.0), "unicorn synthetic": (59.0, 22.0)}
 DEMO_SECONDS |= {"unicorn synthetic-fmri": (112.0, 32.0), "judge": (29.0, 29.0)}
 DEMO_TABLE = 5.0  # CPU seconds without runs: 3.1 to 3.4, and 4 more if Python may not write its bytecode
@@ -265,7 +265,7 @@ def make_demo_data(wanted: Wanted) -> None:
 
 
 def spoken_pairs(count: int, seed: int) -> list[Pair]:
-    """Return made-up pairs of ten speakers."""
+    """Return made-up pairs of ten speakers, with the columns of LATTEScore's tables."""
     from eeg2text_jax.judge.toy import toy_pairs
 
     causes, pairs = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []

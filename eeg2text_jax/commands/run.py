@@ -137,7 +137,8 @@ def check_name(name: str) -> None:
 def push_folder(folder: str, name: str) -> str:
     """Upload a folder as a model of the Hub, in one commit; return its URL. A new repository is private.
 
-    Raises UserError without a token that may write there, or if the Hub cannot be reached.
+    The token comes from HF_TOKEN or `hf auth login`. Raises UserError without a token that may write there, or if the
+    Hub cannot be reached.
     """
     from huggingface_hub import HfApi  # takes 0.3 s, which an export without --push need not wait for
 
@@ -229,6 +230,7 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
 
 
 def bench(argv: list[str]) -> int:
+    """Measure the programs of a configuration; see `commands.bench`."""
     arguments = parse_config(argv, "bench", optional=("json", "baseline", "steps"))
     steps = arguments.options["steps"] or "20"
     if not (steps.isdecimal() and 2 <= int(steps) <= 10000):

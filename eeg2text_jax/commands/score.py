@@ -141,7 +141,7 @@ def main(argv: list[str]) -> int:
 
 
 def short_names(files: Sequence[epath.Path]) -> dict[str, str]:
-    """Return each file's path below the folder that holds all of them."""
+    """Return each file's path below the folder that holds all of them: results name no folder of this machine."""
     paths = {str(file): os.path.abspath(file) for file in files}
     above = os.path.commonpath([os.path.dirname(path) for path in paths.values()])
     return {name: os.path.relpath(path, above) for name, path in paths.items()}
@@ -171,7 +171,7 @@ def with_conditions(read: PredictionSet, train: str, evaluation: str) -> Predict
 def add_details(
     flags: argparse.Namespace, cell: dict[str, Any], rows: Sequence[Prediction], options: dict[str, Any]
 ) -> list[str]:
-    """Add scores by subject, and `flags` (warnings that need no control); return scores of rows as JSON."""
+    """Add scores by subject, and `flags` (the audit's warnings that need no control); return scores of rows as JSON."""
     if "unscored" in cell:
         message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
         cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]

@@ -25,6 +25,7 @@ from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
 
 def timed(work: Callable[[], np.ndarray]) -> tuple[np.ndarray, float, float]:
+    """The result, wall seconds and CPU seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     found = work()
     return found, time.perf_counter() - wall, time.process_time() - cpu

@@ -73,6 +73,7 @@ def timed(code: str, *arguments: object) -> tuple[float, float]:
 
 
 def batches(path: Path) -> float:
+    """Windows a second, in batches at random."""
     from eeg2text_jax.data.batches import Samples, make_batch
     from eeg2text_jax.data.datafile import read_datafile
 

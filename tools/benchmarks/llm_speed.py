@@ -106,10 +106,12 @@ def their_training(models: Adapted, rows: dict[str, np.ndarray]) -> Callable[[],
 
 
 def their_prompts(models: Adapted, rows: dict[str, np.ndarray]) -> torch.Tensor:
+    """Return the embeddings of the recordings in PyTorch, `[B, W, D]`."""
     return torch.relu(models.theirs["bridge"](models.theirs["project"](torch.tensor(rows["features"]))))
 
 
 def our_decoding(models: Adapted, rows: dict[str, np.ndarray], beams: int) -> Callable[[], np.ndarray]:
+    """Return a function that decodes the batch to new tokens, int `[B, 55]`, as `their_decoding` does."""
     spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": 56, "min_length": 56}, models.model)
     params = jax.tree.map(jnp.asarray, models.params)
     inputs = {name: jnp.asarray(rows[name]) for name in ("features", "mask")}

@@ -41,10 +41,11 @@ def alternate(
     *,
     warm_each: bool = False,
 ) -> dict[tuple[str, Key], list[float]]:
-    """Time every contestant on every input, by turns; return (contestant, key of the input) -> seconds of each run.
+    """Time every contestant on every input; return (contestant, key of the input) -> seconds of each run.
 
-    `warm_each`: an untimed run before each, as in training. Otherwise a step waits for memory that another program
-    freed: 3 of 11 seconds on a virtual machine that returns free pages to its host.
+    The contestants take turns, so that other load on the machine affects all of them. `warm_each`: an untimed run
+    before each, as in training. Otherwise a step waits for memory that another program freed: 3 of 11 seconds on a
+    virtual machine that returns free pages to its host.
     """
     seconds: dict[tuple[str, Key], list[float]] = defaultdict(list)
     for _ in range(repeats):
@@ -103,7 +104,11 @@ def by_part(data: ProfileData, hlo: str) -> dict[str, float]:
 
 
 def _operations(data: ProfileData, module: str) -> Iterator[tuple[str, float]]:
-    """Yield (instruction, nanoseconds) for every executed operation of an HLO module."""
+    """Yield (instruction, nanoseconds) for every executed operation of an HLO module.
+
+    In a TPU's profile, events of the line `XLA Ops` are named after instructions; events of GPUs and CPUs have the
+    names of instruction and module in their statistics.
+    """
     for plane in data.planes:
         for line in plane.lines:
             on_tpu = plane.name.startswith("/device:TPU")

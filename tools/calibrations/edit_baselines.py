@@ -5,7 +5,8 @@
 
 The generator is to be hard but not hopeless: word error rates alone between .65 and .85, similarity with lengths at
 least .05 better, and negation, number and antonym below .80 for every baseline. Of made-up speakers, decisions by true
-labels and by a classifier shall agree on 8 of 10, and word accuracy differ on 3 or more. All labels are a rule's.
+labels and by a classifier shall agree on 8 of 10, and word accuracy differ on 3 or more. All labels are a rule's:
+read some pairs by eye with the label covered, judge whether a listener would still know what was meant, and compare.
 """
 
 import argparse

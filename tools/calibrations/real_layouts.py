@@ -1,8 +1,8 @@
 """Neighbors in time of published data sets, from their tables of events alone: `real_layouts.py FOLDER`.
 
-Of a BIDS folder (without recordings) it prints, for each split, what it keeps, the share of test samples with a
-training sample beside them, how well the nearest one tells a group, and how often the one at the nearest place of
-another recording has the text. Chisco 2.0 (ds006317): a trial lasts from event 65329 to 65381; texts are not in the
+Of a BIDS folder (recordings need not be downloaded) it prints, for each split, what it keeps, the share of test samples
+with a training sample beside them, how well the nearest one tells a group, and how often the one at the nearest place
+of another recording has the text. Chisco 2.0 (ds006317): a trial lasts from event 65329 to 65381; texts are not in the
 tables, but equal trials have equal durations (para2: in all runs), so these count as one text. Narratives (ds002345):
 windows of 15 s, told apart by story. ZuCo: the tables of labels of version 1.0, in the order of the recordings' files,
 and seven blocks of NR of version 2.0, whose texts count as distinct; time is counted in sentences.

@@ -6,8 +6,8 @@ Every seed is a data set with a grid of its own: arms trained on EEG, noise and 
 trained as arms of one program. In *planted* the words are in the "EEG": top-5 must be above 90 % and the verdict *uses
 EEG*. Else nothing may be claimed: in *null* all sentences have one number of words, and top-5 must lie within the
 interval of chance; in *lengths* they have their own; in *length* half of the words go with their number, so that top-5
-is far above chance, also of the arm trained on length alone. Exit status 1 where something was not so. About five
-minutes on two idle cores.
+is far above chance, also of the arm trained on length alone. Writes which_sentence.json and which_sentence.md; exit
+status 1 where something was not so. About five minutes on two idle cores.
 """
 
 import argparse
@@ -160,6 +160,7 @@ def train(known: list[Known], arms: tuple[Arm, ...]) -> tuple[ContrastiveProgram
 def embed(
     model: ContrastiveModel, params: dict, batch: dict, study: StudyArrays, seed: int, condition: str
 ) -> jax.Array:
+    """Embeddings `[R, E]` of a batch under a condition."""
     key = jax.random.fold_in(study.condition, seed)
     context = ConditionContext.of(batch, study._replace(condition=key), jnp.zeros((), jnp.int32))
     fed = apply_condition(condition, batch["features"], batch["mask"], context)

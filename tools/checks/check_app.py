@@ -183,6 +183,7 @@ def server(python: str, folder: str, host: str = "127.0.0.1", port: int = PORT) 
 
 
 def memory(process: subprocess.Popen) -> float:
+    """Resident MiB of the server."""
     return int(Path(f"/proc/{process.pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
 

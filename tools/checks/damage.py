@@ -4,7 +4,7 @@ WHAT is `recordings` (ZuCo's in every format), `scans` (a BIDS tree of stories: 
 transcript, the list of scans to leave out) or `judge` (files of labelled pairs, judge folders).
 Every trial changes one place of one file: a byte, a bit, up to 64 bytes overwritten, removed or doubled, or the end cut
 off; of a judge also odd bytes put in, or lines exchanged. Exits with status 1 at the first traceback, or where a sample
-was lost, doubled or shifted without a word. Voxels say which frame of which scan they are.
+was lost, doubled or shifted without a word: voxels say which frame of which scan they are.
 """
 
 import argparse
@@ -40,9 +40,8 @@ from eeg2text_testing.corruption import TEXT_WAYS, Verdict, corrupt, judge
 from eeg2text_testing.wang_ji_scripts import pickle_v5
 from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
 
-Trial = Callable[
-    [int, np.random.Generator], tuple[str, str, Verdict]
-]  # what was damaged, in which way, what came of it
+# Number of the trial, generator -> what was damaged, in which way, what came of it.
+Trial = Callable[[int, np.random.Generator], tuple[str, str, Verdict]]
 WORDS = ("one", "two", "three", "four", "five", "six")
 TEXTS = [f"Sentence {i} has -- {word} – words, café" for i, word in enumerate(WORDS)]
 SCANS = ("*_bold.nii*", "*_bold.json", "*_events.tsv", "align.csv", "scan_exclude.json")
@@ -178,7 +177,11 @@ def series(trial: Trial, trials: int, seed: int = 0) -> collections.Counter[tupl
     counts, rng = collections.Counter(), np.random.default_rng(seed)
     for number in range(trials):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            form, way, verdict = trial(number, rng)
+            try:
+                form, way, verdict = trial(number, rng)
+            except Exception as error:
+                error.add_note(f"trial {number}, seed {seed}")
+                raise
         counts[form, verdict.kind] += 1
         if verdict.kind == "WRONG":
             raise SystemExit(f"trial {number}, seed {seed}, {form}, {way}: {verdict.detail}")

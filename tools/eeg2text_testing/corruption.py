@@ -21,7 +21,7 @@ ODD += (b"\xe2\x80\xa8",)  # a line separator
 
 
 def corrupt(data: bytes, rng: np.random.Generator, ways: Sequence[str] = WAYS) -> tuple[str, bytes]:
-    """Damages a file's content in one of some ways, at a random place; never returns it unchanged."""
+    """Damages a file's content in one of `ways`, at a random place; never returns it unchanged."""
     way, at = str(rng.choice(ways)), int(rng.integers(len(data)))
     length = int(rng.integers(1, 65))
     head, old, tail = data[:at], data[at : at + length], data[at + length :]

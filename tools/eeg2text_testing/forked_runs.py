@@ -75,7 +75,8 @@ def arguments(**changes: object) -> list[str]:
 def what_counts(workdir: Path, log: Path, *, checkpoint: bool = True) -> dict[str, str]:
     """Digests of what must be the same however a run ended, without what is written of time.
 
-    Made in a process of its own: one that has used JAX can no longer be forked. `checkpoint`: with the last one.
+    Made in a process of its own: one that has used JAX can no longer be forked. `log` is where it answers, and
+    `checkpoint` says whether the last checkpoint counts: a run that has decoded reads none.
     """
     answer = log.with_suffix(".json")
     if Forked(lambda: answer.write_text(json.dumps(_what_counts(workdir, checkpoint))) and 0, log).wait():

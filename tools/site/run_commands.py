@@ -78,7 +78,7 @@ class Command(NamedTuple):
 
     @property
     def needs(self) -> tuple[str, str]:
-        """What a machine may not have, and what a refusal says there."""
+        """What a machine may not have, and what a refusal says there; or "" and ""."""
         return next(((need, refusal) for pattern, need, refusal in NEEDS if re.search(pattern, self.line)), ("", ""))
 
 
@@ -311,8 +311,8 @@ def check(command: Command, folder: Path, long: bool) -> str:
         line = f"{line} --dry-run"
     if name == "reproduce" and not re.search("--(demo|list)", line):  # on published data
         line = f"{line} --list"
-    done = run(line, folder)
-    if done.returncode in FAILED and command.needs[1] and re.search(command.needs[1], done.stderr):
+    done, (_, refusal) = run(line, folder), command.needs
+    if done.returncode in FAILED and refusal and re.search(refusal, done.stderr):
         return REFUSED
     if done.returncode in FAILED or (done.returncode and name not in VERDICTS) or re.search(WRONG, done.stderr):
         return f"status {done.returncode}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
@@ -348,7 +348,8 @@ def main() -> int:
                 state = "not run" if waits else "refused" if said == REFUSED else "ran"
                 counts[state] += 1
                 counts["wrong"] += said not in ("", REFUSED)
-                why = ", needs --long" if waits else f", needs {command.needs[0]}" if command.needs[0] else ""
+                need = "--long" if waits else command.needs[0]
+                why = f", needs {need}" if need else ""
                 print(
                     f"{page.name}: {command.line[:200]}\n    {said or state}{why}, {time.monotonic() - begun:.0f} s",
                     flush=True,

@@ -1,9 +1,9 @@
 """An estimate of a program's time on a GPU, from XLA's cost models in the HLO, corrected by kind of kernel.
 
 `xla_gpu_collect_cost_model_stats` writes each model's time beside an instruction: "sol" for products by cuBLAS,
-"indexing-cost-model" for Triton, one without a name for other fusions. Some are wrong by orders of magnitude (2,510 us
-for a Triton softmax by the unnamed model, 3 us by the other; 16 ms in place of 0.19 for products with float32 results).
-`tools/calibrate_gpu.py` measures the corrections.
+"indexing-cost-model" for Triton, a model without a name for other fusions. Some times are wrong by orders of magnitude
+(2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms in place of 0.19 for products
+with float32 results), those of small kernels too short. `tools/calibrate_gpu.py` measures the corrections.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ from eeg2text_jax.base.chips.hlo_clock import Estimate, Walk
 from eeg2text_jax.base.chips.hlo_text import Instruction, Module, array_bytes, parse_module
 from eeg2text_jax.base.devices.mesh import Chip, compiler_options
 
-# XLA gathers kernels into command buffers (CUDA graphs) after its last HLO pass. `xla_dump_to` writes the final plan, a
-# line for each step ("thunk"), indented inside of command buffers, loops and branches:
+# The host launches kernels, or command buffers (CUDA graphs) of many. XLA gathers kernels into them after its last HLO
+# pass, so the optimized HLO does not show them. `xla_dump_to` writes the final plan, a line for each step ("thunk"),
+# indented inside of command buffers, loops and branches:
 #
 #     000: kCommandBuffer [source | next=002 (1)]
 #         001: kCustomKernel [source | sink] loop_add_fusion grid: [1, 1, 1] ...
@@ -33,7 +34,7 @@ from eeg2text_jax.base.devices.mesh import Chip, compiler_options
 
 PLAN = "*thunk_sequence_after_thunk_passes.txt"  # name of the dumped file
 _STEP = re.compile(r"(?P<indent> *)\d+: k(?P<kind>\w+) ")
-_CONTAINERS = ("While", "Sequential", "Conditional")  # no launch themselves
+_CONTAINERS = ("While", "Sequential", "Conditional")  # steps that contain others, no launch themselves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Correction(NamedTuple):
 
 @functools.cache
 def measured() -> dict[str, Any]:
-    """Return what `tools/calibrate_gpu.py` wrote."""
+    """Return what `tools/calibrate_gpu.py` wrote: `gpu`, `corrections`, and the `programs` measured, among others."""
     return json.loads(MEASURED.read_text(encoding="utf8"))
 
 
@@ -154,7 +155,7 @@ def estimate(
     """Return a time estimate from `compiled.as_text()` of a program compiled with `OPTIONS`.
 
     `unknown_loops` and UnknownLoop: see `hlo_clock.estimate`. Without the dumped `plan`, launches by the host are not
-    known. `corrected`: by default `corrections()`.
+    known. `corrected` are the corrections, by default `corrections()`.
     """
     walk = GpuWalk(parse_module(hlo), chip, unknown_loops, corrections() if corrected is None else corrected)
     executed, total = walk.whole()

@@ -1,9 +1,10 @@
 """The TPU compiler's time estimate of a program, by part of the model, from its optimized HLO.
 
 libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. A run takes their sum
-over unfused instructions and executions: a deterministic model, no measurement. Instructions without an estimate count
-as 0, mainly asynchronous copies that prefetch weights and may bound a loop that does little else, such as the beam
-search: a loop takes at least its bytes to and from HBM divided by the chip's bandwidth.
+over unfused instructions and executions: a deterministic model, no measurement; only fused instructions overlap.
+Instructions without an estimate count as 0, mainly asynchronous copies that prefetch weights. They may bound a loop
+that does little else, such as the beam search, so a loop takes at least its bytes to and from HBM divided by the chip's
+bandwidth.
 """
 
 import dataclasses
@@ -241,7 +242,10 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidt
 
 
 def parts_of(hlo: str) -> dict[str, str]:
-    """Return executed instruction -> part of the model (a value of `SCOPES`, `COPIES`, ...), of any compiler's HLO."""
+    """Return executed instruction -> part of the model (a value of `SCOPES`, `COPIES`, ...), of any compiler's HLO.
+
+    Loops, calls and branches are left out, the instructions inside them are not.
+    """
     module = parse_module(hlo)
     loops = sum(line.op == "while" for _, line in module.lines())
     executed = Walk(module, 1.0, [1] * loops, every_branch=True).computation(module.entry, 1, OTHER)
@@ -331,7 +335,7 @@ class Walk:
         return executed + self._waiting(executed, times * turns, part)
 
     def _waiting(self, executed: list[_Executed], turns: int, part: str) -> list[_Executed]:
-        """Return the time by which a loop's memory traffic exceeds its estimate, as one entry."""
+        """Return the time by which a loop's memory traffic exceeds its estimate: one entry, executed `turns` times."""
         if not self._bandwidth or not turns:
             return []
         total = self.total(executed)

@@ -90,11 +90,11 @@ class Compiled:
     effort_unknown: bool = False  # this JAX has no option for the effort; the compiler's default was used
 
 
-_LOADING = threading.Lock()  # two threads at once: "PJRT_Api already exists for device type tpu"
+_LOADING = threading.Lock()  # two threads that load libtpu at once: "PJRT_Api already exists for device type tpu"
 
 
 def tpu_devices(topology: Topology) -> list[jax.Device]:
-    """Return descriptions of a slice's devices, for which programs can be compiled.
+    """Return descriptions of a slice's devices, for which programs can be compiled, but not run.
 
     Raises UserError if libtpu is not installed, or does not know the slice.
     """
@@ -147,8 +147,8 @@ def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, st
 def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
     """Return the last HLO text of a program: from the folder `dump`, else through JAX.
 
-    JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed ("async-update instruction should have 1
-    operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52).
+    JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed on a gather on SparseCores ("async-update
+    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52).
     """
     return _newest(dump, "*.after_codegen.txt") or compiled.as_text()
 

@@ -19,7 +19,7 @@ from eeg2text_jax.models.functional import search_flops, step_flops, training_fl
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.study import placement_of
 
-USABLE = 0.97  # share of a chip's memory; the rest goes to the runtime and fragmentation
+USABLE = 0.97  # share of a chip's memory that programs can use; the rest goes to the runtime and fragmentation
 LARGEST = 2**14  # upper bound of the search for the largest batch
 TOLERANCE = 0.05  # if the batch could grow by a larger share, another compilation follows
 
@@ -192,7 +192,7 @@ def estimate(
     """Compile training step and beam search for a TPU slice (`effort`: a key of `EFFORTS`), or for GPUs.
 
     Without XLA's compiler for GPUs, they are only lowered. `largest` also searches for the largest batch that fits a
-    TPU. Raises UserError if configuration or topology are not usable.
+    TPU, with up to six more compilations. Raises UserError if configuration or topology are not usable.
     """
     on_tpu, target = topology.chip.platform == "tpu", None
     if not on_tpu and compiling.has_gpu_compiler():
@@ -290,7 +290,8 @@ def search_task(outline: Outline, placement: Placement) -> Task:
     platform = platform_of(placement.mesh)
     sizes = model.cache_lengths(beams, length, platform)
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
-    # At worst no sentence ends early: the first loops run all steps. The arms of a device are searched in sequence.
+    # At worst no sentence ends early: the first loops run all steps, the later ones none. The arms of a device are
+    # searched in sequence, so a step decodes the rows of one arm.
     spans = list(zip(steps_of(sizes, platform), sizes, strict=True))
     spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
     loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]

@@ -1,4 +1,7 @@
-"""Preflight of a judge: compile the tuning of its soft prompts for a TPU that is not present, and report memory."""
+"""Preflight of a judge: compile the tuning of its soft prompts for a TPU that is not present, and report memory.
+
+The frozen model's shape comes from a checkpoint's config.json; its weights need not exist.
+"""
 
 import dataclasses
 import functools

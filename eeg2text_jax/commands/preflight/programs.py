@@ -92,7 +92,7 @@ class Outline:
         return Program(step, (state, batch, study))
 
     def search(self, placement: Placement) -> Program:
-        """Return the beam search of all arms for the largest bucket."""
+        """Return the beam search of all arms for the largest bucket, with parameters sharded as in training."""
         mesh, size, words = placement.mesh, self.config.decode.batch_size, self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode.fields(), self.model)
         params = placement.abstract(self._program().state_shapes().params)

@@ -1,7 +1,7 @@
 """Scaling: the training step of a configuration on TPU slices of 1 to 256 chips, in one table with a recommendation.
 
-Communication that does not overlap with computation is modelled: bytes received in a ring by the bandwidth of one axis
-of the torus.
+The time of a step is the compiler's estimate plus the communication that does not overlap with computation. That is
+modelled: the bytes that a chip receives in a ring, divided by the bandwidth of one axis of the torus.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ from eeg2text_jax.training.study import placement_of
 
 MOST_CHIPS = 256
 SAMPLES = 1e6  # samples that the chip-hours of the table are for
-MAX_COST_RATIO = 1.25  # of the least chip-hours, that the recommended slice may take
-TOO_FEW = 0.5  # fraction of the table's best share of peak below which a slice has too few rows
+MAX_COST_RATIO = 1.25  # times the least chip-hours: the most that the recommended slice may take
+TOO_FEW = 0.5  # fraction of the table's best share of peak below which a slice has too few rows a chip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -319,11 +319,12 @@ def _by_letters(rows: _Rows) -> bool:
 
 
 def _copies(rows: _Rows) -> Sign | None:
-    """Find predictions, of the file or of one reader, that nearly all hold their reference.
+    """Find a file, or rows of one reader, of which nearly all predictions contain their reference.
 
-    Contradicted is a file that holds inner punctuation as well, which no recording tells. It is odd if the decoder
-    chooses from a list (as stated, or as wrong predictions are other sentences of the file), or if the references have
-    no such marks: an honest decoder without errors looks the same.
+    The sign contradicts free-running decoding if the predictions also have the punctuation inside of the references,
+    which no recording tells. It is only odd if the decoder chooses from a list (as stated, or as wrong predictions are
+    other sentences of the file), or if the references have no such marks: an honest decoder without errors looks the
+    same.
     """
     long = rows.lengths >= LONG
     for whose, indices in [("", np.arange(rows.n)), *((" of one reader", indices) for indices in rows.readers)]:

@@ -109,7 +109,8 @@ AXES = 4  # principal components for clusters: two and three hidden genres were 
 def length_strata(kinds: Sequence[str] | np.ndarray, n_words: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the stratum of each sentence, int `[S]`: one kind, and neighboring numbers of words.
 
-    These are joined from the smallest on until a stratum has `LEAST` sentences; the rest joins the last.
+    Numbers of words are joined, beginning with the smallest, until a stratum has `LEAST` sentences; those that are left
+    over join the last stratum.
     """
     kinds, n_words = np.asarray(kinds), np.asarray(n_words, float)
     strata, used = np.empty(len(kinds), int), 0
@@ -146,9 +147,9 @@ def hashes(keys: Sequence[str]) -> np.ndarray:
 def reader_groups(sentence: np.ndarray, subject: np.ndarray) -> np.ndarray:
     """Group sentences by their readers: int `[S]`, from the sentence and subject of each row, int `[R]`.
 
-    A model that knows the subject also knows the group. A sentence joins a group if at least half of its readers, or of
-    those of the group's first sentence, are in both sets: a missing recording does not part sentences. If a group would
-    have fewer than `GROUP` sentences, all form one.
+    A model that knows the subject also knows the group. A sentence joins a group if at least half of its readers also
+    read the group's first sentence, or the other way round: a missing recording does not part sentences. If a group
+    would have fewer than `GROUP` sentences, all sentences form one group.
     """
     readers = defaultdict(set)
     for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):

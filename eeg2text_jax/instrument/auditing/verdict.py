@@ -180,7 +180,7 @@ def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, per
 
 
 def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
-    """Return the effect d that all `contrasts` find together with power 90 %.
+    """Return the minimum detectable effect: the d that all `contrasts` find together with power 90 %.
 
     Effects are normal around d, with the covariance of random pairings plus the growth at d.
     """
