@@ -214,6 +214,12 @@ def test_fields_that_do_not_fit_together(changes, message):
         checked_settings(config)
 
 
+def test_a_sequence_is_told_what_it_must_hold():
+    message = r"^grid\.seeds is \(0, 1\.5\); expected a tuple of at least 1 different entries, each a whole number"
+    with pytest.raises(UserError, match=message):
+        checked_settings(tiny_config(grid__seeds=(0, 1.5)))
+
+
 def test_fields_that_are_missing_or_unknown():
     config = load_config(DEFAULT)
     for section, unknown in (("decode_num_beams", 3), ("decoder", {"num_beams": 3}), ("optims", {"lr": 0.1})):

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import random
 import re
 import shutil
@@ -337,3 +338,15 @@ def test_the_field_table_is_that_of_the_page():
     assert len(rows) > 50
     assert {type(row[headings.index("content")]) for row in rows} <= {float, type(None)}
     assert field_table("no table") == ([], [])
+
+
+def test_no_jax_is_imported_by_the_page_or_its_worker(upload):
+    code = (
+        "import sys, eeg2text_jax.instrument.app._worker as w;"
+        "import eeg2text_jax.instrument.app.interface, eeg2text_jax.commands.shell, json;"
+        "w.judge({'mode': 'free_running'}); print([m for m in ('jax', 'flax', 'torch') if m in sys.modules])"
+    )
+    folder = Path(upload(table(pairs(0.5)), "eeg")).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

@@ -248,6 +248,11 @@ def test_words_go_beyond_their_time(sets, kind):
     assert found.verdict.headline.startswith("uses EEG: beyond its time")
 
 
+def test_what_holds_no_content_has_no_answer_about_its_time(sets):
+    found = judged({**sets["words"], "eeg": sets["words"]["shuffled"]}, ["clock"])
+    assert (found.verdict.time, found.verdict.headline) == (None, found.verdict.base)
+
+
 def time_of(*controls, timed=True):
     """Time's answer by controls: what was fed, the training condition, the verdict, and whether EEG is above it."""
     eeg, noise = simulated_rows(sentences=30, subjects=1, information=0.3)

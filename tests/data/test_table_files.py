@@ -58,7 +58,7 @@ def test_quotation_marks_are_words_in_tsv(tmp_path):
         ("", "is empty"),
         ("\n\n", "is empty"),
         ("word\talpha\tbeta\n", "a header but no words"),
-        (b"caf\xe9\t1\t2\n", "UTF-8"),
+        (b"caf\xe9\t1\t2\n", "save it as CSV UTF-8"),
         ("the\t1\n", "no column 2"),
     ],
 )

@@ -227,7 +227,8 @@ def test_columns_of_one_name_are_named_by_number(write):
 def test_a_word_at_the_end_of_all_texts_is_said_and_a_mark_is_not(write, end, said):
     rows = [(r, p.replace("now", "today")) for r, p in PAIRS]
     one = write("reference,prediction\n" + "".join(f"{r},{p}{end}\n" for r, p in rows))
-    assert (f"6 predictions end with '{end[1:]}', and no reference does" in described(one)) == said
+    wrong = f"6 predictions end with '{end[1:]}', and no reference does: it counts as a wrong word"
+    assert (wrong in described(one)) == said
     assert ("predictions end with" in described(one)) == said
     both = write("reference,prediction\n" + "".join(f"{r}{end},{p}{end}\n" for r, p in rows))
     assert (f"references end with '{end[1:]}': it counts as a right word" in described(both)) == said
