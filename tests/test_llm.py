@@ -17,7 +17,7 @@ from transformers import LlamaForCausalLM
 
 from configs import llm
 from eeg2text_jax.base.chips.hlo_text import collectives
-from eeg2text_jax.base.devices import mesh as placement
+from eeg2text_jax.base.devices import mesh as meshes
 from eeg2text_jax.base.devices.arms import Divided, joined
 from eeg2text_jax.base.devices.mesh import make_mesh
 from eeg2text_jax.base.errors import UserError
@@ -187,7 +187,7 @@ def test_a_divided_int8_model_is_gathered_as_int8(
     rounded: Study, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training on four devices gathers each layer's kernels as bytes, and gives the losses of one device."""
-    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
+    monkeypatch.setattr(meshes, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
     on_four = {"parallel.mesh": (1, 4), "parallel.fsdp": True}
     divided = trained_lora(tmp_path, base, **INT8, **on_four)
     assert_same_losses(divided, rounded)
@@ -203,7 +203,7 @@ def test_training_with_divided_weights_exchanges_activations(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict
 ) -> None:
     """The losses are those of one device; no kernel of a layer is gathered."""
-    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)
+    monkeypatch.setattr(meshes, "FSDP_MIN_SIZE", 16)
     on_two = {"parallel.mesh": (2, 2), "parallel.fsdp": True, "parallel.tensor_parallel": True}
     studies = [trained_lora(tmp_path / name, base, **changes, **some) for name, some in (("1", {}), ("2", on_two))]
     assert_same_losses(*studies)
@@ -244,7 +244,7 @@ def test_a_divided_frozen_model_decodes_as_the_whole_one(
     lora: Study, along_arm: int, search: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tensor parallelism on four devices per arm: the same predictions; each device holds a part of every weight."""
-    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
+    monkeypatch.setattr(meshes, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
     whole = dataclasses.replace(lora, config=lora.config.changed(search))
     divided = dataclasses.replace(lora, config=whole.config.changed({"decode.tensor_parallel": True}))
     mesh = make_mesh(along_arm, 4, jax.devices()[: 4 * along_arm])
@@ -271,7 +271,7 @@ def test_a_divided_frozen_model_decodes_as_the_whole_one(
 def test_likelihoods_and_attributions_of_a_divided_model(
     lora: Study, along_arm: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)
+    monkeypatch.setattr(meshes, "FSDP_MIN_SIZE", 16)
     divided = dataclasses.replace(lora, config=lora.config.changed({"decode.tensor_parallel": True}))
     mesh, rng = make_mesh(along_arm, 4, jax.devices()[: 4 * along_arm]), np.random.default_rng(0)
     params = jax.tree.map(np.asarray, trained_params(lora))

@@ -27,7 +27,7 @@ import numpy as np
 import optax
 import tiny_grid
 
-from eeg2text_jax.base.devices import mesh as placement
+from eeg2text_jax.base.devices import mesh as meshes
 from eeg2text_jax.base.devices.mesh import make_mesh
 from eeg2text_jax.models import _heads as heads
 from eeg2text_jax.models import brain, layers
@@ -60,7 +60,7 @@ CASES: dict[str, dict[str, Any]] = {  # mesh, options of the model, options of t
     "... and nothing kept": {"model": {"remat": True, "keep": "nothing"}},
     "arms one after the other": {"model": {"remat": True}, "program": {"mapping": "map"}},
     **{f"mesh {a}x{d}": {"mesh": (a, d), "model": {"remat": True}} for a, d in ((2, 4), (4, 2), (8, 1), (1, 8))},
-    "parameters divided, 2x4": {"mesh": (2, 4), "rules": placement.FULLY_SHARDED},
+    "parameters divided, 2x4": {"mesh": (2, 4), "rules": meshes.FULLY_SHARDED},
     "four microbatches": {"model": {"remat": True}, "program": {"accumulate": 4}},
     "four microbatches, mesh 2x4": {"mesh": (2, 4), "model": {"remat": True}, "program": {"accumulate": 4}},
 }
@@ -85,7 +85,7 @@ def main() -> int:
 
 def compare(system: str, words: str = "") -> Iterator[tuple[str, tuple[float, float, float]]]:
     """The cases of a system that `--cases` takes; how far off losses, gradient and parameters are."""
-    placement.FSDP_MIN_SIZE = 1
+    meshes.FSDP_MIN_SIZE = 1
     references: dict[bool, Any] = {}
     for name, case in CASES.items():
         if not any(part in name for part in words.split(",")):
@@ -102,7 +102,7 @@ def equal(off: tuple[float, float, float]) -> bool:
     return off[0] < LOSS and off[1] < GRADIENT and off[2] < PARAMETER
 
 
-def train(system: str, still: bool, mesh=(1, 1), rules=placement.REPLICATED, model=None, program=None) -> tuple:
+def train(system: str, still: bool, mesh=(1, 1), rules=meshes.REPLICATED, model=None, program=None) -> tuple:
     """Losses `[steps, A]`, the last step's gradient and the parameters after it, `[A, ...]` each."""
     made = make_program(system, still, model or {}, program or {})
     # What a gradient is, the state tells: a trace without decay remembers the last one.

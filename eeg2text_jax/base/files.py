@@ -198,7 +198,7 @@ def files_below(folder: epath.Path) -> list[str]:
 
 
 def content_digest(content: Any) -> str:
-    """Return the SHA-256 of a JSON value, whatever the order of keys."""
+    """Return the SHA-256 of a JSON value; the order of its keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,6 +1,6 @@
 """Commands that take a configuration: `run`, `train`, `decode`, `judge`, `preflight`, `bench`; and `export`.
 
-JAX is imported after the arguments are read, so that a misspelt option is told at once.
+JAX is imported after the arguments are read, so that a misspelt option is refused without waiting for JAX.
 """
 
 import argparse

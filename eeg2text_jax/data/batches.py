@@ -54,8 +54,8 @@ def batch_shapes(
 ) -> dict[str, Shape]:
     """Return the shapes and dtypes of a batch, to compile programs in advance.
 
-    `feature_shape` is that of a position, F or `(X, Y, Z)`; `optional` names further fields; `seeds` is the length of
-    the axis of seeds, 0 for none.
+    `feature_shape` is the shape of one position: F or `(X, Y, Z)`. `optional` names further fields. `seeds` is the
+    length of the axis of seeds, 0 for none.
     """
     words, tokens = bucket
     first = (seeds, size) if seeds else (size,)

@@ -205,7 +205,7 @@ class VolumeWriter(DataWriter):
 def write_source(out: Path, source: Source, tally: Tally, about: Callable[[], Mapping[str, Any]], none: str) -> None:
     """Write the samples of a source, counted in `tally`; raise UserError `none` if there is none.
 
-    `about` returns what the provenance has besides that of the source, after the last sample.
+    `about` is called after the last sample, and returns further provenance to store beside that of the source.
     """
     counted = tally.count(source.samples)
     # The first sample tells F; a faulty source fails before a file is created.

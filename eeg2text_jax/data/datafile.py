@@ -423,7 +423,7 @@ def _check_types(kind: str, features: h5py.Dataset, columns: Mapping[str, np.nda
 
 
 def _check_sums(data: DataFile, stated: dict[str, str] | None, digests: Mapping[str, str]) -> None:
-    """Raise UserError if a checksum `stated` in the file (None: no check) is not that of the data."""
+    """Raise UserError if a checksum that the file states differs from the checksum of the data; None: no check."""
     if stated is None:
         return
     pairs = {name: (stated.get(name), digest) for name, digest in digests.items()}

@@ -55,7 +55,7 @@ SENTENCE_WORDS = (4, 20)  # fewest and most
 LATENT_WIDTH = 32
 TRIES = 20  # sentences are drawn for each that is wanted, as they must be distinct
 SUBJECT_MIXING = 0.3  # individual share of a subject's mixing matrix
-SENSOR_NOISE = 0.3  # standard deviation; that of features is about 1
+SENSOR_NOISE = 0.3  # standard deviation; features have one of about 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from eeg2text_jax.base.devices import mesh as placement
+from eeg2text_jax.base.devices import mesh as meshes
 from eeg2text_jax.base.devices.arms import Divided, shard_map_arms
 from eeg2text_jax.base.devices.hosts import to_host
 from eeg2text_jax.base.errors import UserError
@@ -58,7 +58,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     Yields for every condition and arm teacher-forced, then free-running rows, in the order of the split. `mesh`
     (default: one device) has each arm's `params [A, ...]` and changes no prediction.
     """
-    mesh = mesh or placement.make_mesh(1, 1, jax.devices()[:1])
+    mesh = mesh or meshes.make_mesh(1, 1, jax.devices()[:1])
     both_modes, rows = decoder_of(study, params, mesh), study.split.parts["test"]
     for condition in study.config.grid.eval_conditions:
         if condition in COPIES:
@@ -138,16 +138,16 @@ def slices_of(
     [A, N, T]` (token ids of its own texts), `labels [A, B, T]`; `shared` has the mask `[B, W]` and any prompts; `batch`
     is from `make_batch`.
     """
-    arrays = placement.put(study.arrays._replace(texts=None), placement.replicated(mesh))
-    size = -(-study.config.decode.batch_size // mesh.shape[placement.DATA]) * mesh.shape[placement.DATA]
+    arrays = meshes.put(study.arrays._replace(texts=None), meshes.replicated(mesh))
+    size = -(-study.config.decode.batch_size // mesh.shape[meshes.DATA]) * mesh.shape[meshes.DATA]
 
     def decode(part: Slice) -> Any:
         shape = (part.words, study.config.text.max_tokens)
-        made = make_batch(study.samples, rows[part.samples], shape, size, placement.own_rows(mesh, size))
-        batch = placement.put_batch(made, mesh, size)
+        made = make_batch(study.samples, rows[part.samples], shape, size, meshes.own_rows(mesh, size))
+        batch = meshes.put_batch(made, mesh, size)
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
         if texts is not None:
-            fed["labels"] = placement.put(texts[:, part.samples], placement.fed_sharding(mesh))
+            fed["labels"] = meshes.put(texts[:, part.samples], meshes.fed_sharding(mesh))
         return run(fed, {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}, batch)
 
     buckets = [words for words, _ in study.config.batch.buckets]
@@ -183,10 +183,10 @@ def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
 
     A shared frozen model is replicated over all devices, or divided for `decode.tensor_parallel`.
     """
-    where: Any = placement.arm_sharding(mesh)
+    where: Any = meshes.arm_sharding(mesh)
     if isinstance(params, Divided):
-        rules = placement.FULLY_SHARDED if study.config.decode.tensor_parallel else placement.REPLICATED
-        where = Divided(where, placement.frozen_shardings(params.frozen, mesh, rules))
+        rules = meshes.FULLY_SHARDED if study.config.decode.tensor_parallel else meshes.REPLICATED
+        where = Divided(where, meshes.frozen_shardings(params.frozen, mesh, rules))
     return jax.jit(lambda params: params, out_shardings=where)(params)
 
 
@@ -211,7 +211,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
         context = ConditionContext.of(batch, arrays, jnp.zeros((), jnp.int32))
         return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
-    return jax.jit(feed, out_shardings=placement.fed_sharding(mesh))
+    return jax.jit(feed, out_shardings=meshes.fed_sharding(mesh))
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:

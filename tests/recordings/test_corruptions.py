@@ -8,9 +8,8 @@ from simulated_study import SHIFTED, make_content
 from tiny_run import prepare
 
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_testing.corruption import corrupt, judge
-from eeg2text_testing.wang_ji_scripts import pickle_v5
-from eeg2text_testing.zuco_files import write_v5, write_v73
+from eeg2text_testing.corruption import corrupt, in_every_format, judge
+from eeg2text_testing.zuco_files import write_v5
 
 FILE = "resultsZAB_SR.mat"
 
@@ -18,16 +17,8 @@ FILE = "resultsZAB_SR.mat"
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """Three sentences in every format."""
-    root, content = tmp_path_factory.mktemp("small"), make_content(5)[:3]
-    files = {form: root / form / FILE for form in ("v5", "v7", "v73")}
-    files["pickle"] = root / "pickle" / "task1-SR-dataset.pickle"
-    for path in files.values():
-        path.parent.mkdir()
-    write_v5(files["v5"], content)
-    write_v5(files["v7"], content, compress=True)
-    write_v73(files["v73"], content)
-    pickle_v5(files["pickle"], {"ZAB": files["v5"]})
-    return content, files
+    content = make_content(5)[:3]
+    return content, in_every_format(tmp_path_factory.mktemp("small"), content)
 
 
 def prepared(config, path, out):
@@ -35,7 +26,7 @@ def prepared(config, path, out):
     return read_datafile(out), tally
 
 
-@pytest.mark.parametrize("form", ["v5", "v7", "v73", "pickle"])
+@pytest.mark.parametrize("form", ["v5", "v7", "v7.3", "pickle"])
 def test_random_damage_never_loses_or_shifts_a_sample_silently(form, small, tmp_path, data_config):
     path = small[1][form]
     original, tally = prepared(data_config, path, tmp_path / "a.h5")

@@ -36,9 +36,8 @@ from eeg2text_jax.judge.pairs import read_pairs, write_pairs
 from eeg2text_jax.judge.toy import sentences
 from eeg2text_jax.judge.wording import TEMPLATES, Labels, Wording
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree
-from eeg2text_testing.corruption import TEXT_WAYS, Verdict, corrupt, judge
-from eeg2text_testing.wang_ji_scripts import pickle_v5
-from eeg2text_testing.zuco_files import Irregularities, Simulator, write_v5, write_v73
+from eeg2text_testing.corruption import TEXT_WAYS, Verdict, corrupt, in_every_format, judge
+from eeg2text_testing.zuco_files import Irregularities, Simulator
 
 # Number of the trial, generator -> what was damaged, in which way, what came of it.
 Trial = Callable[[int, np.random.Generator], tuple[str, str, Verdict]]
@@ -49,15 +48,7 @@ SCANS = ("*_bold.nii*", "*_bold.json", "*_events.tsv", "align.csv", "scan_exclud
 
 def recordings(folder: Path) -> Trial:
     what = Irregularities(rejected=0, missing=(1,), unread=(2,))
-    content = Simulator(0, np.float32, raw_samples=(2, 1)).subject(TEXTS, what)
-    files = {form: folder / form / "resultsZAB_SR.mat" for form in ("v5", "v7", "v7.3")}
-    files["pickle"] = folder / "pickle" / "task1-SR-dataset.pickle"
-    for path in files.values():
-        path.parent.mkdir()
-    write_v5(files["v5"], content)
-    write_v5(files["v7"], content, compress=True)
-    write_v73(files["v7.3"], content)
-    pickle_v5(files["pickle"], {"ZAB": files["v5"]})
+    files = in_every_format(folder, Simulator(0, np.float32, raw_samples=(2, 1)).subject(TEXTS, what))
     config, originals = get_config().data, {}
     for form, path in files.items():
         tally = prepare(read_section(DataSettings, config), folder / f"{form}.h5", [str(path)])

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -13,11 +14,26 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Tally
 from eeg2text_jax.data.source_settings import DataSettings
+from eeg2text_testing.wang_ji_scripts import pickle_v5
+from eeg2text_testing.zuco_files import write_v5, write_v73
 
 WAYS = ("byte", "bit", "zeros", "noise", "cut", "removed", "doubled")
 TEXT_WAYS = (*WAYS, "inserted", "exchanged")
 ODD = (b"\xff\xfe", b"\0", b'"', b"\t", b"\n", b"\r", b",", b"\xef\xbb\xbf", b"{", b"NaN", b"1e999", b"-1")
 ODD += (b"\xe2\x80\xa8",)  # a line separator
+
+
+def in_every_format(folder: Path, content: list[dict[str, Any]]) -> dict[str, Path]:
+    """Writes the sentences of a subject in each format of ZuCo's recordings; returns format -> file."""
+    files = {form: folder / form / "resultsZAB_SR.mat" for form in ("v5", "v7", "v7.3")}
+    files["pickle"] = folder / "pickle" / "task1-SR-dataset.pickle"
+    for path in files.values():
+        path.parent.mkdir()
+    write_v5(files["v5"], content)
+    write_v5(files["v7"], content, compress=True)
+    write_v73(files["v7.3"], content)
+    pickle_v5(files["pickle"], {"ZAB": files["v5"]})
+    return files
 
 
 def corrupt(data: bytes, rng: np.random.Generator, ways: Sequence[str] = WAYS) -> tuple[str, bytes]:

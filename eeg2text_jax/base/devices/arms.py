@@ -126,9 +126,9 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
     A `while_loop` under `vmap`, or partitioned by XLA, would run until all arms stop, and communicate in every turn.
     Here arms on one device run in sequence, each as long as it needs.
 
-    `function` is `(params, fed, shared) -> result` for one arm: `fed` are its inputs, `shared` those of all arms, with
-    the batch, or a multiple of it, as first axis. That of all arms has `params [A, ...]` or `Divided`, `fed` and result
-    `[A, B, ...]`, `shared [B, ...]`.
+    `function` computes one arm's `(params, fed, shared) -> result`: `fed` are the inputs of this arm, `shared` those of
+    all arms. The first axis of both is the batch or a multiple of it. The function that is returned computes all arms:
+    its `params` are `[A, ...]` or `Divided`, `fed` and the result `[A, B, ...]`, and `shared` `[B, ...]`.
     """
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 

@@ -251,7 +251,7 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "", channels: 
     """Return the recordings in files, folders and globs, by task, subject, session and run.
 
     `names`, for names other than BIDS's, is a regular expression with the group `subject` and optionally `task`,
-    `session`, `run`; with a slash it matches folders, too. `task` is that of files that state none. `channels`
+    `session`, `run`; with a slash it matches folders, too. Files that state no task get `task`. `channels`
     (`data.raw.channels`) choose the datatype of a BIDS folder. Raises UserError if there is no recording, two have one
     name, or a name does not fit `names`.
     """
